@@ -81,7 +81,7 @@ fn round(
 }
 
 fn main() {
-    let Some(_swap) = SwapFile::new(3 * SIZE_MIB) else { return };
+    let Some(_swap) = SwapFile::new() else { return };
     let Some(group) = TestCgroup::new() else { return };
     println!(
         "{:8} {:>8}  {:>9} {:>8}  {:>9} {:>8}  {:>8}",
