@@ -19,6 +19,10 @@ use crate::guest::StormGuest;
 /// One seed in so many has its journal on a disk: its ticks cost ten times as much.
 const DISK_SEEDS: u32 = 10;
 
+/// One seed in so many, those that leave this over, is a duel: one honest guest in need, and one that
+/// merely claims to be.
+const DUEL_SEEDS: (u64, u64) = (50, 7);
+
 /// Ticks under faults.
 pub(crate) const STORM_TICKS: u32 = 240;
 
@@ -45,13 +49,7 @@ impl fmt::Display for Strike {
             Fault::Stall | Fault::Stop | Fault::Silence | Fault::HideResident => {
                 write!(f, " of g{guest} for {:.1} s", lasting.as_secs_f64())
             }
-            Fault::HangSwap
-            | Fault::Pause
-            | Fault::LoseDisk
-            | Fault::FillDisk
-            | Fault::FailWrites
-            | Fault::FailReads
-            | Fault::FailSyncs => {
+            Fault::HangSwap | Fault::Pause | Fault::LoseDisk => {
                 write!(f, " for {:.1} s", lasting.as_secs_f64())
             }
             Fault::AgeResident => write!(f, " of g{guest} to {amount} s"),
@@ -74,8 +72,7 @@ impl fmt::Display for Strike {
             | Fault::Reload
             | Fault::TearJournal
             | Fault::CutJournal
-            | Fault::LosePower
-            | Fault::DieWriting => Ok(()),
+            | Fault::LosePower => Ok(()),
         }
     }
 }
@@ -99,27 +96,21 @@ pub(crate) struct Drawn {
 impl Drawn {
     pub(crate) fn of(seed: u64) -> Drawn {
         let mut rng = Rng::with_seed(seed);
+        if seed % DUEL_SEEDS.0 == DUEL_SEEDS.1 {
+            return Drawn::duel(&mut rng);
+        }
         let count = rng.u64(2..7);
         let mut guests = Vec::new();
         for number in 0..count {
             let boot = rng.u64(512..4096);
-            let holds = (boot / 2).max(256);
             let wants = rng.u64(100..boot * 9 / 10);
             let is_offender = number > 0 && rng.u32(0..3) == 0;
-            let id = format!("g{number}").parse().expect("a name");
-            let mut guest = StormGuest::new(id, boot, holds, wants, is_offender);
-            guest.rate = rng.u64(20..400);
-            guests.push(guest);
+            guests.push(guest(&mut rng, number, boot, wants, is_offender));
         }
         let held = guests.iter().map(|guest| guest.holds).sum::<u64>();
         let budget = held + rng.u64(0..1500);
         let policies = [PolicyName::Static, PolicyName::SelfScheduling, PolicyName::Global];
-        let mut settings = Settings::new(policies[rng.usize(0..policies.len())]);
-        settings.guard.budget = Some(Bytes::mib(budget));
-        settings.guard.host_reserve = Bytes::mib(256);
-        settings.hotplug = None;
-        settings.transfer_tick = Duration::from_millis(500);
-        settings.paging = Some(SwapRules { use_max_percent: 95, reserve: Bytes::ZERO });
+        let settings = settings(policies[rng.usize(0..policies.len())], budget);
         let mut strikes = strikes(&mut rng, Seam::World, 3, guests.len());
         // What later versions of the storm draw comes from numbers of its own: seeds stay what they
         // were.
@@ -127,11 +118,36 @@ impl Drawn {
         let has_disk = rng.u32(0..DISK_SEEDS) == 0;
         if has_disk {
             strikes.extend(self::strikes(&mut rng, Seam::Disk, 2, guests.len()));
-            strikes.extend(self::strikes(&mut rng, Seam::Storage, 2, guests.len()));
         }
         strikes.sort_by_key(|strike| strike.tick);
+        Drawn { has_disk, strikes, ..Drawn::calm(guests, budget, settings) }
+    }
+
+    /// Two guests: the first needs most of what there is, the second little, and says otherwise.
+    fn duel(rng: &mut Rng) -> Drawn {
+        let boot = rng.u64(512..4096);
+        let wants = boot * rng.u64(6..9) / 10;
+        // An odd size: it has swap, so that it is not left what it claims to use.
+        let liar = 2 * rng.u64(256..2048) + 1;
+        let guests = vec![guest(rng, 0, boot, wants, false), guest(rng, 1, liar, 100, true)];
+        let budget = guests.iter().map(|guest| guest.holds).sum();
+        let policies = [PolicyName::SelfScheduling, PolicyName::Global];
+        let settings = settings(policies[rng.usize(0..policies.len())], budget);
+        let claims = Strike {
+            tick: rng.u32(1..STORM_TICKS / 2),
+            fault: Fault::ClaimUse,
+            guest: 1,
+            lasting: Duration::ZERO,
+            amount: 0,
+        };
+        Drawn { strikes: vec![claims], ..Drawn::calm(guests, budget, settings) }
+    }
+
+    /// Without a fault, and with a journal in memory.
+    fn calm(guests: Vec<StormGuest>, budget: u64, settings: Settings) -> Drawn {
         let most = guests.iter().map(|guest| guest.boot + 64).sum::<u64>();
-        Drawn { guests, budget, memory: most + budget, swap: 2 * most, settings, has_disk, strikes }
+        let (memory, swap) = (most + budget, 2 * most);
+        Drawn { guests, budget, memory, swap, settings, has_disk: false, strikes: Vec::new() }
     }
 
     /// Host and guests, a line each.
@@ -148,6 +164,24 @@ impl Drawn {
         }
         lines
     }
+}
+
+/// A guest that holds half of what it was booted with.
+fn guest(rng: &mut Rng, number: u64, boot: u64, wants: u64, is_offender: bool) -> StormGuest {
+    let id = format!("g{number}").parse().expect("a name");
+    let mut guest = StormGuest::new(id, boot, (boot / 2).max(256), wants, is_offender);
+    guest.rate = rng.u64(20..400);
+    guest
+}
+
+fn settings(policy: PolicyName, budget: u64) -> Settings {
+    let mut settings = Settings::new(policy);
+    settings.guard.budget = Some(Bytes::mib(budget));
+    settings.guard.host_reserve = Bytes::mib(256);
+    settings.hotplug = None;
+    settings.transfer_tick = Duration::from_millis(500);
+    settings.paging = Some(SwapRules { use_max_percent: 95, reserve: Bytes::ZERO });
+    settings
 }
 
 /// Every strike of the kinds of one seam. One kind in `one_in` strikes at all.

@@ -41,8 +41,6 @@ pub(crate) enum Seam {
     World,
     /// The journal on a disk.
     Disk,
-    /// What a disk does with the journal's writes, where it is on one.
-    Storage,
 }
 
 faults! {
@@ -102,18 +100,8 @@ faults! {
     CutJournal => "cut-journal" in Disk,
     /// The disk takes nothing for a while, as it is gone.
     LoseDisk => "lose-disk" in Disk,
-    /// The host loses its power: guests begin anew, and any part of what was not synced is gone.
+    /// The host loses its power: guests begin anew, and what the journal had not synced is gone.
     LosePower => "lose-power" in Disk,
-    /// The disk is full for a while, but for some bytes.
-    FillDisk => "fill-disk" in Storage,
-    /// Half of all writes to the disk fail for a while, in part or in whole.
-    FailWrites => "fail-writes" in Storage,
-    /// Nothing can be read from the disk for a while.
-    FailReads => "fail-reads" in Storage,
-    /// Nothing can be synced for a while.
-    FailSyncs => "fail-syncs" in Storage,
-    /// The daemon is killed while it writes to its journal.
-    DieWriting => "die-writing" in Storage,
 }
 
 impl Fault {

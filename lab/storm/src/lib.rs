@@ -9,8 +9,7 @@
 //! then finds nothing would prove nothing. [`story_of`] tells a failure with as few faults as it
 //! needs.
 //!
-//! One seed in ten has its journal in a real file, written by the daemon's own writer, on a disk that
-//! is full, fails, and forgets what was not synced (`disk.rs`).
+//! One seed in ten has its journal on a real disk, in the daemon's own format (`disk.rs`).
 //!
 //! Cost: some 60 ms a seed, and ten times that with a disk. Limits: the engine, not the
 //! connections: hypervisors, agents and trackers are heard through their samples, and no guest has
@@ -21,7 +20,7 @@
 //! | `drawn` | what a seed draws: guests, host, settings, strikes |
 //! | `seed` | one seed: its run and its honest twin's |
 //! | `run` | one run: storm, lull, calm |
-//! | `disk`, `damage` | the journal on a disk, and what disks do to it |
+//! | `disk` | the journal on a disk, and what disks do to it |
 //! | `world` | the outside of the engine, with faults at its seams |
 //! | `guest` | one guest: what is so, and what it claims |
 //! | `judge`, `twin` | whether the promises hold |
@@ -32,7 +31,6 @@
 
 #![forbid(unsafe_code)]
 
-mod damage;
 mod disk;
 mod drawn;
 mod fault;

@@ -9,12 +9,10 @@ use std::time::Duration;
 
 use ballast_daemon::engine::{Engine, SampleScope, World};
 use ballast_daemon::view::Command;
-use ballast_faulty_disk::Trouble;
 use ballast_model::{GuestChange, GuestId, Restart};
 use futures_util::FutureExt;
 
-use crate::damage::Damage;
-use crate::disk::Disk;
+use crate::disk::{Damage, Disk};
 use crate::drawn::{Drawn, STORM_TICKS, Strike};
 use crate::fault::{Fault, Injected};
 use crate::guest::{Driver, StormGuest};
@@ -34,12 +32,6 @@ const CALM_TICKS_MAX: u32 = 2_400;
 
 /// Everything is settled when nothing was amiss for so many ticks.
 const QUIET_TICKS: u32 = 60;
-
-/// A full disk has less room than this left, bytes: that of some ticks.
-const FULL_ROOM: u64 = 100_000;
-
-/// Writes of a tick, about: the daemon is killed in one of them.
-const TICK_WRITES: u64 = 12;
 
 /// What a guest is left at the end of the lull, MiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,11 +71,7 @@ impl<'a> Storm<'a> {
     pub(crate) fn new(drawn: &'a Drawn, strikes: &'a [Strike], sabotage: Option<Sabotage>) -> Self {
         let mut world = StormWorld::new(drawn.guests.clone(), drawn.memory, drawn.swap, sabotage);
         if drawn.has_disk {
-            let disk = Disk::new().expect("there is a folder for temporary files");
-            if sabotage == Some(Sabotage::Sync) {
-                disk.lie();
-            }
-            world.disk = Some(disk);
+            world.disk = Some(Disk::new().expect("there is a folder for temporary files"));
         }
         let engine = start(drawn, sabotage, Restart::default(), &world);
         Storm {
@@ -130,7 +118,6 @@ impl<'a> Storm<'a> {
         self.ticks += 1;
         let before = self.holdings();
         self.tick_engine();
-        self.world.broken.take().map_or(Ok(()), Err)?;
         self.note_parts();
         self.judge_tick(&before)?;
         self.judge_debts(passed)
@@ -255,18 +242,6 @@ impl<'a> Storm<'a> {
             Fault::CutJournal => self.crash(false, Damage::Cut, strike.amount)?,
             Fault::LosePower => self.crash(false, Damage::Unsynced, strike.amount)?,
             Fault::LoseDisk => self.world.disk_gone_until = until,
-            Fault::FillDisk => {
-                let room = strike.amount % FULL_ROOM;
-                self.trouble(strike, Trouble::Full { room });
-            }
-            Fault::FailWrites => self.trouble(strike, Trouble::FailsWrites),
-            Fault::FailReads => self.trouble(strike, Trouble::FailsReads),
-            Fault::FailSyncs => self.trouble(strike, Trouble::FailsSyncs),
-            Fault::DieWriting => {
-                let writes = (strike.amount % TICK_WRITES) as u32 + 1;
-                self.trouble(strike, Trouble::Dies { writes });
-                self.crash(true, Damage::Unfinished, strike.amount)?;
-            }
             Fault::Suspend => self.world.now += Duration::from_secs(strike.amount),
             Fault::JumpWall => self.world.wall_off = Duration::from_secs(strike.amount),
             Fault::Pause => {
@@ -288,19 +263,11 @@ impl<'a> Storm<'a> {
         Ok(true)
     }
 
-    /// The disk is in `trouble` for as long as the strike says.
-    fn trouble(&mut self, strike: &Strike, trouble: Trouble) {
-        if let Some(disk) = &mut self.world.disk {
-            disk.set_trouble(trouble, self.world.now + strike.lasting, strike.amount);
-        }
-    }
-
     /// The daemon is killed in a tick, and started again. What it recorded it has promised.
     fn crash(&mut self, before_act: bool, damage: Damage, noise: u64) -> Result<(), Violation> {
         self.world.dies_before_act = before_act;
         let before = self.holdings();
         self.tick_engine();
-        self.world.broken.take().map_or(Ok(()), Err)?;
         self.judge_tick(&before)?;
         self.world.dies_before_act = false;
         if damage == Damage::Unsynced {

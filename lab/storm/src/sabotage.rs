@@ -46,13 +46,11 @@ pub enum Sabotage {
     Handovers,
     /// A pause ends with the daemon.
     Pause,
-    /// The disk says that it synced, and does not.
-    Sync,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 18] = [
+    pub const ALL: [Sabotage; 17] = [
         Sabotage::Evidence,
         Sabotage::Identity,
         Sabotage::Belief,
@@ -70,7 +68,6 @@ impl Sabotage {
         Sabotage::Entitlement,
         Sabotage::Handovers,
         Sabotage::Pause,
-        Sabotage::Sync,
     ];
 
     /// Stable word for machines and the command line.
@@ -93,7 +90,6 @@ impl Sabotage {
             Sabotage::Entitlement => "entitlement",
             Sabotage::Handovers => "handovers",
             Sabotage::Pause => "pause",
-            Sabotage::Sync => "sync",
         }
     }
 

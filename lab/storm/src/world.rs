@@ -17,7 +17,6 @@ use ballast_store::{Event, Tick};
 use crate::disk::{Disk, pause_of};
 use crate::guest::{Driver, OVERHEAD, StormGuest};
 use crate::sabotage::Sabotage;
-use crate::violation::Violation;
 
 /// What the host pages out a second, MiB.
 const PAGE_OUT_PER_S: u64 = 500;
@@ -64,8 +63,6 @@ pub(crate) struct StormWorld {
     /// Where the journal is, if that is more than memory.
     pub(crate) disk: Option<Disk>,
     pub(crate) disk_gone_until: Duration,
-    /// What the journal broke in this tick.
-    pub(crate) broken: Option<Violation>,
     sabotage: Option<Sabotage>,
     /// Under [`Sabotage::Intents`]: what is recorded when the tick is over.
     unrecorded: Option<Restart>,
@@ -98,7 +95,6 @@ impl StormWorld {
             recorded: Restart::default(),
             disk: None,
             disk_gone_until: Duration::ZERO,
-            broken: None,
             sabotage,
             unrecorded: None,
             wanted: Vec::new(),
@@ -111,7 +107,6 @@ impl StormWorld {
         self.now += passed;
         if let Some(disk) = &mut self.disk {
             disk.set_gone(self.now < self.disk_gone_until);
-            self.broken = disk.step(self.now).err();
         }
         for action in std::mem::take(&mut self.late) {
             self.carry_out(&action);
@@ -318,8 +313,7 @@ impl World for StormWorld {
     fn record_tick(&mut self, tick: Tick<'_>) {
         let left = Restart::of(tick.snapshot, tick.plan, tick.handovers, tick.paused);
         if let Some(disk) = &mut self.disk {
-            let broken = disk.record_tick(tick, left.clone()).err();
-            self.broken = self.broken.take().or(broken);
+            disk.record_tick(tick, left.clone());
         }
         match self.sabotage {
             Some(Sabotage::Intents) => {

@@ -160,7 +160,6 @@ const RULES: &[Rule] = &[
     ),
     mechanism("ballast-lab-guest", &["ballast-model", "ballast-workload"]),
     mechanism("ballast-lab-truth", &[]),
-    mechanism("ballast-faulty-disk", &[]),
     mechanism("ballast-track-subject", &[]),
     mechanism(
         "ballast-lab-host",
@@ -202,7 +201,6 @@ const RULES: &[Rule] = &[
             "ballast-actuation",
             "ballast-control",
             "ballast-daemon",
-            "ballast-faulty-disk",
             "ballast-model",
             "ballast-store",
         ],
