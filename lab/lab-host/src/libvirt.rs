@@ -65,7 +65,8 @@ impl Libvirtd {
         let folder = run.libvirt_folder();
         fs::create_dir_all(&folder).map_err(LabError::io("create", &folder))?;
         // One that was killed leaves its socket.
-        let _ = fs::remove_file(socket_in(&folder));
+        let socket = run.libvirt_socket();
+        let _ = fs::remove_file(&socket);
         let log = folder.join("log");
         let output = File::create(&log).map_err(LabError::io("create", &log))?;
         let also = output.try_clone().map_err(LabError::io("create", &log))?;
@@ -76,13 +77,13 @@ impl Libvirtd {
             run.record_libvirtd(process)?;
         }
         let mut libvirtd = Libvirtd { child, folder };
-        libvirtd.wait_for_socket(&log)?;
+        libvirtd.wait_for(&socket, &log)?;
         Ok(libvirtd)
     }
 
-    fn wait_for_socket(&mut self, log: &Path) -> Result<(), LabError> {
+    fn wait_for(&mut self, socket: &Path, log: &Path) -> Result<(), LabError> {
         let began = Instant::now();
-        while !socket_in(&self.folder).exists() {
+        while !socket.exists() {
             let has_ended = matches!(self.child.try_wait(), Ok(Some(_)) | Err(_));
             if has_ended || began.elapsed() > START_PATIENCE {
                 let said = fs::read_to_string(log).unwrap_or_default();
@@ -124,11 +125,6 @@ impl Drop for Libvirtd {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Where the libvirtd of a run, with its files in `folder`, listens.
-pub(crate) fn socket_in(folder: &Path) -> PathBuf {
-    folder.join("libvirt/libvirt-sock")
 }
 
 /// A command with all its files in `folder`, that is not root to itself.

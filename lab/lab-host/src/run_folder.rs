@@ -21,7 +21,6 @@ use ballast_model::{Bytes, GuestId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::libvirt;
 use crate::process::ProcessId;
 use crate::qemu::GuestPaths;
 use crate::{LabError, cpu_limit, host_swap};
@@ -253,7 +252,7 @@ impl RunFolder {
 
     /// Where that libvirtd listens.
     pub fn libvirt_socket(&self) -> PathBuf {
-        libvirt::socket_in(&self.libvirt_folder())
+        self.libvirt_folder().join("libvirt/libvirt-sock")
     }
 
     /// The folder of the agents' sockets; it contains nothing else.

@@ -44,7 +44,8 @@ impl SwapArea {
     fn new() -> Option<SwapArea> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("swap");
-        let len = Bytes::mib(160).get();
+        // Other memory of the host may be swapped out as well.
+        let len = Bytes::gib(4).get();
         let is_on = fs::File::create(&path).is_ok_and(|file| {
             let nothing = rustix::fs::FallocateFlags::empty();
             rustix::fs::fallocate(&file, nothing, 0, len).is_ok()
