@@ -21,6 +21,8 @@ pub(crate) struct DomainGuest {
     /// Its hypervisor's process, once it is found.
     pub(crate) pid: Option<u32>,
     latest: Option<(DomainStats, Timestamp)>,
+    /// What its balloon reported last.
+    balloon: BalloonStats,
     stats_age: StatsAge,
 }
 
@@ -32,6 +34,7 @@ impl DomainGuest {
             gate: GenerationGate::default(),
             pid: None,
             latest: None,
+            balloon: BalloonStats::default(),
             stats_age: StatsAge::default(),
         }
     }
@@ -44,8 +47,12 @@ impl DomainGuest {
             // Memory was plugged in or out: its devices are others now.
             self.facts = None;
         }
-        let wall = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        self.stats_age.observe(stats.balloon.last_update.unwrap_or(0), now, wall);
+        // A hypervisor that is busy has no report in this answer: the last one counts on, and ages.
+        if let Some(stamp) = stats.balloon.last_update {
+            let wall = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+            self.stats_age.observe(stamp, now, wall);
+            self.balloon = stats.balloon;
+        }
         self.latest = Some((stats, now));
     }
 
@@ -57,7 +64,7 @@ impl DomainGuest {
             sample.run_state = stats.state.map(run_state);
             sample.allocation = stats.current.map(|kib| Measured { value: Bytes::kib(kib), age });
             sample.boot_memory = stats.maximum.map(Bytes::kib);
-            let value = guest_stats(&stats.balloon);
+            let value = guest_stats(&self.balloon);
             sample.stats = self.stats_age.age(now).map(|age| Measured { value, age });
         }
         sample.capabilities = self.facts.map(capabilities).unwrap_or_default();
@@ -190,6 +197,14 @@ mod tests {
         let sizes = (seen.value.total, seen.value.free, seen.value.available);
         let kib = |kib| Some(Bytes::kib(kib));
         assert_eq!(sizes, (kib(1000), kib(100), kib(300)), "not mixed up");
+        // Its hypervisor is busy.
+        let busy = DomainStats { balloon: BalloonStats::default(), ..stats.clone() };
+        let later = Timestamp::from_millis(3500);
+        guest.observe(busy, later, wall);
+        let sample = guest.reading(&id, LinkState::Up, later).sample;
+        assert_eq!(sample.allocation, Some(Measured::fresh(Bytes::mib(1))));
+        let kept = sample.stats.unwrap();
+        assert_eq!((kept.value, kept.age), (seen.value, std::time::Duration::from_millis(4500)));
         // Something was plugged in: the XML is asked for again.
         guest.facts = Some(DomainFacts::default());
         guest.observe(stats.clone(), now, wall);

@@ -5,8 +5,8 @@
 //! together, and waited for together. Nothing happens between the calls of the daemon: what came
 //! late is read in the next one.
 //!
-//! Cost: one call a tick, some 600 bytes a domain. Limits: a domain's hypervisor that does not
-//! answer makes libvirt leave its balloon's figures out; what was said last then counts, and ages.
+//! Cost: one call a tick, some 600 bytes a domain. Limits: of a domain whose hypervisor is
+//! busy, libvirt does not pass on what its balloon reports; the last report then counts, and ages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
