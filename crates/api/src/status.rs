@@ -131,7 +131,7 @@ pub struct GuestView {
     pub available_bytes: Option<u64>,
     /// Memory it would need to run as well as it can.
     pub demand_bytes: Option<u64>,
-    /// How far that is to be relied on, 0 to 100.
+    /// Confidence in the demand, 0 to 100.
     #[serde(default)]
     pub demand_confidence_percent: Option<u8>,
     /// Host memory its process occupies.

@@ -2,8 +2,8 @@
 //!
 //! Idea: all backends are asked at once. A guest that two of them see, by its process, is the
 //! first one's, as is a name that two guests have. An order goes to the backend that has the guest.
-//! Cost: that of the slowest backend; O(n log n) to join them. Limits: a guest whose process is not
-//! known is told from others by its name only.
+//! Cost: that of the slowest backend; O(n log n) to join them. Limits: while the process of a
+//! guest is unknown, only its name identifies it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

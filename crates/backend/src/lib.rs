@@ -32,7 +32,7 @@ pub struct GuestReading {
     pub pid: Option<u32>,
 }
 
-/// When a sample is taken, and of which guests.
+/// The time of a sample, and the guests to query.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleRequest<'a> {
     /// The caller's monotonic clock.

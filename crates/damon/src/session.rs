@@ -184,7 +184,7 @@ impl DamonSession {
     /// Begins to record what DAMON sees, in an empty buffer.
     fn trace(&self, samples: usize) -> Result<File, DamonError> {
         let instance = |name: &str| self.instance.join(name);
-        // All regions are told at once: whole windows must fit, two of them.
+        // The kernel reports all regions at once: the buffer must hold two whole windows.
         let kib = (2 * samples * EVENT_BYTES).div_ceil(1024).max(BUFFER_KIB_MIN);
         write(&instance("tracing_on"), "0")?;
         write(&instance("buffer_size_kb"), &kib.to_string())?;

@@ -44,7 +44,7 @@ pub struct WindowReader {
 #[derive(Debug)]
 struct Progress {
     pages: Vec<u64>,
-    /// The page that is told next; `None` until a window begins.
+    /// The position of the page that the kernel reports next; `None` until a window begins.
     next: Option<usize>,
     touched: Vec<u32>,
 }

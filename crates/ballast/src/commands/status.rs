@@ -174,7 +174,7 @@ fn percent(basis_points: u32) -> String {
     format!("{}.{:02}%", basis_points / 100, basis_points % 100)
 }
 
-/// What it would need, and how far that is to be relied on.
+/// The demand of a guest, with the confidence in it.
 fn demand(guest: &GuestView) -> String {
     match (guest.demand_bytes, guest.demand_confidence_percent) {
         (Some(bytes), Some(percent)) => format!("{} ({percent}%)", size(bytes)),

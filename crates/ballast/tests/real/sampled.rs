@@ -101,7 +101,7 @@ fn a_stock_guest_is_sampled_by_whoever_asks() {
     let (_, told, _) = ground.ballast(&["status"]);
     assert!(told.contains("by DAMON"), "{told}");
 
-    // One program at a time: another one is told, and changes nothing.
+    // One program has DAMON at a time: a second one reports that and changes nothing.
     let (code, _, told) = ground.ballast(&["track", "stock", "--for", "2s"]);
     assert!(code == Some(1) && told.contains("another program of Ballast uses DAMON"), "{told}");
     daemon.kill();

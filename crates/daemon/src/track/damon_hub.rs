@@ -199,7 +199,7 @@ impl HubShared {
     }
 }
 
-/// DAMON in use, and for whom.
+/// DAMON in use, with the guests that it samples.
 struct Served {
     session: DamonSession,
     /// The guests' numbers, by the positions of their targets.
