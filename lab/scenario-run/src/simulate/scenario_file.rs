@@ -101,12 +101,12 @@ struct HostTable {
     _swap: IgnoredAny,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct SettingsTable {
-    #[serde(with = "duration")]
-    tick: Duration,
-    block: Bytes,
+    #[serde(with = "duration::option")]
+    tick: Option<Duration>,
+    block: Option<Bytes>,
     settle: IgnoredAny,
     accel: IgnoredAny,
     manager: IgnoredAny,
@@ -118,26 +118,6 @@ struct SettingsTable {
     track: IgnoredAny,
     agent: IgnoredAny,
     intermittent: IgnoredAny,
-}
-
-impl Default for SettingsTable {
-    fn default() -> Self {
-        SettingsTable {
-            tick: Settings::TICK_DEFAULT,
-            block: Scenario::BLOCK_DEFAULT,
-            settle: IgnoredAny,
-            accel: IgnoredAny,
-            manager: IgnoredAny,
-            kernel: IgnoredAny,
-            limit_cpu: IgnoredAny,
-            free_page_reporting: IgnoredAny,
-            deflate_on_oom: IgnoredAny,
-            truth: IgnoredAny,
-            track: IgnoredAny,
-            agent: IgnoredAny,
-            intermittent: IgnoredAny,
-        }
-    }
 }
 
 #[derive(Deserialize)]
@@ -257,7 +237,7 @@ impl FileTable {
         let budget = self.host.budget;
         let host = self.host.convert(reserve)?;
         let mut control = Settings::new(PolicyName::Static);
-        control.tick = self.settings.tick;
+        control.tick = self.settings.tick.unwrap_or(Settings::TICK_DEFAULT);
         control.interval = self.policy.interval;
         control.guard.budget = Some(budget);
         control.guard.host_reserve = reserve;
@@ -291,7 +271,7 @@ impl FileTable {
             name: self.name.to_string(),
             duration: self.duration,
             seed: self.seed,
-            block: self.settings.block,
+            block: self.settings.block.unwrap_or(Scenario::BLOCK_DEFAULT),
             host,
             control,
             guests,
