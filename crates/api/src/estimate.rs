@@ -19,6 +19,9 @@ pub struct EstimateView {
     pub used_bytes: u64,
     /// Memory it could release without swapping.
     pub available_bytes: u64,
+    /// Memory it needs beyond what it uses: swapped out, and now read back.
+    #[serde(default)]
+    pub swap_need_bytes: u64,
     /// The source of these two figures, for people.
     pub provenance: String,
     /// Memory it would need to run at full speed.
@@ -84,6 +87,7 @@ impl EstimateView {
         EstimateView {
             used_bytes: estimate.used.get(),
             available_bytes: estimate.available.get(),
+            swap_need_bytes: estimate.swap_need.get(),
             provenance: estimate.provenance.to_string(),
             demand: DemandView::from(&estimate.demand),
             passed_over: estimate.passed_over.iter().map(PassedOverView::from).collect(),

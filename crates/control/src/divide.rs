@@ -23,11 +23,42 @@ pub(crate) struct Divided {
 /// far as [`Assessment::believed`] goes.
 pub(crate) fn problem(tick: &Tick<'_>, left: Bytes, given_back: &[Option<Bytes>]) -> Problem {
     let mut contenders = Vec::with_capacity(tick.guests.len());
+    let mut needs = Vec::new();
     for (place, guest) in tick.guests.iter().enumerate() {
         let given_back = given_back.get(place).copied().flatten();
-        contenders.extend(contender(guest, given_back));
+        let Some(contender) = contender(guest, given_back) else { continue };
+        let need = swap_need(guest, contender.used);
+        if need > Bytes::ZERO {
+            needs.push((contenders.len(), need));
+        }
+        contenders.push(contender);
     }
+    add_needs(&mut contenders, &needs, left);
     Problem::new(left, contenders).at(tick.snapshot.taken_at).on(tick.snapshot.host.clone())
+}
+
+/// What a guest needs of its swap beyond the memory in use `used`, as far as that is believed.
+fn swap_need(guest: &GuestTick<'_>, used: Bytes) -> Bytes {
+    let need = guest.assessment.estimate().map_or(Bytes::ZERO, |estimate| estimate.swap_need);
+    need.min(guest.assessment.believed.saturating_sub(used))
+}
+
+/// Adds what guests need of their swap to their memory in use, as far as there is memory for it that
+/// nobody uses: the one that reads back most must not take what another one uses.
+fn add_needs(contenders: &mut [Contender], needs: &[(usize, Bytes)], left: Bytes) {
+    let in_use: Bytes = contenders.iter().map(|contender| contender.used).sum();
+    let unused = left.saturating_sub(in_use);
+    let needed: Bytes = needs.iter().map(|&(_, need)| need).sum();
+    for &(place, need) in needs {
+        let need = need.min(need.fraction(unused.get(), needed.get()));
+        let contender = &mut contenders[place];
+        contender.used = contender.used.saturating_add(need);
+        if let Some(demand) = &mut contender.demand
+            && demand.source == DemandSource::Used
+        {
+            demand.size = contender.used;
+        }
+    }
 }
 
 /// A guest that can be moved, as the policy sees it; it gets back at least `given_back`.
@@ -81,7 +112,7 @@ fn claim(assessment: &Assessment) -> Option<(Bytes, Bytes)> {
     let use_at_most = believed_use(assessment);
     Some(match estimate.used > use_at_most {
         true => (estimate.used, use_at_most),
-        false => (estimate.demand.size, assessment.believed),
+        false => (estimate.demand.size.max(estimate.needed()), assessment.believed),
     })
 }
 

@@ -28,6 +28,7 @@ use crate::before;
 use crate::beyond::{BeyondInput, BeyondOutput, DemandBeyond};
 use crate::fusion::{self, SourceDemand};
 use crate::probing::{Bounds, Probing, ProbingEpoch, ProbingSettings};
+use crate::swap_need::{SwapNeed, SwapTraffic};
 
 /// Shortest time between two readings: they come once a second, dated to within half a second.
 const READING_APART_MIN: Duration = Duration::from_millis(500);
@@ -49,6 +50,7 @@ const DOUBTED: u32 = 2;
 pub(crate) struct Refiner {
     counters: Option<Counters>,
     swapped_pages_per_s: Option<u64>,
+    swap_need: SwapNeed,
     probing: Probing,
     probed: Option<(Bytes, Timestamp)>,
     beyond: DemandBeyond,
@@ -80,6 +82,8 @@ struct Counters {
     swap_in: Option<Bytes>,
     swap_out: Option<Bytes>,
     refaulted_pages: Option<u64>,
+    /// The guest's total less what is available.
+    used: Option<Bytes>,
 }
 
 impl Refiner {
@@ -146,6 +150,11 @@ impl Refiner {
             swap_in: stats.value.swap_in,
             swap_out: stats.value.swap_out,
             refaulted_pages: agent.and_then(|agent| agent.refaulted_file_pages),
+            used: stats
+                .value
+                .total
+                .zip(stats.value.available)
+                .map(|(total, it)| total.saturating_sub(it)),
         };
         let Some(last) = self.counters else {
             self.counters = Some(counters);
@@ -170,6 +179,19 @@ impl Refiner {
             let per_s = pages * 1_000_000_000 / apart.as_nanos().max(1);
             u64::try_from(per_s).unwrap_or(u64::MAX)
         });
+        match (swapped_in, swapped_out) {
+            (Some(swapped_in), Some(swapped_out)) => self.swap_need.update(SwapTraffic {
+                swapped_in,
+                swapped_out,
+                use_growth: counters
+                    .used
+                    .zip(last.used)
+                    .map(|(now, then)| now.saturating_sub(then)),
+                allocation: guest.allocation.map_or(Bytes::ZERO, |measured| measured.value),
+                interval: apart,
+            }),
+            _ => self.swap_need = SwapNeed::default(),
+        }
         let add = |sum: &mut Option<Bytes>, more: Option<Bytes>| {
             if let Some(more) = more {
                 *sum = Some(sum.unwrap_or(Bytes::ZERO).saturating_add(more));
@@ -208,7 +230,9 @@ impl Refiner {
             swapped_pages_per_s: self.swapped_pages_per_s,
             request: agent.and_then(|agent| agent.request),
         };
-        let estimate = Estimate { signals, curve: self.curve(guest, most), ..plain };
+        let (curve, swap_need) = (self.curve(guest, most), self.swap_need.get());
+        let mut estimate = Estimate { signals, curve, swap_need, ..plain };
+        estimate.demand.size = estimate.needed();
         if self.probed.is_none() && self.tracked.is_none() && signals.committed.is_none() {
             return estimate;
         }
@@ -219,7 +243,7 @@ impl Refiner {
             .map(|(tracked, at)| source(tracked.kind, (tracked.beyond.demand, since(at))));
         let probed = self.probed.map(|(size, at)| (size, since(at)));
         let committed = signals.committed.zip(guest.agent.map(|agent| agent.age));
-        let used = (estimate.used, estimate.demand.age);
+        let used = (estimate.demand.size, estimate.demand.age);
         let sources: Vec<SourceDemand> = [
             tracked,
             probed.map(|known| source(DemandSource::Probing, known)),

@@ -24,6 +24,8 @@ pub struct Estimate {
     pub used: Bytes,
     /// Memory the guest could give back without swapping: `F_i` of Global §3.1.
     pub available: Bytes,
+    /// Memory the guest needs beyond what it uses: it swapped that out and now reads it back.
+    pub swap_need: Bytes,
     /// Where `used` and `available` come from.
     pub provenance: Provenance,
     /// What the guest would need to run as well as it can.
@@ -68,6 +70,11 @@ pub struct Signals {
 }
 
 impl Estimate {
+    /// What it uses and what it needs of its swap.
+    pub fn needed(&self) -> Bytes {
+        self.used.saturating_add(self.swap_need)
+    }
+
     /// An estimate where nothing is known but the memory in use.
     pub fn of_used(used: Bytes, available: Bytes, provenance: Provenance) -> Estimate {
         let Provenance::BalloonStatistics { age } = provenance;
@@ -75,6 +82,7 @@ impl Estimate {
         Estimate {
             used,
             available,
+            swap_need: Bytes::ZERO,
             provenance,
             demand: Demand { size: used, source, age, confidence },
             passed_over: Vec::new(),
@@ -123,6 +131,13 @@ mod row {
         used: Bytes,
         #[serde(rename = "available_bytes", with = "crate::unit")]
         available: Bytes,
+        #[serde(
+            default,
+            rename = "swap_need_bytes",
+            with = "crate::unit",
+            skip_serializing_if = "crate::unit::is_default"
+        )]
+        swap_need: Bytes,
         provenance: Provenance,
         #[serde(skip_serializing_if = "Option::is_none")]
         demand: Option<Demand>,
@@ -136,21 +151,42 @@ mod row {
 
     impl From<Estimate> for EstimateRow {
         fn from(estimate: Estimate) -> EstimateRow {
-            let Estimate { used, available, provenance, demand, passed_over, curve, signals } =
-                estimate;
+            let Estimate {
+                used,
+                available,
+                swap_need,
+                provenance,
+                demand,
+                passed_over,
+                curve,
+                signals,
+            } = estimate;
             let plain = Estimate::of_used(used, available, provenance).demand;
             let demand = (demand != plain).then_some(demand);
-            EstimateRow { used, available, provenance, demand, passed_over, curve, signals }
+            EstimateRow {
+                used,
+                available,
+                swap_need,
+                provenance,
+                demand,
+                passed_over,
+                curve,
+                signals,
+            }
         }
     }
 
     impl From<EstimateRow> for Estimate {
         fn from(row: EstimateRow) -> Estimate {
-            let EstimateRow { used, available, provenance, demand, passed_over, curve, signals } =
-                row;
-            let plain = Estimate::of_used(used, available, provenance);
-            let demand = demand.unwrap_or(plain.demand);
-            Estimate { demand, passed_over, curve, signals, ..plain }
+            let plain = Estimate::of_used(row.used, row.available, row.provenance);
+            Estimate {
+                swap_need: row.swap_need,
+                demand: row.demand.unwrap_or(plain.demand),
+                passed_over: row.passed_over,
+                curve: row.curve,
+                signals: row.signals,
+                ..plain
+            }
         }
     }
 }

@@ -204,12 +204,12 @@ impl fmt::Display for Reason {
                 write!(f, "{shares} of {shares_total} shares of {budget}")
             }
             Reason::UsedPlusReserve { used, reserve } => {
-                write!(f, "uses {used}, and {reserve} in reserve")
+                write!(f, "needs {used}, and {reserve} in reserve")
             }
             Reason::IdleTax { used, tax, budget } => {
-                write!(f, "uses {used}; idle memory taxed at {tax} of a budget of {budget}")
+                write!(f, "needs {used}; idle memory taxed at {tax} of a budget of {budget}")
             }
-            Reason::Custom { rule, used } => write!(f, "{rule}; uses {used}"),
+            Reason::Custom { rule, used } => write!(f, "{rule}; needs {used}"),
             Reason::Committed { committed } => {
                 write!(f, "its kernel has promised {committed} to processes")
             }
@@ -227,7 +227,7 @@ impl fmt::Display for Reason {
                 write!(f, "probing found a working set of {working_set}")
             }
             Reason::Missing { what, used, reserve } => {
-                write!(f, "its {what} is not known: uses {used}, and {reserve} in reserve")
+                write!(f, "its {what} is not known: needs {used}, and {reserve} in reserve")
             }
             Reason::Scarce { wanted, shares, because } => write!(
                 f,

@@ -17,7 +17,7 @@ pub(crate) const PAGES_MAX: u64 = 1 << 40;
 pub struct Contender {
     /// Name; ties are settled in the order of names.
     pub id: GuestId,
-    /// Memory in use: `A_i` of Global §3.1.
+    /// Memory in use, `A_i` of Global §3.1, and what it needs of its swap.
     pub used: Bytes,
     /// Least memory it may have, in whole pages.
     pub floor: Bytes,

@@ -18,6 +18,9 @@ const KERNEL: u64 = 64;
 /// What a hypervisor needs beside its guest's memory, MiB.
 pub(crate) const OVERHEAD: u64 = 40;
 
+/// What a guest claims to read back from its swap in a second, MiB.
+const SWAPPED_PER_S: u64 = 40;
+
 /// How a guest's driver behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
@@ -47,6 +50,8 @@ pub(crate) struct StormGuest {
     pub(crate) touched: u64,
     /// What the host has paged out of that.
     pub(crate) paged_out: u64,
+    /// What it claims to have read back from its own swap since it booted.
+    swapped: u64,
     /// What it was last ordered to hold.
     pub(crate) target: u64,
     /// Whether it was ever ordered to hold anything.
@@ -91,6 +96,7 @@ impl StormGuest {
             holds,
             touched: wants.min(holds),
             paged_out: 0,
+            swapped: 0,
             target: holds,
             was_ordered: false,
             granted: holds,
@@ -116,6 +122,7 @@ impl StormGuest {
         self.holds = self.boot;
         self.touched = KERNEL;
         self.paged_out = 0;
+        self.swapped = 0;
     }
 
     /// Another process begins under its name.
@@ -162,6 +169,11 @@ impl StormGuest {
                 self.holds = self.holds.max(self.target.min(self.boot));
             }
             Driver::Takes => self.holds = self.boot,
+        }
+        // One that claims to need more than it holds may claim that it swaps as well. Honest guests
+        // swap unseen here, as some systems do not report it: the worse case.
+        if self.claims_use {
+            self.swapped += share(SWAPPED_PER_S);
         }
         let kept = self.touched.min(self.holds);
         // What the balloon takes had been paged out as often as the rest.
@@ -218,8 +230,10 @@ impl StormGuest {
             let stats = GuestStats {
                 total: Some(Bytes::mib(self.boot)),
                 available: Some(Bytes::mib(claims.min(self.boot).saturating_sub(uses))),
-                swap_in: Some(Bytes::ZERO),
-                swap_out: (!self.claims_no_swap()).then_some(Bytes::mib(1)),
+                swap_in: Some(Bytes::mib(self.swapped)),
+                // What is in its swap is as much as it was booted with.
+                swap_out: (!self.claims_no_swap())
+                    .then_some(Bytes::mib(1 + self.swapped + self.boot.min(self.swapped))),
                 ..GuestStats::default()
             };
             self.stats = (stats, now);

@@ -86,9 +86,13 @@ pub fn render(reply: &ExplainReply) -> String {
         "estimate",
         match &reply.estimate {
             Some(estimate) => format!(
-                "uses {}, could give back {} without swapping ({})",
+                "uses {}, could give back {} without swapping{} ({})",
                 size(estimate.used_bytes),
                 size(estimate.available_bytes),
+                match estimate.swap_need_bytes {
+                    0 => String::new(),
+                    bytes => format!(", needs {} that it swapped out", size(bytes)),
+                },
                 estimate.provenance
             ),
             None => "none: there is nothing to estimate from".to_owned(),

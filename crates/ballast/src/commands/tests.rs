@@ -118,7 +118,7 @@ fn explain_shows_a_growing_guest_from_inputs_to_outcome() {
             estimate   uses 452MiB, could give back 60MiB without swapping (balloon statistics 0.8s old)
             demand     452MiB, from used memory 0.8s old, confidence 60%
             misses     not known by size
-            policy     wants 700MiB: uses 452MiB; idle memory taxed at 75.0% of a budget of 2GiB
+            policy     wants 700MiB: needs 452MiB; idle memory taxed at 75.0% of a budget of 2GiB
             guard      growth limited to 128MiB a decision
             guard      waiting for other guests to release 64MiB
             compliance compliant
@@ -195,7 +195,7 @@ fn explain_shows_a_stuck_guest() {
             estimate   uses 90MiB, could give back 510MiB without swapping (balloon statistics 0.4s old)
             demand     90MiB, from used memory 0.4s old, confidence 60%
             misses     not known by size
-            policy     wants 256MiB: uses 90MiB; idle memory taxed at 75.0% of a budget of 2GiB
+            policy     wants 256MiB: needs 90MiB; idle memory taxed at 75.0% of a budget of 2GiB
             guard      changes nothing about that
             compliance stuck, released nothing for 42s
             action     hold: stuck: asked to shrink to 256MiB, released nothing for 42s, next request in 18s
@@ -273,10 +273,10 @@ fn plan_lists_targets_and_actions() {
         note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
 
         GUEST  ALLOCATION  WANTED  TARGET  ACTION                                                                                                  WHY
-        grow       512MiB  700MiB  576MiB  grow by 64MiB                                                                                           uses 452MiB; idle memory taxed at 75.0% of a budget of 2GiB; growth limited to 128MiB a decision; waiting for other guests to release 64MiB
+        grow       512MiB  700MiB  576MiB  grow by 64MiB                                                                                           needs 452MiB; idle memory taxed at 75.0% of a budget of 2GiB; growth limited to 128MiB a decision; waiting for other guests to release 64MiB
         mute            ?       ?    none  hold: allocation not known yet
         old        300MiB       ?  300MiB  hold: statistics 12.0s old, limit 5.0s
-        stuck      600MiB  256MiB  600MiB  hold: stuck: asked to shrink to 256MiB, released nothing for 42s, next request in 18s                   uses 90MiB; idle memory taxed at 75.0% of a budget of 2GiB
+        stuck      600MiB  256MiB  600MiB  hold: stuck: asked to shrink to 256MiB, released nothing for 42s, next request in 18s                   needs 90MiB; idle memory taxed at 75.0% of a budget of 2GiB
         taken           ?       ?    none  hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
 
         1. set grow to 576MiB, to be begun within 2.0s

@@ -199,7 +199,7 @@ fn divisions_have_reasons_and_notes() {
         reasons(PolicyName::SelfBalloon, 2048, &[(Some(700), 1), (None, 1)]),
         [
             "its kernel has promised 600MiB to processes",
-            "its Committed_AS is not known: uses 300MiB, and 100MiB in reserve",
+            "its Committed_AS is not known: needs 300MiB, and 100MiB in reserve",
             "no Committed_AS is known of 1 guests (a program in the guest would provide it): they \
              want what they use plus the reserve",
         ]

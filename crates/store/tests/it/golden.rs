@@ -212,6 +212,7 @@ fn estimates() -> Vec<Estimate> {
             ..plain.clone()
         },
         Estimate { curve: Some(curve(&[5, 5]).into()), ..plain.clone() },
+        Estimate { swap_need: Bytes::mib(60), ..plain.clone() },
     ];
     all.extend(DemandSource::ALL.map(|source| by(source, 80)));
     all

@@ -527,12 +527,13 @@ fn estimate() -> impl Strategy<Value = Estimate> {
                 request,
             });
     let demand = (option::of(demand), passed_over);
-    (bytes(), bytes(), span(), demand, option::of(curve()), signals).prop_map(
-        |(used, available, age, (demand, passed_over), curve, signals)| {
+    let sizes = prop::array::uniform3(bytes());
+    (sizes, span(), demand, option::of(curve()), signals).prop_map(
+        |([used, available, swap_need], age, (demand, passed_over), curve, signals)| {
             let provenance = Provenance::BalloonStatistics { age };
             let plain = Estimate::of_used(used, available, provenance);
             let demand = demand.unwrap_or(plain.demand);
-            Estimate { demand, passed_over, curve, signals, ..plain }
+            Estimate { swap_need, demand, passed_over, curve, signals, ..plain }
         },
     )
 }

@@ -1,0 +1,168 @@
+//! Estimates the memory a guest needs and has in its swap, from swap traffic alone.
+//!
+//! Idea: memory in use cannot show what a guest lacks, as it ends at the allocation. A guest that
+//! lacks memory reads back what it swapped out. From one reading of its counters to the next
+//!
+//! ```text
+//! evicted = max(swapped out, swapped in − growth of memory in use)
+//! swapped = swapped + evicted − swapped in               what is in its swap and may be needed
+//! need    = min(swapped, 8 s × swap-ins per second)      while it reads back
+//! ```
+//!
+//! A page that was read back and not written since is evicted without a swap-out, but then memory
+//! in use does not grow by what is read back; that is the second term. So `swapped` stays while a
+//! guest thrashes, and falls by as much as memory in use grows while it fills what it was granted.
+//!
+//! Only what a guest could read back in the next seconds counts. An idle guest whose cold pages were
+//! swapped out because its allocation was reduced thus needs hardly more than it uses. In an
+//! interval without swap-ins the need is halved, and an eighth of what is in swap is forgotten.
+//!
+//! Cost: O(1) a reading. Source: ours; that demand lies beyond the allocation is MEB §3.6.
+//! Limits: read-ahead counts as needed. A working set that is larger than the memory by more than
+//! 8 s of swap-ins shows in steps. Where a tracker or an agent reports, `beyond.rs` knows more.
+
+use std::time::Duration;
+
+use ballast_model::Bytes;
+
+/// How much of what is in swap counts: what the guest would read back in this time. The next grant
+/// comes within two decisions, and it takes about as long again to arrive.
+const HORIZON: Duration = Duration::from_secs(8);
+
+/// Less than this in an interval is no sign of need: a guest with enough memory reads back as much
+/// now and then.
+const READ_BACK_MIN: Bytes = Bytes::pages(64);
+
+/// Part of what is in swap that an interval without swap-ins forgets: a half in five intervals.
+const FORGET_PART: u64 = 8;
+
+/// Swap traffic of one guest between two readings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwapTraffic {
+    /// Memory swapped in.
+    pub swapped_in: Bytes,
+    /// Memory swapped out.
+    pub swapped_out: Bytes,
+    /// How much memory in use grew; `None`: not known.
+    pub use_growth: Option<Bytes>,
+    /// The guest's allocation: as much can be needed beyond it at most.
+    pub allocation: Bytes,
+    /// Time between the readings; more than zero.
+    pub interval: Duration,
+}
+
+/// What one guest needs of what is in its swap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SwapNeed {
+    /// What is in its swap and not forgotten.
+    swapped: Bytes,
+    need: Bytes,
+}
+
+impl SwapNeed {
+    /// Memory the guest needs beyond what it uses.
+    pub fn get(self) -> Bytes {
+        self.need
+    }
+
+    /// Takes the traffic since the last reading in.
+    pub fn update(&mut self, seen: SwapTraffic) {
+        let SwapTraffic { swapped_in, swapped_out, use_growth, allocation, interval } = seen;
+        // With growth unknown, all that is read back is assumed to stay.
+        let evicted_clean =
+            use_growth.map_or(Bytes::ZERO, |grown| swapped_in.saturating_sub(grown));
+        let evicted = swapped_out.max(evicted_clean);
+        let swapped = self.swapped.saturating_add(evicted).saturating_sub(swapped_in);
+        self.swapped = swapped.min(allocation);
+        if swapped_in < READ_BACK_MIN {
+            let forgotten = self.swapped.fraction(1, FORGET_PART).max(Bytes::pages(1));
+            self.swapped = self.swapped.saturating_sub(forgotten);
+            self.need = self.need.fraction(1, 2).min(self.swapped);
+            return;
+        }
+        let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1);
+        let horizon_ms = u64::try_from(HORIZON.as_millis()).unwrap_or(u64::MAX);
+        self.need = self.swapped.min(swapped_in.fraction(horizon_ms, interval_ms));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn traffic(swapped_in_mib: u64, swapped_out_mib: u64, grown_mib: u64) -> SwapTraffic {
+        SwapTraffic {
+            swapped_in: Bytes::mib(swapped_in_mib),
+            swapped_out: Bytes::mib(swapped_out_mib),
+            use_growth: Some(Bytes::mib(grown_mib)),
+            allocation: Bytes::mib(512),
+            interval: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn need_is_what_is_read_back_and_no_more() {
+        let mut need = SwapNeed::default();
+        for (seen, expected) in [
+            (traffic(0, 240, 300), 0),  // grows into swap: nothing is read back yet
+            (traffic(40, 40, 0), 210),  // thrashes; an eighth of 240 was forgotten
+            (traffic(40, 0, 0), 210),   // evicts pages that it did not write
+            (traffic(10, 0, 0), 80),    // a slow disk: what 8 s read back
+            (traffic(60, 0, 60), 150),  // fills what it was granted
+            (traffic(100, 0, 100), 50), // the same
+            (traffic(0, 0, 0), 25),     // done: the rest is halved
+            (traffic(0, 0, 0), 12),
+        ] {
+            need.update(seen);
+            assert_eq!(need.get().get() >> 20, expected, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn cold_pages_of_an_idle_guest_are_not_needed() {
+        let mut need = SwapNeed::default();
+        for _ in 0..10 {
+            need.update(SwapTraffic { swapped_in: Bytes::pages(80), ..traffic(0, 30, 0) });
+            assert!(need.get() <= Bytes::pages(640), "{:?}", need.get());
+        }
+    }
+
+    #[test]
+    fn need_is_by_rate_not_by_reading() {
+        let mut twice = SwapNeed::default();
+        twice.update(traffic(0, 500, 0));
+        twice.update(SwapTraffic { interval: Duration::from_secs(2), ..traffic(20, 20, 0) });
+        assert_eq!(twice.get(), Bytes::mib(80));
+    }
+
+    proptest! {
+        #[test]
+        fn need_is_bounded_and_ends(
+            series in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 1..30),
+            allocation: u64,
+        ) {
+            let mut need = SwapNeed::default();
+            let of = |swapped_in: u64, swapped_out: u64, grown: u64| SwapTraffic {
+                swapped_in: Bytes::new(swapped_in),
+                swapped_out: Bytes::new(swapped_out),
+                use_growth: Some(Bytes::new(grown)),
+                allocation: Bytes::new(allocation),
+                interval: Duration::from_secs(1),
+            };
+            for (swapped_in, swapped_out, grown) in series {
+                need.update(of(swapped_in, swapped_out, grown));
+                prop_assert!(need.get() <= Bytes::new(allocation));
+                let swapped_in = Bytes::new(swapped_in);
+                if swapped_in >= READ_BACK_MIN {
+                    prop_assert!(need.get() <= swapped_in.fraction(8, 1));
+                }
+            }
+            for _ in 0..64 {
+                need.update(of(0, 0, 0));
+            }
+            prop_assert_eq!(need.get(), Bytes::ZERO);
+        }
+    }
+}
