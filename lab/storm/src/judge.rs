@@ -10,6 +10,7 @@ use ballast_model::{Bytes, Change, Compliance, GuestLimits, PolicyName};
 
 use crate::guest::{Driver, StormGuest};
 use crate::run::Storm;
+use crate::twin::BELIEVED_PART;
 use crate::violation::Violation;
 
 /// What guests are given beside what they use.
@@ -247,6 +248,18 @@ impl Storm<'_> {
             left -= full.iter().map(|guest| guest.boot).sum::<u64>();
             open.retain(|other| full.iter().all(|guest| guest.id != other.id));
         }
+    }
+
+    /// What a guest keeps that claims to use all that it holds and to have no swap: whatever it is
+    /// granted by right, which is its part or, where needs count, what it is believed to need and what
+    /// guests are given beside that.
+    pub(crate) fn keeps(&self, guest: &StormGuest) -> u64 {
+        let filled = guest.touched.min(self.entitlement(guest));
+        let needs = match self.drawn.settings.policy {
+            PolicyName::Static => 0,
+            _ => filled + filled / BELIEVED_PART + RESERVE,
+        };
+        self.part(guest).max(needs.min(guest.boot))
     }
 
     /// What a guest was last granted; its part by shares before it was granted anything.
