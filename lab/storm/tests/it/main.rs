@@ -104,6 +104,12 @@ fn a_guest_without_swap_keeps_what_it_was_granted_since() {
     holds(&[2153]);
 }
 
+/// A guest released memory for seconds, and seemed to use a step more all the while.
+#[test]
+fn a_slow_release_settles() {
+    holds(&[10569]);
+}
+
 #[test]
 fn every_sabotage_is_found() {
     for sabotage in Sabotage::ALL {
