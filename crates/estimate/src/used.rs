@@ -231,7 +231,7 @@ mod tests {
 
     /// A balloon takes 60 MiB a second, and statistics are not older than a second.
     #[test]
-    fn a_guest_that_releases_memory_seems_to_use_what_it_did() {
+    fn a_releasing_guest_seems_to_use_what_it_did() {
         let mut estimator = Estimator::default();
         for second in 1..30u64 {
             let held = 900 - 60 * (second.clamp(5, 14) - 5);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_growing_guest_that_fills_what_it_is_given_shows_at_once() {
+    fn growing_use_shows_at_once_while_memory_is_given() {
         let mut estimator = Estimator::default();
         for (second, mib) in [(1, 500), (2, 600), (3, 700), (4, 800)] {
             let snapshot = observe(&mut estimator, second, guest(mib, 10, Duration::ZERO));

@@ -10,7 +10,6 @@ use ballast_model::{Bytes, Change, Compliance, GuestLimits, PolicyName};
 
 use crate::guest::{Driver, StormGuest};
 use crate::run::Storm;
-use crate::twin::BELIEVED_PART;
 use crate::violation::Violation;
 
 /// What guests are given beside what they use.
@@ -19,6 +18,9 @@ const RESERVE: u64 = 110;
 /// An offender may hide this part of its memory in what a hypervisor may need.
 const HIDDEN_PART: u64 = 8;
 const HIDDEN_MIN: u64 = 64;
+
+/// What is believed of a liar's needs without evidence, as a part of what it has filled.
+pub(crate) const BELIEVED_PART: u64 = 4;
 
 /// What is not worth an order, or a balloon's last pages.
 pub(crate) const SLACK: u64 = 24;

@@ -31,13 +31,10 @@ use std::collections::BTreeSet;
 use ballast_model::PolicyName;
 
 use crate::drawn::{Drawn, Strike};
-use crate::judge::SLACK;
+use crate::judge::{BELIEVED_PART, SLACK};
 use crate::run::Kept;
 use crate::violation::Violation;
 use crate::world::{CAP_ROOM, NEED_GROWS};
-
-/// What is believed of a liar's needs without evidence, as a part of what it has filled.
-pub(crate) const BELIEVED_PART: u64 = 4;
 
 /// What a liar may hide where its hypervisor's need is measured, and what is not worth an order.
 const HIDDEN: u64 = NEED_GROWS + SLACK;
