@@ -14,8 +14,12 @@
 //!   the allocation did not change, `N_i` is the total in the statistics plus that constant: exact,
 //!   whatever their age.
 //! - Otherwise the allocation is looked up among recent readings. The age of statistics is known to
-//!   a second. The largest allocation of that second is used: too high an estimate costs a
-//!   neighbour idle memory for a tick, too low a one costs the guest its working set.
+//!   a second, so memory in use is known to what the balloon moved in that second. The largest
+//!   allocation of that second is used: too high an estimate costs a neighbour idle memory for a
+//!   tick, too low a one costs the guest its working set. But a guest that releases memory would seem
+//!   to use a step more for as long as it does, and policies that follow use would want that back for
+//!   it, and never settle: of what is possible it is taken to use what is nearest to what it used
+//!   before. A need that grows by less than a step shows when the balloon rests.
 //!
 //! Cost: O(1) per guest and snapshot. Source: Global §3.1, Table 1; matching the times is ours.
 //! Limits: the constant is measured again whenever the allocation does not change; a guest that
@@ -56,6 +60,8 @@ struct GuestHistory {
     refiner: Refiner,
     /// Allocation less the guest's total, if that difference is constant.
     uncounted: Option<Bytes>,
+    /// What it used by the last sample.
+    in_use: Option<Bytes>,
 }
 
 /// Estimates the demand of every guest in a snapshot from it and earlier ones.
@@ -120,6 +126,7 @@ impl Estimator {
 impl GuestHistory {
     fn observe(&mut self, guest: &GuestSample, now: Timestamp) {
         self.remember(guest, now);
+        self.in_use = self.nearest_use(guest, now).or(self.in_use);
         self.refiner.observe(guest, self.uncounted, now);
     }
 
@@ -151,9 +158,25 @@ impl GuestHistory {
             let held = total.saturating_add(uncounted);
             return Some(guest.memory_max().map_or(held, |boot| held.min(boot)));
         }
+        let (least, most) = self.held_within(stats, now)?;
+        let available = stats.value.available.or(stats.value.free)?;
+        let in_use = self.in_use.filter(|_| guest.allocation.is_some_and(|now| now.value < most));
+        Some(in_use.map_or(most, |in_use| in_use.saturating_add(available).clamp(least, most)))
+    }
+
+    /// The least and the most that it held about the time of its statistics.
+    fn held_within(&self, stats: &Measured<GuestStats>, now: Timestamp) -> Option<(Bytes, Bytes)> {
         let stats_at = before(now, stats.age);
-        let (_, most) = self.allocations.between(before(stats_at, AGE_UNCERTAINTY), stats_at)?;
-        Some(most)
+        self.allocations.between(before(stats_at, AGE_UNCERTAINTY), stats_at)
+    }
+
+    /// What it uses by its statistics: the most that is possible or, of a guest that releases memory,
+    /// what is nearest to what it used before.
+    fn nearest_use(&self, guest: &GuestSample, now: Timestamp) -> Option<Bytes> {
+        let stats = guest.stats.as_ref()?;
+        let available = stats.value.available.or(stats.value.free)?;
+        let held = self.held_at(guest, stats, now)?;
+        (held >= available).then(|| held - available)
     }
 }
 
@@ -204,6 +227,36 @@ mod tests {
         // 700 MiB were given back since; the statistics still describe the first second.
         let snapshot = observe(&mut estimator, 3, guest(300, 900, Duration::from_secs(2)));
         assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(100)));
+    }
+
+    /// A balloon takes 60 MiB a second, and statistics are not older than a second.
+    #[test]
+    fn a_releasing_guest_seems_to_use_what_it_did() {
+        let mut estimator = Estimator::default();
+        for second in 1..30u64 {
+            let held = 900 - 60 * (second.clamp(5, 14) - 5);
+            let snapshot = observe(&mut estimator, second, guest(held, held - 300, Duration::ZERO));
+            assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(300)), "second {second}");
+        }
+    }
+
+    #[test]
+    fn growing_use_shows_at_once_while_memory_is_given() {
+        let mut estimator = Estimator::default();
+        for (second, mib) in [(1, 500), (2, 600), (3, 700), (4, 800)] {
+            let snapshot = observe(&mut estimator, second, guest(mib, 10, Duration::ZERO));
+            assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(mib - 10)));
+        }
+    }
+
+    #[test]
+    fn growing_use_shows_while_a_balloon_takes_memory() {
+        let mut estimator = Estimator::default();
+        observe(&mut estimator, 1, guest(1000, 700, Duration::ZERO));
+        observe(&mut estimator, 2, guest(940, 640, Duration::ZERO));
+        // 260 MiB less are available, of which the balloon took 60.
+        let snapshot = observe(&mut estimator, 3, guest(880, 380, Duration::ZERO));
+        assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(500)));
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(crate) struct StormGuest {
     /// Whether no daemon knows any more what it was last ordered.
     pub(crate) is_forgotten: bool,
     /// What it may keep whatever it claims: what it filled while no grant to it was known; as it claims
-    /// to have no swap, what it was granted by then and its part by shares since.
+    /// to have no swap, what it was granted by then and what it is granted by right since.
     pub(crate) own: u64,
     pub(crate) driver: Driver,
     /// Most that its balloon takes a second.

@@ -19,6 +19,9 @@ const RESERVE: u64 = 110;
 const HIDDEN_PART: u64 = 8;
 const HIDDEN_MIN: u64 = 64;
 
+/// What is believed of a liar's needs without evidence, as a part of what it has filled.
+pub(crate) const BELIEVED_PART: u64 = 4;
+
 /// What is not worth an order, or a balloon's last pages.
 pub(crate) const SLACK: u64 = 24;
 
@@ -247,6 +250,18 @@ impl Storm<'_> {
             left -= full.iter().map(|guest| guest.boot).sum::<u64>();
             open.retain(|other| full.iter().all(|guest| guest.id != other.id));
         }
+    }
+
+    /// What a guest keeps that claims to use all that it holds and to have no swap: whatever it is
+    /// granted by right, which is its part or, where needs count, what it is believed to need and what
+    /// guests are given beside that.
+    pub(crate) fn keeps(&self, guest: &StormGuest) -> u64 {
+        let filled = guest.touched.min(self.entitlement(guest));
+        let needs = match self.drawn.settings.policy {
+            PolicyName::Static => 0,
+            _ => filled + filled / BELIEVED_PART + RESERVE,
+        };
+        self.part(guest).max(needs.min(guest.boot))
     }
 
     /// What a guest was last granted; its part by shares before it was granted anything.

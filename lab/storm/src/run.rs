@@ -5,6 +5,7 @@
 //! kept for the comparison with a run in which nobody lies (`twin.rs`). In the calm that follows
 //! offenders become honest, and everything has to settle.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use ballast_daemon::engine::{Engine, SampleScope, World};
@@ -64,6 +65,10 @@ pub(crate) struct Storm<'a> {
     pub(crate) untold_until: Duration,
     /// What guests were left before the calm.
     pub(crate) kept: Vec<Kept>,
+    /// The moments of its ticks until then.
+    pub(crate) moments: Vec<Duration>,
+    /// The moments at which its next ticks are to be; none: when the engine wants them.
+    paced_by: VecDeque<Duration>,
 }
 
 impl<'a> Storm<'a> {
@@ -86,7 +91,14 @@ impl<'a> Storm<'a> {
             paused_until: Duration::ZERO,
             untold_until: Duration::ZERO,
             kept: Vec::new(),
+            moments: Vec::new(),
+            paced_by: VecDeque::new(),
         }
+    }
+
+    /// The same, with its ticks at the moments of another run.
+    pub(crate) fn paced_by(self, moments: &[Duration]) -> Self {
+        Storm { paced_by: moments.iter().copied().collect(), ..self }
     }
 
     pub(crate) fn run(&mut self) -> Result<(), Violation> {
@@ -109,9 +121,15 @@ impl<'a> Storm<'a> {
 
     /// One tick, and what is judged after each.
     fn tick(&mut self) -> Result<(), Violation> {
-        let passed = self.engine.due().saturating_since(self.world.now());
+        let passed = match self.paced_by.pop_front() {
+            Some(moment) => moment.saturating_sub(self.world.now),
+            None => self.engine.due().saturating_since(self.world.now()),
+        };
         let passed = passed.max(Duration::from_millis(100));
         self.world.step(passed);
+        if self.kept.is_empty() {
+            self.moments.push(self.world.now);
+        }
         if self.world.now >= self.paused_until {
             self.resume();
         }
@@ -127,7 +145,7 @@ impl<'a> Storm<'a> {
     fn note_parts(&mut self) {
         for place in 0..self.world.guests.len() {
             let guest = &self.world.guests[place];
-            let part = if guest.claims_no_swap() { self.part(guest) } else { 0 };
+            let part = if guest.claims_no_swap() { self.keeps(guest) } else { 0 };
             let guest = &mut self.world.guests[place];
             guest.own = guest.own.max(part);
         }

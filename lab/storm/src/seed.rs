@@ -45,7 +45,8 @@ pub(crate) fn judge(drawn: &Drawn, strikes: &[Strike], sabotage: Option<Sabotage
         return judged;
     }
     let honest_strikes: Vec<Strike> = strikes.iter().filter_map(twin::honest).collect();
-    let mut honest = Storm::new(drawn, &honest_strikes, sabotage);
+    let honest = Storm::new(drawn, &honest_strikes, sabotage);
+    let mut honest = honest.paced_by(&storm.moments);
     judged.violation = match honest.run() {
         Err(found) => Some((honest.ticks, found)),
         Ok(()) => twin::compare(drawn, &judged.struck, &storm.kept, &honest.kept)

@@ -1,7 +1,9 @@
 //! Whether lies cost honest guests anything: the same seed twice, as drawn and with nobody lying.
 //!
 //! Idea: both runs have the same guests, faults and needs; only the lies are left out, and an offender
-//! that takes its memory back and fills it becomes a guest that needs as much. At the end of the
+//! that takes its memory back and fills it becomes a guest that needs as much. Their ticks are at the
+//! same moments: an engine ticks faster while memory moves, and what lasts some seconds would end some
+//! ticks earlier or later, so that the two runs would differ by more than the lies. At the end of the
 //! lull every honest guest is due what it was left where nobody lies, as far as it uses that. More
 //! is not its due: what policies divide beyond needs depends on what was claimed before.
 //!
@@ -10,28 +12,29 @@
 //! - each may hide what a measured hypervisor may have come to need since, and is left room for its
 //!   hypervisor when it is paged out;
 //! - it is believed to need a quarter more than it fills of what it was granted (nothing where shares
-//!   alone count);
+//!   alone count). That comes to its *needs*: what policies give each guest beside them, they give it
+//!   with a lie or without (`docs/decisions/0012-entitlements.md`);
 //! - what it filled while no grant to it was known, as it is new or a daemon lost its journal, is its
 //!   own: nobody can tell it from what it was to have (it has that or the quarter, not both);
-//! - a guest that says that it uses all and has no swap keeps what it was granted by then, and its part
-//!   by shares since.
+//! - a guest that says that it uses all and has no swap keeps what it was granted, by then and since
+//!   (`docs/security.md`): its part by shares or what it is believed to need and a reserve, but no
+//!   grant beyond these excuses itself.
 //!
 //! Honest guests may lack as much *in all*, whoever of them lacks it: what one of them has more for the
 //! lies, another one has less. A single guest's due would be no sound measure: where more is needed than
-//! there is, many divisions are at rest, and lies, as any other event, may lead from one to another.
+//! there is, many divisions are at rest, and lies, as any other event, may lead from one to another. But
+//! only what an honest guest *uses* makes up for what another one lacks: were memory that lies in
+//! surplus counted, a lie that starves one guest and leaves another more than it needs would cost nothing.
 
 use std::collections::BTreeSet;
 
 use ballast_model::PolicyName;
 
 use crate::drawn::{Drawn, Strike};
-use crate::judge::SLACK;
+use crate::judge::{BELIEVED_PART, SLACK};
 use crate::run::Kept;
 use crate::violation::Violation;
 use crate::world::{CAP_ROOM, NEED_GROWS};
-
-/// What is believed of a liar's needs without evidence, as a part of what it has filled.
-const BELIEVED_PART: u64 = 4;
 
 /// What a liar may hide where its hypervisor's need is measured, and what is not worth an order.
 const HIDDEN: u64 = NEED_GROWS + SLACK;
@@ -58,7 +61,7 @@ pub(crate) fn compare(
     let guests = drawn.guests.iter().zip(lying.iter().zip(honest));
     for (_, (mine, twin)) in guests.filter(|(guest, _)| !guest.is_offender) {
         let due = mine.wants.min(twin.has);
-        gained += mine.has.saturating_sub(twin.has);
+        gained += mine.has.min(mine.wants).saturating_sub(twin.has);
         let lacks = due.saturating_sub(mine.has + SLACK);
         lacking += lacks;
         if lacks > 0 && worst.is_none_or(|(most, ..)| lacks > most) {
@@ -85,7 +88,9 @@ fn gain_max(drawn: &Drawn, lying: &Kept, honest: &Kept) -> u64 {
         _ => lying.filled / BELIEVED_PART,
     };
     let own = lying.own.saturating_sub(honest.has);
-    // It holds no more than its own, or than it is believed to need.
-    let most = lying.own.max(lying.filled + believed).saturating_sub(honest.has);
+    // What it holds for its needs is no more than its own, or than it is believed to need; what guests
+    // are given beside their needs it has without a lie as well.
+    let needs = honest.has.min(honest.wants);
+    let most = lying.own.max(lying.filled + believed).saturating_sub(needs);
     HIDDEN + CAP_ROOM + most.min(believed + own)
 }

@@ -63,12 +63,10 @@ fn policy() -> impl Strategy<Value = PolicyName> {
 }
 
 /// Policies under which constant demand settles. Three sell memory: the owner has paid for it, and
-/// the next guest can pay more (flexmemd §4.6). Global settles in all but about one of 9,000 cases:
-/// while a guest gives memory, its use is overestimated by up to one step, and near a corner of
-/// Global's division that changes the targets by hundreds of MiB.
+/// the next guest can pay more (flexmemd §4.6).
 fn settling_policy() -> impl Strategy<Value = PolicyName> {
-    use PolicyName::{Auction, DirectAssign, Global, RoundRobin};
-    let others = [DirectAssign, Auction, RoundRobin, Global];
+    use PolicyName::{Auction, DirectAssign, RoundRobin};
+    let others = [DirectAssign, Auction, RoundRobin];
     let settling = PolicyName::ALL.into_iter().filter(|policy| !others.contains(policy));
     prop::sample::select(settling.collect::<Vec<_>>())
 }

@@ -209,11 +209,11 @@ impl Memory {
     }
 
     /// Up to this a target gives it nothing new: what it is committed, as far as it was granted
-    /// that, if it was granted anything. Of a guest with a cap, whatever it holds: what raising the cap
-    /// lets go is counted apart.
+    /// that, if it was granted anything. Of a guest with a cap, whatever it holds or may take: what
+    /// raising the cap lets go of that is counted apart, and must not be counted twice.
     pub(super) fn owned(&self, sample: &GuestSample, committed: Bytes) -> Bytes {
         if self.cap.is_some() {
-            return committed.max(sample.claimed().unwrap_or_default());
+            return self.holds(sample);
         }
         let Some(granted) = self.granted else { return committed };
         let granted = granted.max(self.granted_lately).max(self.entitled.unwrap_or_default());

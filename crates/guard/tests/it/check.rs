@@ -318,6 +318,24 @@ fn raising_a_cap_is_a_grant() {
     assert_eq!(let_go(392, 700), [], "to hold it to less frees nothing yet");
 }
 
+/// A guest that was asked for 541 MiB and holds 540 is held to 400: what it may take up to 541 counts
+/// once, as the cap is raised.
+#[test]
+fn what_a_raised_cap_lets_go_counts_once() {
+    let grant = |target: u64| {
+        let mut case = Case::new().with(with_cap).act("a", target);
+        let past = case.past.get_mut(&id("a")).unwrap();
+        (past.target, past.held) = (Some(Bytes::mib(541)), Some(Bytes::mib(540)));
+        case.promises.push(capped(&id("a"), Bytes::mib(target + 64)));
+        case.check()
+    };
+    // 188 MiB are free beside the 400 and the other guest's 512.
+    assert_eq!(grant(588), []);
+    let found = grant(589);
+    let [Violation::Overcommitted { granted, free }] = found[..] else { panic!("{found:?}") };
+    assert_eq!((granted, free), (Bytes::mib(189), Bytes::mib(188)));
+}
+
 #[test]
 fn a_cap_is_believed_only_while_it_is_enforced() {
     let check = |resident: u64, paging: Option<Paging>| {

@@ -80,6 +80,36 @@ fn what_the_host_takes_is_not_in_use() {
     holds(&[8148]);
 }
 
+/// A guest that is held to a cap was granted more, up to all that there was.
+#[test]
+fn a_cap_is_raised_without_counting_anything_twice() {
+    holds(&[14349]);
+}
+
+/// Faults that last some seconds ended some ticks earlier where nobody lied.
+#[test]
+fn a_run_without_lies_ticks_at_the_same_moments() {
+    holds(&[11320]);
+}
+
+/// A guest that claims all was given as much beside its needs as an honest one.
+#[test]
+fn what_is_given_beside_needs_is_no_gain() {
+    holds(&[15827]);
+}
+
+/// A guest that claims to have no swap was granted what it is believed to need.
+#[test]
+fn a_guest_without_swap_keeps_what_it_was_granted_since() {
+    holds(&[2153]);
+}
+
+/// A guest released memory for seconds, and seemed to use a step more all the while.
+#[test]
+fn a_slow_release_settles() {
+    holds(&[10569]);
+}
+
 #[test]
 fn every_sabotage_is_found() {
     for sabotage in Sabotage::ALL {
