@@ -1,21 +1,25 @@
 //! Estimates the memory a guest needs and has in its swap, from swap traffic alone.
 //!
 //! Idea: memory in use cannot show what a guest lacks, as it ends at the allocation. A guest that
-//! lacks memory reads back what it swapped out. From one reading of its counters to the next
+//! lacks memory swaps out although nothing is taken from it, and reads back what it swapped out. From
+//! one reading of its counters to the next
 //!
 //! ```text
 //! evicted = max(swapped out, swapped in − growth of memory in use)
 //! swapped = swapped + evicted − swapped in               what is in its swap and may be needed
-//! need    = min(swapped, 8 s × swap-ins per second)      while it reads back
+//! traffic = max(swapped in, swapped out)                 swapped in, where its allocation shrank
+//! need    = min(swapped, 8 s × traffic per second)
 //! ```
 //!
 //! A page that was read back and not written since is evicted without a swap-out, but then memory
 //! in use does not grow by what is read back; that is the second term. So `swapped` stays while a
 //! guest thrashes, and falls by as much as memory in use grows while it fills what it was granted.
 //!
-//! Only what a guest could read back in the next seconds counts. An idle guest whose cold pages were
-//! swapped out because its allocation was reduced thus needs hardly more than it uses. In an
-//! interval without swap-ins the need is halved, and an eighth of what is in swap is forgotten.
+//! Only what a guest could read back in the next seconds counts, and swap-outs only where its
+//! allocation shrank neither in this interval nor in the one before, as swap-outs lag. An idle guest
+//! whose cold pages were swapped out because its allocation was reduced thus needs hardly more than
+//! it uses. In an interval without traffic the need is halved, and an eighth of what is in swap is
+//! forgotten.
 //!
 //! Cost: O(1) a reading. Source: ours; that demand lies beyond the allocation is MEB §3.6.
 //! Limits: read-ahead counts as needed. A working set that is larger than the memory by more than
@@ -29,11 +33,11 @@ use ballast_model::Bytes;
 /// comes within two decisions, and it takes about as long again to arrive.
 const HORIZON: Duration = Duration::from_secs(8);
 
-/// Less than this in an interval is no sign of need: a guest with enough memory reads back as much
-/// now and then.
-const READ_BACK_MIN: Bytes = Bytes::pages(64);
+/// Less than this in an interval is no sign of need: a guest with enough memory swaps as much now and
+/// then.
+const TRAFFIC_MIN: Bytes = Bytes::pages(64);
 
-/// Part of what is in swap that an interval without swap-ins forgets: a half in five intervals.
+/// Part of what is in swap that an interval without traffic forgets: a half in five intervals.
 const FORGET_PART: u64 = 8;
 
 /// Swap traffic of one guest between two readings.
@@ -57,6 +61,8 @@ pub struct SwapNeed {
     /// What is in its swap and not forgotten.
     swapped: Bytes,
     need: Bytes,
+    /// Its allocation at the last reading and at the one before; zero: there was none.
+    allocations: [Bytes; 2],
 }
 
 impl SwapNeed {
@@ -74,7 +80,10 @@ impl SwapNeed {
         let evicted = swapped_out.max(evicted_clean);
         let swapped = self.swapped.saturating_add(evicted).saturating_sub(swapped_in);
         self.swapped = swapped.min(allocation);
-        if swapped_in < READ_BACK_MIN {
+        let is_shrinking = self.allocations.iter().any(|&earlier| earlier > allocation);
+        self.allocations = [allocation, self.allocations[0]];
+        let traffic = if is_shrinking { swapped_in } else { swapped_in.max(swapped_out) };
+        if traffic < TRAFFIC_MIN {
             let forgotten = self.swapped.fraction(1, FORGET_PART).max(Bytes::pages(1));
             self.swapped = self.swapped.saturating_sub(forgotten);
             self.need = self.need.fraction(1, 2).min(self.swapped);
@@ -82,7 +91,7 @@ impl SwapNeed {
         }
         let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1);
         let horizon_ms = u64::try_from(HORIZON.as_millis()).unwrap_or(u64::MAX);
-        self.need = self.swapped.min(swapped_in.fraction(horizon_ms, interval_ms));
+        self.need = self.swapped.min(traffic.fraction(horizon_ms, interval_ms));
     }
 }
 
@@ -103,16 +112,16 @@ mod tests {
     }
 
     #[test]
-    fn need_is_what_is_read_back_and_no_more() {
+    fn need_is_what_is_swapped_and_no_more() {
         let mut need = SwapNeed::default();
         for (seen, expected) in [
-            (traffic(0, 240, 300), 0),  // grows into swap: nothing is read back yet
-            (traffic(40, 40, 0), 210),  // thrashes; an eighth of 240 was forgotten
-            (traffic(40, 0, 0), 210),   // evicts pages that it did not write
-            (traffic(10, 0, 0), 80),    // a slow disk: what 8 s read back
-            (traffic(60, 0, 60), 150),  // fills what it was granted
-            (traffic(100, 0, 100), 50), // the same
-            (traffic(0, 0, 0), 25),     // done: the rest is halved
+            (traffic(0, 210, 300), 210), // grows into swap
+            (traffic(40, 40, 0), 210),   // thrashes
+            (traffic(40, 0, 0), 210),    // evicts pages that it did not write
+            (traffic(10, 0, 0), 80),     // a slow disk: what 8 s read back
+            (traffic(60, 0, 60), 150),   // fills what it was granted
+            (traffic(100, 0, 100), 50),  // the same
+            (traffic(0, 0, 0), 25),      // done: the rest is halved
             (traffic(0, 0, 0), 12),
         ] {
             need.update(seen);
@@ -123,8 +132,15 @@ mod tests {
     #[test]
     fn cold_pages_of_an_idle_guest_are_not_needed() {
         let mut need = SwapNeed::default();
-        for _ in 0..10 {
-            need.update(SwapTraffic { swapped_in: Bytes::pages(80), ..traffic(0, 30, 0) });
+        for second in 1..12u64 {
+            // The last swap-outs come after the balloon rests.
+            let allocation = Bytes::mib(512 - 30 * second.min(10));
+            need.update(SwapTraffic {
+                swapped_in: Bytes::pages(80),
+                swapped_out: Bytes::mib(if second == 1 { 0 } else { 30 }),
+                allocation,
+                ..traffic(0, 0, 0)
+            });
             assert!(need.get() <= Bytes::pages(640), "{:?}", need.get());
         }
     }
@@ -133,13 +149,13 @@ mod tests {
     fn need_is_by_rate_not_by_reading() {
         let mut twice = SwapNeed::default();
         twice.update(traffic(0, 500, 0));
-        twice.update(SwapTraffic { interval: Duration::from_secs(2), ..traffic(20, 20, 0) });
+        twice.update(SwapTraffic { interval: Duration::from_secs(2), ..traffic(20, 0, 0) });
         assert_eq!(twice.get(), Bytes::mib(80));
     }
 
     proptest! {
         #[test]
-        fn need_is_bounded_and_ends(
+        fn need_is_bounded_by_traffic_and_ends(
             series in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 1..30),
             allocation: u64,
         ) {
@@ -154,9 +170,9 @@ mod tests {
             for (swapped_in, swapped_out, grown) in series {
                 need.update(of(swapped_in, swapped_out, grown));
                 prop_assert!(need.get() <= Bytes::new(allocation));
-                let swapped_in = Bytes::new(swapped_in);
-                if swapped_in >= READ_BACK_MIN {
-                    prop_assert!(need.get() <= swapped_in.fraction(8, 1));
+                let traffic = Bytes::new(swapped_in.max(swapped_out));
+                if traffic >= TRAFFIC_MIN {
+                    prop_assert!(need.get() <= traffic.fraction(8, 1));
                 }
             }
             for _ in 0..64 {
