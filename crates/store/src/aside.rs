@@ -16,7 +16,7 @@ use std::time::SystemTime;
 use rusqlite::{ErrorCode, ffi};
 
 use crate::JournalError;
-use crate::schema::with_suffix;
+use crate::schema::{self, with_suffix};
 
 /// Most files that are moved aside of one journal.
 pub const ASIDE_MAX: usize = 4;
@@ -42,11 +42,15 @@ pub(crate) fn is_about_content(error: &JournalError) -> bool {
         JournalError::Damaged { .. }
         | JournalError::Newer { .. }
         | JournalError::NotAJournal { .. } => true,
-        // The disk has lost a part of the file. A disk that refuses to write is no reason.
-        JournalError::Disk { source, .. } => source.sqlite_error().is_some_and(|e| {
-            [ffi::SQLITE_IOERR_READ, ffi::SQLITE_IOERR_SHORT_READ, ffi::SQLITE_IOERR_CORRUPTFS]
-                .contains(&e.extended_code)
-        }),
+        // The disk has lost a part of the file. A disk that refuses to write is no reason, and a file
+        // that has no row yet is none to keep: it would only take the place of one that has.
+        JournalError::Disk { path, source } => {
+            let is_lost = source.sqlite_error().is_some_and(|e| {
+                [ffi::SQLITE_IOERR_READ, ffi::SQLITE_IOERR_SHORT_READ, ffi::SQLITE_IOERR_CORRUPTFS]
+                    .contains(&e.extended_code)
+            });
+            is_lost && !schema::is_without_rows(path)
+        }
         _ => false,
     }
 }

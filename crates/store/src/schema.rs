@@ -27,6 +27,13 @@ const BUSY_MAX: Duration = Duration::from_secs(1);
 /// hundred guests.
 const CHECKPOINT_PAGES: u32 = 1024;
 
+/// What SQLite writes at once, bytes, and a page of the log with what belongs to it.
+const PAGE_BYTES: u64 = 4096;
+const LOG_PAGE_BYTES: u64 = PAGE_BYTES + 24;
+
+/// Pages that a file without a row has in its log at most: its tables.
+const TABLE_PAGES: u64 = 9;
+
 /// Entries of this kind are ticks.
 pub(crate) const KIND_TICK: i64 = 0;
 /// Entries of this kind are events.
@@ -162,6 +169,14 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), JournalError> {
     Ok(())
 }
 
+/// Whether the file at `path` is too small to have a row, read or not: its tables come first, and they
+/// are in the log until there is much more of it.
+pub(crate) fn is_without_rows(path: &Path) -> bool {
+    let size = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
+    // The log begins with 32 bytes.
+    size(path) <= PAGE_BYTES && size(&wal_path(path)) <= 32 + TABLE_PAGES * LOG_PAGE_BYTES
+}
+
 fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     let tables: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
@@ -243,4 +258,36 @@ fn uri_path(path: &Path) -> String {
         .iter()
         .map(|&b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use ballast_model::Timestamp;
+
+    use super::*;
+    use crate::{JournalConfig, Start, Writer};
+
+    #[test]
+    fn a_file_without_rows_is_told_by_its_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.db");
+        assert!(is_without_rows(&path), "there is none");
+        let open = open_for_writing(&path).unwrap();
+        assert!(is_without_rows(&path), "it has tables");
+        drop(open);
+        fs::remove_file(&path).unwrap();
+        let start = Start {
+            wall: SystemTime::UNIX_EPOCH,
+            mono: Timestamp::ZERO,
+            boot_id: String::new(),
+            version: String::new(),
+            pid: 1,
+        };
+        let writer = Writer::open(&path, JournalConfig::default(), start).unwrap();
+        assert!(!is_without_rows(&path), "its start is recorded");
+        drop(writer);
+        assert!(!is_without_rows(&path), "it is closed, and has no log");
+    }
 }

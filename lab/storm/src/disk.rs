@@ -1,35 +1,27 @@
-//! The journal that the daemon writes, on a real disk, and what disks do to it.
+//! The journal that the daemon writes, on a faulty disk, and whether it keeps what it says.
 //!
 //! Idea: ticks go through the daemon's own [`Journal`], and the next daemon is told what it finds in
-//! the file. When a daemon is killed, its files are copied as they are at that moment and go on as the
-//! copy: so nothing that SQLite does when it is closed comes to the help of the next one. Damage is
-//! done to the copy.
+//! the file. What was said to be recorded has to be there when the daemon was killed; when the host lost
+//! its power, what the last sync came after, and of the rest as much as there is without a gap. Requests
+//! of the disk that fail (`journal_files.rs`) cost ticks, which is said, and no file.
 //!
-//! Cost: some 0.3 ms a tick. Limits: a full disk is played by one that is gone for a while, as nothing
-//! can fill a disk without root; what is written but not synced is taken to be the end of the
-//! write-ahead log, as SQLite syncs that before it touches anything else.
+//! Cost: some 0.3 ms a tick. Limits: what a file says is judged when its daemon ends; a file that was
+//! damaged is judged no more, but for that daemons start on it.
 
-use std::fs::{self, OpenOptions};
-use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
 use ballast_daemon::Inherited;
 use ballast_model::{Bytes, Plan, Restart, Timestamp};
-use ballast_store::{Event, Journal, JournalConfig, Range, Reader, Start, Tick, What};
+use ballast_store::{
+    ASIDE_MAX, Entry, Event, Journal, JournalConfig, JournalError, Range, Reader, Start, Tick, What,
+};
 use fastrand::Rng;
-use tempfile::TempDir;
 
+use crate::fault::Fault;
+use crate::journal_files::{Damage, JournalFiles};
 use crate::violation::Violation;
-
-/// The file with the rows, and its write-ahead log.
-const FILE: &str = "journal.db";
-const LOG: &str = "journal.db-wal";
-
-/// What a disk writes at once, bytes.
-const SECTOR: u64 = 512;
 
 /// Longest wait for a row: no disk of a test hangs.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(30);
@@ -38,34 +30,22 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(30);
 const KEEP: JournalConfig =
     JournalConfig { age_max: Duration::from_secs(1 << 36), bytes_max: Bytes::gib(1) };
 
-/// What happens to the files while no daemon writes them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Damage {
-    /// Nothing.
-    None,
-    /// A sector has other bytes than were written.
-    Torn,
-    /// The end of a file is gone.
-    Cut,
-    /// The end of the log is gone, which was not synced: the host lost its power.
-    Unsynced,
-}
-
 /// A journal on a disk.
 pub(crate) struct Disk {
-    folder: TempDir,
+    files: JournalFiles,
     /// `None` between two daemons.
     journal: Option<Journal>,
-    /// Daemons so far; each has files of its own, and this as its process number.
-    daemons: u32,
     /// Boots of the host so far.
     boots: u32,
-    /// Whether the folder of the files is gone for now.
-    is_gone: bool,
     /// What this daemon recorded in the file that it writes now.
     plans: Vec<(Timestamp, Plan)>,
     /// The number of the last row before these, if there is one.
     from_id: Option<i64>,
+    /// The moments of all ticks in that file, and how many of them no loss of power can take.
+    moments: Vec<Timestamp>,
+    synced: usize,
+    /// Whether the power was lost while the disk was gone: nobody has counted what that took.
+    is_uncounted: bool,
     /// Files moved aside that are known.
     aside: usize,
     /// Whether the file may have damaged rows.
@@ -74,43 +54,53 @@ pub(crate) struct Disk {
     promised: Option<Restart>,
     /// Whether a later tick was not recorded.
     is_behind: bool,
+    /// Whether an event waits that was not recorded: it may be with the next entry, whatever that is.
+    waits: bool,
+    /// What was found wrong while there was nobody to tell.
+    broken: Option<Violation>,
 }
 
 impl std::fmt::Debug for Disk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Disk").field("daemons", &self.daemons).finish_non_exhaustive()
+        f.debug_struct("Disk").field("files", &self.files).finish_non_exhaustive()
     }
 }
 
 impl Disk {
-    /// A disk with room and no journal.
-    pub(crate) fn new() -> io::Result<Disk> {
+    /// A disk with room and no journal. If it `lies`, it keeps nothing that it says to keep.
+    pub(crate) fn new(lies: bool) -> std::io::Result<Disk> {
         Ok(Disk {
-            folder: tempfile::Builder::new().prefix("ballast-storm-").tempdir()?,
+            files: JournalFiles::new(lies)?,
             journal: None,
-            daemons: 0,
             boots: 0,
-            is_gone: false,
             plans: Vec::new(),
             from_id: None,
+            moments: Vec::new(),
+            synced: 0,
+            is_uncounted: false,
             aside: 0,
             is_damaged: false,
             promised: None,
             is_behind: false,
+            waits: false,
+            broken: None,
         })
-    }
-
-    fn folder_of(&self, daemon: u32, is_gone: bool) -> PathBuf {
-        let name = if is_gone { format!("{daemon}.gone") } else { daemon.to_string() };
-        self.folder.path().join(name)
-    }
-
-    fn file(&self) -> PathBuf {
-        self.folder_of(self.daemons, false).join(FILE)
     }
 
     fn boot_id(&self) -> String {
         format!("boot {}", self.boots)
+    }
+
+    pub(crate) fn set_gone(&mut self, is_gone: bool) {
+        self.files.set_gone(is_gone);
+    }
+
+    pub(crate) fn strike(&mut self, fault: Fault, until: Duration, noise: u64) {
+        self.files.strike(fault, until, noise);
+    }
+
+    pub(crate) fn step(&mut self, now: Duration) {
+        self.files.step(now);
     }
 
     /// Starts a daemon on what the last one left after `damage`; `noise` draws what is damaged. Returns
@@ -124,21 +114,20 @@ impl Disk {
     ) -> Result<(Restart, bool), Violation> {
         self.judge()?;
         let mut rng = Rng::with_seed(noise);
-        // A file that was closed has all its rows, and no log.
-        let is_closed = damage != Damage::Unsynced && rng.u32(0..4) == 0;
-        if is_closed {
+        // A file that was closed has all its rows.
+        if damage != Damage::Unsynced && rng.u32(0..4) == 0 {
+            let failures = self.files.disk().failures();
             self.journal = None;
-        }
-        self.copy().expect("the temporary folder takes copies");
-        self.journal = None;
-        match damage {
-            Damage::None => {}
-            Damage::Torn => self.tear(&mut rng),
-            Damage::Cut => self.cut(if rng.bool() { FILE } else { LOG }, &mut rng),
-            Damage::Unsynced => {
-                self.boots += 1;
-                self.cut(LOG, &mut rng);
+            if self.files.disk().failures() == failures {
+                self.synced = self.moments.len();
             }
+        }
+        self.files.copy().expect("the temporary folder takes copies");
+        self.journal = None;
+        self.files.remove_last();
+        self.files.damage(damage, &mut rng);
+        if damage == Damage::Unsynced {
+            self.boots += 1;
         }
         self.is_damaged |= matches!(damage, Damage::Torn | Damage::Cut);
         self.open(damage, now, wall)
@@ -155,37 +144,52 @@ impl Disk {
             mono: now,
             boot_id: self.boot_id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: self.daemons,
+            pid: self.files.daemons(),
         };
-        let opened = Journal::open(&self.file(), KEEP, start);
+        let failures = self.files.disk().failures();
+        let opened = Journal::open(&self.files.file(), KEEP, start);
         let mut journal = opened.map_err(|e| Violation::Journal { what: e.to_string() })?;
         let left = journal.take_left();
         let status = journal.status();
         self.aside = status.moved_aside.len();
-        let is_whole = !self.is_damaged && !self.is_gone;
+        let failed = self.files.disk().failures() > failures;
+        let is_whole = !self.is_damaged && !self.files.is_gone() && !failed;
         self.journal = Some(journal);
-        self.plans.clear();
-        let last = Reader::open(&self.file()).and_then(|reader| reader.info());
-        self.from_id = last.ok().and_then(|info| Some(info.last?.0));
-        if self.aside > 0 {
-            // A new file was begun.
-            self.is_damaged = false;
-        }
-        if self.is_gone && status.error.is_none() {
+        if self.files.is_gone() && status.error.is_none() {
             return Err(journal_violation("no disk, and no word of it"));
         }
         if is_whole && self.aside > 0 {
-            return Err(journal_violation("a sound journal was moved aside"));
+            let why = &status.moved_aside[0].why;
+            return Err(journal_violation(&format!("a sound journal was moved aside: {why}")));
         }
+        self.is_uncounted |= damage == Damage::Unsynced && self.files.is_gone();
+        if self.aside > 0 {
+            self.begun_anew();
+        } else if self.is_uncounted {
+            self.count_again();
+        } else if damage == Damage::Unsynced {
+            self.judge_power_loss()?;
+        }
+        self.plans.clear();
+        let last =
+            self.quietly(|file| Reader::open(file).and_then(|reader| Ok(reader.info()?.last)));
+        self.from_id = last.ok().flatten().map(|(id, ..)| id);
         let left = match left {
             Ok(left) => left.map(|left| Inherited::of(left, &self.boot_id()).restart),
             Err(error) if is_whole => {
                 return Err(Violation::Journal { what: error.to_string() });
             }
-            Err(_) => None,
+            // What the file says is there for the daemon after this one, if this one says nothing.
+            Err(_) => {
+                self.is_behind = false;
+                if self.aside > 0 {
+                    self.promised = None;
+                }
+                return Ok((Restart::default(), false));
+            }
         };
         // After a loss of power nobody runs who was promised anything.
-        let is_same = damage == Damage::Unsynced || left == self.promised;
+        let is_same = damage == Damage::Unsynced || self.is_promised(left.as_ref());
         if is_whole && !is_same {
             return Err(journal_violation(
                 "the next daemon is not told what the last one promised",
@@ -193,129 +197,191 @@ impl Disk {
         }
         let is_told = is_same && !std::mem::take(&mut self.is_behind);
         self.promised.clone_from(&left);
+        self.waits = false;
         Ok((left.unwrap_or_default(), is_told))
     }
 
-    /// The disk is gone, or back.
-    pub(crate) fn set_gone(&mut self, is_gone: bool) {
-        if self.is_gone != is_gone {
-            let (from, to) =
-                (self.folder_of(self.daemons, !is_gone), self.folder_of(self.daemons, is_gone));
-            fs::rename(from, to).expect("a folder can be renamed");
-            self.is_gone = is_gone;
-        }
+    /// Whether `left` is what was promised. Whether a pause that was not recorded is there, nobody knows.
+    fn is_promised(&self, left: Option<&Restart>) -> bool {
+        let Some((left, promised)) = left.zip(self.promised.as_ref()) else {
+            return left.is_none() && self.promised.is_none();
+        };
+        let paused = if self.waits { left.paused } else { promised.paused };
+        *left == Restart { paused, ..promised.clone() }
+    }
+
+    /// A new file was begun.
+    fn begun_anew(&mut self) {
+        (self.is_damaged, self.is_uncounted) = (false, false);
+        (self.from_id, self.synced) = (None, 0);
+        self.plans.clear();
+        self.moments.clear();
     }
 
     pub(crate) fn record_tick(&mut self, tick: Tick<'_>, promised: Restart) {
         let Some(journal) = &self.journal else { return };
         let (written, pending) = mpsc::channel();
+        let syncs = self.files.disk().syncs();
         let handed_over = journal.record_and(&tick, move |is_written| {
             let _ = written.send(is_written);
         });
         handed_over.expect("the queue is empty");
         let is_written = pending.recv_timeout(WRITTEN_WITHIN).expect("a disk that works");
-        let aside = journal.status().moved_aside.len();
-        if aside > self.aside {
-            // The damage showed only now, and a new file was begun.
-            (self.aside, self.is_damaged, self.from_id) = (aside, false, None);
-            self.plans.clear();
+        let status = journal.status();
+        if status.moved_aside.len() > self.aside {
+            // The damage showed only now.
+            self.aside = status.moved_aside.len();
+            self.begun_anew();
+            self.promised = None;
+        }
+        if self.files.disk().syncs() > syncs {
+            // It may have come before this tick.
+            self.synced = self.moments.len();
         }
         self.is_behind = !is_written;
         if is_written {
             self.plans.push((tick.snapshot.taken_at, tick.plan.clone()));
+            self.moments.push(tick.snapshot.taken_at);
             self.promised = Some(promised);
+            self.waits = false;
+        } else if status.error.is_none() {
+            self.broken = Some(journal_violation("a tick is not recorded, and no word of it"));
         }
     }
 
     pub(crate) fn record_event(&mut self, wall: SystemTime, now: Timestamp, event: Event) {
-        let Some(journal) = &self.journal else { return };
-        let (written, pending) = mpsc::channel();
         let paused = pause_of(&event);
-        let handed_over = journal.record_event_and(wall, now, event, move |is_written| {
-            let _ = written.send(is_written);
-        });
-        handed_over.expect("the queue is empty");
-        let is_written = pending.recv_timeout(WRITTEN_WITHIN).expect("a disk that works");
+        let Some(is_written) = self.write_event(wall, now, event) else { return };
+        self.waits |= !is_written;
         if let (Some(paused), Some(promised), true) = (paused, &mut self.promised, is_written) {
             promised.paused = paused;
         }
     }
 
+    fn write_event(&self, wall: SystemTime, now: Timestamp, event: Event) -> Option<bool> {
+        let (written, pending) = mpsc::channel();
+        let handed_over = self.journal.as_ref()?.record_event_and(wall, now, event, move |it| {
+            let _ = written.send(it);
+        });
+        handed_over.expect("the queue is empty");
+        Some(pending.recv_timeout(WRITTEN_WITHIN).expect("a disk that works"))
+    }
+
     /// Whether the file says what this daemon recorded in it.
-    pub(crate) fn judge(&self) -> Result<(), Violation> {
-        if self.journal.is_none() || self.is_gone {
+    pub(crate) fn judge(&mut self) -> Result<(), Violation> {
+        if let Some(broken) = self.broken.take() {
+            return Err(broken);
+        }
+        if self.journal.is_none() || self.files.is_gone() {
             return Ok(());
         }
-        let unreadable =
-            |e: ballast_store::JournalError| Violation::Journal { what: e.to_string() };
-        let reader = match Reader::open(&self.file()) {
-            Ok(reader) => reader,
-            Err(_) if self.is_damaged => return Ok(()),
-            Err(error) => return Err(unreadable(error)),
+        // A damaged file is read as well: that has to come to an end.
+        let found = match self.quietly(|file| ticks(file, self.from_id)) {
+            _ if self.is_damaged => return Ok(()),
+            // Nobody could begin the file yet.
+            Err(_) if self.moments.is_empty() => return Ok(()),
+            found => found.map_err(unreadable)?,
         };
         let mut expected = self.plans.iter().peekable();
-        for entry in reader.ticks(Range { from_id: self.from_id, ..Range::default() }) {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(_) if self.is_damaged => continue,
-                Err(error) => return Err(unreadable(error)),
-            };
-            let What::Tick(tick) = entry.what else { continue };
-            let is_mine = |plan: &&(Timestamp, Plan)| plan.0 == entry.mono && plan.1 == tick.plan;
-            if expected.peek().is_some_and(is_mine) {
-                expected.next();
-            }
+        for tick in &found {
+            expected.next_if(|plan| *plan == tick);
         }
         match expected.next() {
-            Some((at, _)) if !self.is_damaged => Err(Violation::Journal {
-                what: format!("the plan of {} ms is not read back", at.as_millis()),
-            }),
-            _ => Ok(()),
+            Some((at, _)) => Err(not_read_back(*at)),
+            None => Ok(()),
         }
     }
 
-    /// Copies the files as they are, for the next daemon.
-    fn copy(&mut self) -> io::Result<()> {
-        let from = self.folder_of(self.daemons, self.is_gone);
-        self.daemons += 1;
-        let to = self.folder_of(self.daemons, self.is_gone);
-        fs::create_dir(&to)?;
-        if !from.exists() {
+    /// Takes what the file says for what was recorded, once it can be seen.
+    fn count_again(&mut self) {
+        if self.files.is_gone() {
+            return;
+        }
+        if let Ok(found) = self.quietly(|file| ticks(file, None)) {
+            self.moments = found.into_iter().map(|(at, _)| at).collect();
+            (self.synced, self.is_uncounted) = (0, false);
+        }
+    }
+
+    /// What was synced is there after a loss of power, and of the rest a beginning.
+    fn judge_power_loss(&mut self) -> Result<(), Violation> {
+        if self.is_damaged {
             return Ok(());
         }
-        for entry in fs::read_dir(&from)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            // The log's index is made anew from the log, as after a loss of power.
-            if !name.as_encoded_bytes().ends_with(b"-shm") {
-                fs::copy(entry.path(), to.join(name))?;
+        let found = match self.quietly(|file| ticks(file, None)) {
+            Ok(found) => found,
+            // Nothing was synced yet, and the new daemon could not begin a file.
+            Err(JournalError::NotAJournal { .. }) if self.synced == 0 => Vec::new(),
+            Err(error) => return Err(unreadable(error)),
+        };
+        for (at, (found, _)) in found.iter().enumerate() {
+            if self.moments.get(at) != Some(found) {
+                return Err(journal_violation(&format!(
+                    "after a loss of power the tick of {} ms is in another's place",
+                    found.as_millis()
+                )));
             }
         }
+        if found.len() < self.synced {
+            let lost = self.moments[found.len()];
+            return Err(journal_violation(&format!(
+                "the tick of {} ms was synced, and a loss of power took it",
+                lost.as_millis()
+            )));
+        }
+        self.moments.truncate(found.len());
+        self.synced = self.moments.len();
         Ok(())
     }
 
-    fn tear(&self, rng: &mut Rng) {
-        let name = if rng.bool() { FILE } else { LOG };
-        let path = self.folder_of(self.daemons, self.is_gone).join(name);
-        let Ok(file) = OpenOptions::new().write(true).open(&path) else { return };
-        let sectors = file.metadata().map_or(0, |it| it.len()) / SECTOR;
-        if sectors > 0 {
-            let noise: Vec<u8> =
-                std::iter::repeat_with(|| rng.u8(..)).take(SECTOR as usize).collect();
-            file.write_all_at(&noise, rng.u64(0..sectors) * SECTOR).expect("the file takes writes");
+    /// All faults of the disk are over: the file says what was recorded, and is written again.
+    pub(crate) fn judge_end(&mut self, wall: SystemTime, now: Timestamp) -> Result<(), Violation> {
+        self.judge()?;
+        self.files.set_gone(false);
+        self.files.step(Duration::MAX);
+        let loaded = Event::ConfigLoaded { toml: String::new() };
+        let is_written = self.write_event(wall, now, loaded);
+        // A damaged file in its way stays there, where as many as may be lie beside it already.
+        if is_written == Some(false) && self.files.asides() < ASIDE_MAX {
+            let status = self.journal.as_ref().map(Journal::status).unwrap_or_default();
+            let why = status.error.unwrap_or_default();
+            return Err(journal_violation(&format!("a sound disk is not written: {why}")));
         }
+        self.judge()
     }
 
-    fn cut(&self, name: &str, rng: &mut Rng) {
-        let path = self.folder_of(self.daemons, self.is_gone).join(name);
-        let Ok(file) = OpenOptions::new().write(true).open(&path) else { return };
-        let length = file.metadata().map_or(0, |it| it.len());
-        file.set_len(rng.u64(0..=length)).expect("the file can be cut");
+    fn quietly<T>(&self, look: impl FnOnce(&Path) -> T) -> T {
+        self.files.disk().quietly(|| look(&self.files.file()))
     }
+}
+
+/// The moments and plans of a file, from a row on.
+///
+/// # Errors
+/// The first one, after all that can be read was.
+fn ticks(file: &Path, from_id: Option<i64>) -> Result<Vec<(Timestamp, Plan)>, JournalError> {
+    let reader = Reader::open(file)?;
+    let (mut found, mut failed) = (Vec::new(), None);
+    for entry in reader.ticks(Range { from_id, ..Range::default() }) {
+        match entry {
+            Ok(Entry { mono, what: What::Tick(tick), .. }) => found.push((mono, tick.plan)),
+            Ok(_) => {}
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    failed.map_or(Ok(found), Err)
 }
 
 fn journal_violation(what: &str) -> Violation {
     Violation::Journal { what: what.to_owned() }
+}
+
+fn unreadable(error: JournalError) -> Violation {
+    Violation::Journal { what: error.to_string() }
+}
+
+fn not_read_back(at: Timestamp) -> Violation {
+    Violation::Journal { what: format!("the plan of {} ms is not read back", at.as_millis()) }
 }
 
 /// Whether an event pauses the daemon, or resumes; `None`: neither.

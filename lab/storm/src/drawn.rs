@@ -19,6 +19,9 @@ use crate::guest::StormGuest;
 /// One seed in so many has its journal on a disk: its ticks cost ten times as much.
 const DISK_SEEDS: u32 = 10;
 
+/// Makes the numbers from which the disk's answers are drawn others than those of the seed.
+const IO_NUMBERS: u64 = 1 << 40;
+
 /// One seed in so many, those that leave this over, is a duel: one honest guest in need, and one that
 /// merely claims to be.
 const DUEL_SEEDS: (u64, u64) = (50, 7);
@@ -49,9 +52,13 @@ impl fmt::Display for Strike {
             Fault::Stall | Fault::Stop | Fault::Silence | Fault::HideResident => {
                 write!(f, " of g{guest} for {:.1} s", lasting.as_secs_f64())
             }
-            Fault::HangSwap | Fault::Pause | Fault::LoseDisk => {
-                write!(f, " for {:.1} s", lasting.as_secs_f64())
-            }
+            Fault::HangSwap
+            | Fault::Pause
+            | Fault::LoseDisk
+            | Fault::FailReads
+            | Fault::FailWrites
+            | Fault::FailSyncs
+            | Fault::FillDisk => write!(f, " for {:.1} s", lasting.as_secs_f64()),
             Fault::AgeResident => write!(f, " of g{guest} to {amount} s"),
             Fault::SetGuest => write!(f, " g{guest} to {amount} shares"),
             Fault::Suspend | Fault::JumpWall => write!(f, " by {amount} s"),
@@ -118,6 +125,8 @@ impl Drawn {
         let has_disk = rng.u32(0..DISK_SEEDS) == 0;
         if has_disk {
             strikes.extend(self::strikes(&mut rng, Seam::Disk, 2, guests.len()));
+            let mut rng = Rng::with_seed(seed ^ IO_NUMBERS);
+            strikes.extend(self::strikes(&mut rng, Seam::Io, 2, guests.len()));
         }
         strikes.sort_by_key(|strike| strike.tick);
         Drawn { has_disk, strikes, ..Drawn::calm(guests, budget, settings) }

@@ -41,6 +41,8 @@ pub(crate) enum Seam {
     World,
     /// The journal on a disk.
     Disk,
+    /// What that disk answers.
+    Io,
 }
 
 faults! {
@@ -100,8 +102,17 @@ faults! {
     CutJournal => "cut-journal" in Disk,
     /// The disk takes nothing for a while, as it is gone.
     LoseDisk => "lose-disk" in Disk,
-    /// The host loses its power: guests begin anew, and what the journal had not synced is gone.
+    /// The host loses its power: guests begin anew, and of what the journal had not synced some is
+    /// torn or gone.
     LosePower => "lose-power" in Disk,
+    /// Some reads of the journal fail for a while.
+    FailReads => "fail-reads" in Io,
+    /// Some writes of the journal fail for a while, after a part of them.
+    FailWrites => "fail-writes" in Io,
+    /// Some syncs of the journal fail for a while.
+    FailSyncs => "fail-syncs" in Io,
+    /// The disk has hardly any room for a while.
+    FillDisk => "fill-disk" in Io,
 }
 
 impl Fault {

@@ -9,7 +9,7 @@
 //! then finds nothing would prove nothing. [`story_of`] tells a failure with as few faults as it
 //! needs.
 //!
-//! One seed in ten has its journal on a real disk, in the daemon's own format (`disk.rs`).
+//! One seed in ten has its journal on a faulty disk, written by the daemon's own writer (`disk.rs`).
 //!
 //! Cost: some 60 ms a seed, and ten times that with a disk. Limits: the engine, not the
 //! connections: hypervisors, agents and trackers are heard through their samples, and no guest has
@@ -20,7 +20,8 @@
 //! | `drawn` | what a seed draws: guests, host, settings, strikes |
 //! | `seed` | one seed: its run and its honest twin's |
 //! | `run` | one run: storm, lull, calm |
-//! | `disk` | the journal on a disk, and what disks do to it |
+//! | `disk` | the journal on a faulty disk, and whether it keeps what it says |
+//! | `journal_files` | its files, and what happens to them between two daemons |
 //! | `world` | the outside of the engine, with faults at its seams |
 //! | `guest` | one guest: what is so, and what it claims |
 //! | `judge`, `twin` | whether the promises hold |
@@ -35,6 +36,7 @@ mod disk;
 mod drawn;
 mod fault;
 mod guest;
+mod journal_files;
 mod judge;
 mod run;
 mod sabotage;

@@ -13,10 +13,11 @@ use ballast_daemon::view::Command;
 use ballast_model::{GuestChange, GuestId, Restart};
 use futures_util::FutureExt;
 
-use crate::disk::{Damage, Disk};
+use crate::disk::Disk;
 use crate::drawn::{Drawn, STORM_TICKS, Strike};
 use crate::fault::{Fault, Injected};
 use crate::guest::{Driver, StormGuest};
+use crate::journal_files::Damage;
 use crate::sabotage::Sabotage;
 use crate::violation::Violation;
 use crate::world::{Delivery, StormWorld};
@@ -76,7 +77,8 @@ impl<'a> Storm<'a> {
     pub(crate) fn new(drawn: &'a Drawn, strikes: &'a [Strike], sabotage: Option<Sabotage>) -> Self {
         let mut world = StormWorld::new(drawn.guests.clone(), drawn.memory, drawn.swap, sabotage);
         if drawn.has_disk {
-            world.disk = Some(Disk::new().expect("there is a folder for temporary files"));
+            let lies = sabotage == Some(Sabotage::Syncs);
+            world.disk = Some(Disk::new(lies).expect("there is a folder for temporary files"));
         }
         let engine = start(drawn, sabotage, Restart::default(), &world);
         Storm {
@@ -175,9 +177,10 @@ impl<'a> Storm<'a> {
             guest.seen_age = Duration::ZERO;
         }
         self.resume();
-        if let Some(disk) = self.world.disk.take() {
+        let (now, wall) = (self.world.now(), self.world.wall());
+        if let Some(mut disk) = self.world.disk.take() {
             // What comes now is decided as in any other seed.
-            disk.judge()?;
+            disk.judge_end(wall, now)?;
         }
         let until = self.world.now + LULL;
         while self.world.now < until {
@@ -260,6 +263,10 @@ impl<'a> Storm<'a> {
             Fault::CutJournal => self.crash(false, Damage::Cut, strike.amount)?,
             Fault::LosePower => self.crash(false, Damage::Unsynced, strike.amount)?,
             Fault::LoseDisk => self.world.disk_gone_until = until,
+            Fault::FailReads | Fault::FailWrites | Fault::FailSyncs | Fault::FillDisk => {
+                let Some(disk) = &mut self.world.disk else { return Ok(false) };
+                disk.strike(strike.fault, until, strike.amount);
+            }
             Fault::Suspend => self.world.now += Duration::from_secs(strike.amount),
             Fault::JumpWall => self.world.wall_off = Duration::from_secs(strike.amount),
             Fault::Pause => {

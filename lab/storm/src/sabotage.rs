@@ -46,11 +46,13 @@ pub enum Sabotage {
     Handovers,
     /// A pause ends with the daemon.
     Pause,
+    /// The disk says that it has what it was given to keep, and has not.
+    Syncs,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 17] = [
+    pub const ALL: [Sabotage; 18] = [
         Sabotage::Evidence,
         Sabotage::Identity,
         Sabotage::Belief,
@@ -68,6 +70,7 @@ impl Sabotage {
         Sabotage::Entitlement,
         Sabotage::Handovers,
         Sabotage::Pause,
+        Sabotage::Syncs,
     ];
 
     /// Stable word for machines and the command line.
@@ -90,6 +93,7 @@ impl Sabotage {
             Sabotage::Entitlement => "entitlement",
             Sabotage::Handovers => "handovers",
             Sabotage::Pause => "pause",
+            Sabotage::Syncs => "syncs",
         }
     }
 

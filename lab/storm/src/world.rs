@@ -107,6 +107,7 @@ impl StormWorld {
         self.now += passed;
         if let Some(disk) = &mut self.disk {
             disk.set_gone(self.now < self.disk_gone_until);
+            disk.step(self.now);
         }
         for action in std::mem::take(&mut self.late) {
             self.carry_out(&action);

@@ -171,6 +171,7 @@ const RULES: &[Rule] = &[
             "ballast-tracker-proto",
         ],
     ),
+    mechanism("ballast-faulty-disk", &[]),
     lab("ballast-qmp-testing", &["ballast-model", "ballast-qmp"]),
     lab("ballast-chart", &["ballast-model", "ballast-report"]),
     lab(
@@ -201,6 +202,7 @@ const RULES: &[Rule] = &[
             "ballast-actuation",
             "ballast-control",
             "ballast-daemon",
+            "ballast-faulty-disk",
             "ballast-model",
             "ballast-store",
         ],

@@ -3,6 +3,7 @@
 mod curves;
 mod damage;
 mod disk_full;
+mod faulty_disk;
 mod fixtures;
 mod golden;
 mod journal;

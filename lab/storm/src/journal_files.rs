@@ -1,0 +1,207 @@
+//! The files of a journal on a faulty disk, from one daemon to the next.
+//!
+//! Idea: each daemon has a folder of its own. When one is killed, its files are copied as they are at
+//! that moment and go on as the copy: so nothing that SQLite does when it is closed comes to the help of
+//! the next one. Damage is done to the copy. Which answers SQLite gets from the disk, and what a loss of
+//! power leaves of what was not synced, is `lab/faulty-disk`'s.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ballast_faulty_disk::{DiskFaults, FaultyDisk};
+use fastrand::Rng;
+use tempfile::TempDir;
+
+use crate::fault::Fault;
+
+/// The file with the rows, and its write-ahead log.
+const FILE: &str = "journal.db";
+const LOG: &str = "journal.db-wal";
+
+/// What a disk writes at once, bytes.
+const SECTOR: u64 = 512;
+
+/// The most room that a disk has that is nearly full, bytes.
+const ROOM_MAX: u64 = 64 << 10;
+
+/// A folder in memory, where the host has one: no disk is to be waited for.
+const IN_MEMORY: &str = "/dev/shm";
+
+/// What happens to the files while no daemon writes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Damage {
+    /// Nothing.
+    None,
+    /// A sector has other bytes than were written.
+    Torn,
+    /// The end of a file is gone.
+    Cut,
+    /// What was not synced is torn or gone: the host lost its power.
+    Unsynced,
+}
+
+/// Files on a disk that fails.
+#[derive(Debug)]
+pub(crate) struct JournalFiles {
+    // Before the folder: what it knows of its files ends first.
+    disk: FaultyDisk,
+    folder: TempDir,
+    /// Daemons so far.
+    daemons: u32,
+    /// Whether the folder of the files is gone for now.
+    is_gone: bool,
+    /// Until when each kind of failure lasts.
+    failing: Vec<(Fault, Duration)>,
+}
+
+impl JournalFiles {
+    /// A disk with room and no journal. If it `lies`, syncs bring nothing to it.
+    pub(crate) fn new(lies: bool) -> io::Result<JournalFiles> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("ballast-storm-");
+        let folder = match Path::new(IN_MEMORY).is_dir() {
+            true => builder.tempdir_in(IN_MEMORY)?,
+            false => builder.tempdir()?,
+        };
+        let disk = FaultyDisk::new(folder.path(), 0)?;
+        disk.set_faults(DiskFaults { syncs_lie: lies, ..DiskFaults::default() });
+        Ok(JournalFiles { disk, folder, daemons: 0, is_gone: false, failing: Vec::new() })
+    }
+
+    pub(crate) fn disk(&self) -> &FaultyDisk {
+        &self.disk
+    }
+
+    pub(crate) fn daemons(&self) -> u32 {
+        self.daemons
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    fn folder_of(&self, daemon: u32) -> PathBuf {
+        let name = if self.is_gone { format!("{daemon}.gone") } else { daemon.to_string() };
+        self.folder.path().join(name)
+    }
+
+    /// Where this daemon's journal is, unless the disk is gone.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.folder.path().join(self.daemons.to_string()).join(FILE)
+    }
+
+    /// How many files that could not be used lie beside the journal.
+    pub(crate) fn asides(&self) -> usize {
+        let found = fs::read_dir(self.folder_of(self.daemons)).into_iter().flatten().flatten();
+        let names = found.filter_map(|it| it.file_name().into_string().ok());
+        // Each may have its log beside it.
+        names.filter(|it| it.contains(".aside-") && !it.ends_with("-wal")).count()
+    }
+
+    /// The disk is gone, or back.
+    pub(crate) fn set_gone(&mut self, is_gone: bool) {
+        if self.is_gone != is_gone {
+            let from = self.folder_of(self.daemons);
+            self.is_gone = is_gone;
+            fs::rename(from, self.folder_of(self.daemons)).expect("a folder can be renamed");
+        }
+    }
+
+    /// A kind of failure begins, and lasts until then; `noise` draws how bad it is.
+    pub(crate) fn strike(&mut self, fault: Fault, until: Duration, noise: u64) {
+        let mut rng = Rng::with_seed(noise);
+        let per_mille = [20, 200, 1000][rng.usize(0..3)];
+        let mut faults = self.disk.faults();
+        match fault {
+            Fault::FailReads => faults.reads_per_mille = per_mille,
+            Fault::FailWrites => faults.writes_per_mille = per_mille,
+            Fault::FailSyncs => faults.syncs_per_mille = per_mille,
+            _ => faults.room = Some(rng.u64(0..ROOM_MAX)),
+        }
+        self.disk.set_faults(faults);
+        self.failing.retain(|(other, _)| *other != fault);
+        self.failing.push((fault, until));
+    }
+
+    /// Ends what has lasted long enough by `now`.
+    pub(crate) fn step(&mut self, now: Duration) {
+        let mut faults = self.disk.faults();
+        self.failing.retain(|&(fault, until)| {
+            let is_over = now >= until;
+            match fault {
+                _ if !is_over => {}
+                Fault::FailReads => faults.reads_per_mille = 0,
+                Fault::FailWrites => faults.writes_per_mille = 0,
+                Fault::FailSyncs => faults.syncs_per_mille = 0,
+                _ => faults.room = None,
+            }
+            !is_over
+        });
+        self.disk.set_faults(faults);
+    }
+
+    /// Copies the files as they are, for the next daemon.
+    pub(crate) fn copy(&mut self) -> io::Result<()> {
+        let from = self.folder_of(self.daemons);
+        self.daemons += 1;
+        let to = self.folder_of(self.daemons);
+        fs::create_dir(&to)?;
+        if !from.exists() {
+            return Ok(());
+        }
+        for entry in fs::read_dir(&from)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            // The log's index is made anew from the log, as after a loss of power.
+            if !name.as_encoded_bytes().ends_with(b"-shm") {
+                fs::copy(entry.path(), to.join(&name))?;
+                self.disk.copied(&entry.path(), &to.join(&name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the files of the daemon before this one, which nobody has open any more.
+    pub(crate) fn remove_last(&self) {
+        if let Some(last) = self.daemons.checked_sub(1) {
+            // The first one has none.
+            let _ = fs::remove_dir_all(self.folder_of(last));
+        }
+    }
+
+    pub(crate) fn damage(&self, damage: Damage, rng: &mut Rng) {
+        match damage {
+            Damage::None => {}
+            Damage::Torn => self.tear(rng),
+            Damage::Cut => self.cut(if rng.bool() { FILE } else { LOG }, rng),
+            Damage::Unsynced => self
+                .disk
+                .lose_power(&self.folder_of(self.daemons), rng.u64(..))
+                .expect("the files take writes"),
+        }
+    }
+
+    fn tear(&self, rng: &mut Rng) {
+        let name = if rng.bool() { FILE } else { LOG };
+        let path = self.folder_of(self.daemons).join(name);
+        let Ok(file) = OpenOptions::new().write(true).open(&path) else { return };
+        let sectors = file.metadata().map_or(0, |it| it.len()) / SECTOR;
+        if sectors > 0 {
+            let noise: Vec<u8> =
+                std::iter::repeat_with(|| rng.u8(..)).take(SECTOR as usize).collect();
+            file.write_all_at(&noise, rng.u64(0..sectors) * SECTOR).expect("the file takes writes");
+            self.disk.changed(&path);
+        }
+    }
+
+    fn cut(&self, name: &str, rng: &mut Rng) {
+        let path = self.folder_of(self.daemons).join(name);
+        let Ok(file) = OpenOptions::new().write(true).open(&path) else { return };
+        let length = file.metadata().map_or(0, |it| it.len());
+        file.set_len(rng.u64(0..=length)).expect("the file can be cut");
+        self.disk.changed(&path);
+    }
+}
