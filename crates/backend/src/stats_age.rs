@@ -5,7 +5,8 @@
 //! timed on the monotonic clock, so that setting the wall clock cannot make stale statistics look
 //! fresh or fresh ones stale.
 //!
-//! Limits: the age is an upper bound. A changed stamp was made between the previous observation and
+//! Limits: stamps are whole seconds, so an age is too low by up to a second, and too high by at most
+//! the time between two observations. A changed stamp was made between the previous observation and
 //! this one; the wall clock may narrow that interval, never widen it. If the first stamp is in the
 //! future, the age is unknown until the stamp changes.
 
