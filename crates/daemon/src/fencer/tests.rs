@@ -154,6 +154,8 @@ fn what_keeps_a_fence_from_standing_is_told() {
     until(&mut fencer, &at(300), |fencer| trouble(fencer).is_some());
     let told = trouble(&fencer).unwrap();
     assert!(told.contains("expected a cgroup for the guest alone"), "{told}");
+    // Trouble found since the last order is warned of with the next one.
+    fencer.obey(at(300), [(&web(), process())].into_iter());
     assert!(fencer.warnings.over("web (fence)"), "it was warned of");
     assert_eq!(host.limit(), "max");
 }
