@@ -11,6 +11,7 @@ use ballast_guard::{Assessment, Known, verdict};
 use ballast_model::{Bounds, Bytes, Estimate, Held, PerGuest, Snapshot, Timestamp};
 
 use crate::Settings;
+use crate::page::keeps_caps;
 use crate::state::GuestState;
 use crate::tick::{GuestTick, Seen};
 
@@ -42,8 +43,9 @@ pub(crate) struct By<'a> {
     pub(crate) believed_percent: u64,
     /// What there is for all guests, and their shares in all; `None`: not known.
     pub(crate) shared: Option<(Bytes, u64)>,
-    /// What the host has paged out of all its processes.
+    /// What the host has paged out of all its processes, and whether it can page out more.
     pub(crate) paged_out: Bytes,
+    pub(crate) may_page: bool,
     /// `None`: nothing is plugged in or out.
     pub(crate) hotplug: Option<&'a HotplugSettings>,
 }
@@ -54,19 +56,26 @@ pub(crate) fn assess<'a>(
     estimate: impl FnOnce() -> Result<Estimate, NoEstimate>,
     by: By<'_>,
 ) -> GuestTick<'a> {
-    let By { now, stale_after, believed_percent, shared, paged_out, hotplug } = by;
+    let By { now, stale_after, believed_percent, shared, paged_out, may_page, hotplug } = by;
     let state = &mut *seen.state;
     let stuck = if seen.verdict.is_ok() { state.log.stuck(now) } else { None };
     let estimate = match &seen.verdict {
         Ok(()) => estimate().map_err(held_without),
         Err(held) => Err(held.clone()),
     };
+    let verdict = match &stuck {
+        Some(stuck) => Err(stuck),
+        None => estimate.as_ref().map(drop),
+    };
+    let is_entitled = shared.is_some() || state.log.entitlement().is_some();
+    // What a cap took counts as free only as long as the cap is kept.
+    let cap = state.cap().filter(|_| keeps_caps(verdict, is_entitled, may_page));
     let known = Known {
         now,
         sample: seen.sample,
         limits: seen.limits,
         log: Some(&state.log),
-        cap: state.cap(),
+        cap,
         holding: state.holding,
         share: shared.map(|(budget, shares)| {
             budget.fraction(seen.limits.shares.into(), shares).page_floor()

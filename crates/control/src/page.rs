@@ -33,9 +33,8 @@ pub(crate) struct Host<'a> {
 /// nothing.
 pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Paged {
     let state = &*guest.state;
-    // Where no cap can be kept, what a guest holds counts again.
-    let is_judged = is_known(guest) || guest.assessment.is_entitled;
-    if !host.may_page || is_left_whole(guest) || !is_judged {
+    let verdict = guest.assessment.verdict.as_ref().map(drop);
+    if !keeps_caps(verdict, guest.assessment.is_entitled, host.may_page) {
         return Paged { cap: ResidentCap::default(), page: None };
     }
     let mut cap = state.resident_cap;
@@ -60,13 +59,17 @@ pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Page
     Paged { cap, page: page.filter(|_| !host.paused) }
 }
 
-/// Whether the host takes nothing of a guest, whatever it owes: the operator excludes it, or its
-/// hypervisor is moving or saving it, which needs all of its memory.
-fn is_left_whole(guest: &GuestTick<'_>) -> bool {
-    matches!(
-        guest.assessment.verdict,
-        Err(Held::OptedOut | Held::NotRunning { state: RunState::Other(_) })
-    )
+/// Whether the host can keep a guest of this verdict to a cap; else all that it holds counts. The
+/// host takes nothing of a guest, whatever it owes, that the operator excludes, or whose hypervisor
+/// is moving or saving it, which needs all of its memory; nor of one of which it knows neither the
+/// demand nor what it `is_entitled` to.
+pub(crate) fn keeps_caps(verdict: Result<(), &Held>, is_entitled: bool, may_page: bool) -> bool {
+    may_page
+        && match verdict {
+            Err(Held::OptedOut | Held::NotRunning { state: RunState::Other(_) }) => false,
+            Ok(()) | Err(Held::Stuck { .. }) => true,
+            Err(_) => is_entitled,
+        }
 }
 
 fn is_known(guest: &GuestTick<'_>) -> bool {

@@ -71,6 +71,7 @@ impl Controller {
             stale_after: settings.guard.stale_after,
             believed_percent: settings.guard.believed_percent,
             paged_out: swapped_out(&snapshot.host),
+            may_page: may_page(snapshot, settings),
             shared: for_guests.map(|budget| (budget, settings.limits.shares_of_all(snapshot))),
             hotplug: settings.hotplug.as_ref(),
         };

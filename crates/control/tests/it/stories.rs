@@ -393,8 +393,7 @@ fn what_a_stuck_guest_owes_is_paged_for_its_neighbour() {
     // A host whose swap is full cannot enforce a cap: what the guest holds counts again.
     world.host_swap_free = Bytes::mib(800);
     let plan = world.tick();
-    assert!(plan.paging.is_empty());
-    assert_eq!(world.tick().budget.grantable, Bytes::ZERO);
+    assert_eq!((plan.paging.len(), plan.budget.grantable), (0, Bytes::ZERO));
     world.host_swap_free = Bytes::gib(4);
     world.ticks(5);
     // At last it gives: the bound ends, and the host reads back what it took.
@@ -406,6 +405,29 @@ fn what_a_stuck_guest_owes_is_paged_for_its_neighbour() {
     }
     assert!(read_back && world.guest("b").resident() >= 128);
     assert_eq!(world.controller.plans_refused(), 0);
+}
+
+/// The host's swap is full in the very tick in which what it has taken would be granted.
+#[test]
+fn no_grant_relies_on_a_cap_that_ends() {
+    let mut granted = 0;
+    for full_at in 0..40 {
+        let guests = vec![ToyGuest::new("a", 1024, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
+        let mut world = World::new(settings(PolicyName::Global, 1536), guests);
+        world.guest("b").mood = Mood::Stubborn;
+        world.guest("a").used = 900;
+        world.ticks(40);
+        world.host_swaps = true;
+        for _ in 0..full_at {
+            world.tick();
+        }
+        let before = world.guest("a").holds;
+        world.host_swap_free = Bytes::mib(800);
+        let plan = world.tick();
+        assert_eq!(plan.budget.grantable, Bytes::ZERO, "full at {full_at}");
+        granted += u64::from(before > 600);
+    }
+    assert!(granted > 0, "the host took nothing");
 }
 
 /// The bound on a slow guest's process leaves room for its hypervisor, which is no memory that the
