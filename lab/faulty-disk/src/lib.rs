@@ -17,6 +17,10 @@
 
 mod disk;
 mod image;
+mod state;
+#[cfg(test)]
+mod tests;
 mod vfs;
 
-pub use disk::{DiskFaults, FaultyDisk};
+pub use disk::FaultyDisk;
+pub use state::DiskFaults;

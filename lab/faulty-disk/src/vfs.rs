@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use rusqlite::ffi;
 
-use crate::disk::{FileId, SharedState, State, WriteFate, id_of, locked};
+use crate::state::{FileId, SharedState, State, WriteFate, id_of, locked};
 
 /// The disks, each with its folder.
 static DISKS: RwLock<Vec<(PathBuf, SharedState)>> = RwLock::new(Vec::new());

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use ballast_faulty_disk::{DiskFaults, FaultyDisk};
 use rusqlite::{Connection, ErrorCode};
+
+use crate::{DiskFaults, FaultyDisk};
 
 /// A table in a file with a write-ahead log, as the journal has.
 fn table(path: &Path) -> Connection {
