@@ -19,7 +19,7 @@ pub struct EstimateView {
     pub used_bytes: u64,
     /// Memory it could release without swapping.
     pub available_bytes: u64,
-    /// Memory it needs beyond what it uses: swapped out, and now read back.
+    /// Memory it needs beyond what it uses: swapped out for lack of room, or read back.
     #[serde(default)]
     pub swap_need_bytes: u64,
     /// The source of these two figures, for people.

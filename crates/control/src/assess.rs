@@ -43,8 +43,9 @@ pub(crate) struct By<'a> {
     pub(crate) believed_percent: u64,
     /// What there is for all guests, and their shares in all; `None`: not known.
     pub(crate) shared: Option<(Bytes, u64)>,
-    /// What the host has paged out of all its processes, and whether it can page out more.
+    /// What the host has paged out of all its processes.
     pub(crate) paged_out: Bytes,
+    /// Whether the host can page out more.
     pub(crate) may_page: bool,
     /// `None`: nothing is plugged in or out.
     pub(crate) hotplug: Option<&'a HotplugSettings>,

@@ -59,10 +59,11 @@ pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Page
     Paged { cap, page: page.filter(|_| !host.paused) }
 }
 
-/// Whether the host can keep a guest of this verdict to a cap; else all that it holds counts. The
-/// host takes nothing of a guest, whatever it owes, that the operator excludes, or whose hypervisor
-/// is moving or saving it, which needs all of its memory; nor of one of which it knows neither the
-/// demand nor what it `is_entitled` to.
+/// Whether the host can keep a guest of this verdict to a cap; else all that it holds counts.
+///
+/// The host takes nothing from a guest that the operator excludes. It takes nothing while a
+/// hypervisor moves or saves its guest, because that needs all of the memory. And it takes nothing
+/// where neither the guest's demand nor its entitlement is known.
 pub(crate) fn keeps_caps(verdict: Result<(), &Held>, is_entitled: bool, may_page: bool) -> bool {
     may_page
         && match verdict {

@@ -23,7 +23,8 @@
 //!
 //! Cost: O(1) a reading. Source: ours; that demand lies beyond the allocation is MEB §3.6.
 //! Limits: read-ahead counts as needed. A working set that is larger than the memory by more than
-//! 8 s of swap-ins shows in steps. Where a tracker or an agent reports, `beyond.rs` knows more.
+//! 8 s of swap-ins shows in steps. The demand of a tracked guest is
+//! computed in `beyond.rs`; this counts beside its memory in use only.
 
 use std::time::Duration;
 

@@ -254,7 +254,7 @@ mod tests {
         let mut estimator = Estimator::default();
         observe(&mut estimator, 1, guest(1000, 700, Duration::ZERO));
         observe(&mut estimator, 2, guest(940, 640, Duration::ZERO));
-        // 260 MiB less are available, of which the balloon took 60.
+        // Available memory fell by 260 MiB. The balloon took 60 of them.
         let snapshot = observe(&mut estimator, 3, guest(880, 380, Duration::ZERO));
         assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(500)));
     }

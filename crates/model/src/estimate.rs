@@ -24,7 +24,8 @@ pub struct Estimate {
     pub used: Bytes,
     /// Memory the guest could give back without swapping: `F_i` of Global §3.1.
     pub available: Bytes,
-    /// Memory the guest needs beyond what it uses: it swapped that out and now reads it back.
+    /// Memory the guest needs beyond what it uses: it swaps that out for lack of room, or reads it
+    /// back.
     pub swap_need: Bytes,
     /// Where `used` and `available` come from.
     pub provenance: Provenance,
@@ -151,27 +152,16 @@ mod row {
 
     impl From<Estimate> for EstimateRow {
         fn from(estimate: Estimate) -> EstimateRow {
-            let Estimate {
-                used,
-                available,
-                swap_need,
-                provenance,
-                demand,
-                passed_over,
-                curve,
-                signals,
-            } = estimate;
-            let plain = Estimate::of_used(used, available, provenance).demand;
-            let demand = (demand != plain).then_some(demand);
+            let of_used = Estimate::of_used(estimate.used, estimate.available, estimate.provenance);
             EstimateRow {
-                used,
-                available,
-                swap_need,
-                provenance,
-                demand,
-                passed_over,
-                curve,
-                signals,
+                used: estimate.used,
+                available: estimate.available,
+                swap_need: estimate.swap_need,
+                provenance: estimate.provenance,
+                demand: (estimate.demand != of_used.demand).then_some(estimate.demand),
+                passed_over: estimate.passed_over,
+                curve: estimate.curve,
+                signals: estimate.signals,
             }
         }
     }

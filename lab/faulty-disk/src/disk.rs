@@ -124,7 +124,7 @@ mod tests {
         let disk = FaultyDisk::new(folder.path(), 0).unwrap();
         let mut state = locked(&disk.state);
         let id = (0, 0);
-        // Room, then where, how much, to a file of which size, and what is written of it.
+        // The room on the disk; place, length and file size of a write; its fate.
         for (room, at, len, size, fate) in [
             (100, 0, 100, 0, WriteFate::Whole),
             (99, 0, 100, 0, WriteFate::Full(99)),

@@ -26,7 +26,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// A file of which all is on the disk.
+    /// A file with nothing left to sync.
     pub(crate) fn of(durable: Vec<u8>) -> Image {
         Image { durable, pending: Vec::new() }
     }

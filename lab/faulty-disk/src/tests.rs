@@ -1,4 +1,4 @@
-//! SQLite itself on a faulty disk: what it is told, and what it finds after a loss of power.
+//! SQLite itself on a faulty disk: SQLite sees each fault, and a loss of power costs unsynced rows only.
 
 use std::path::Path;
 

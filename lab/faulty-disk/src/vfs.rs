@@ -117,8 +117,8 @@ unsafe extern "C" fn open(
         return unsafe { own_open(own, name, file, flags, out_flags) };
     };
     let own_file = own_of(file);
-    // SAFETY: as above; SQLite made room for `szOsFile` bytes at `file`, of which `own_file` leaves as
-    // many as its own VFS asked for, and it is aligned as `file` is.
+    // SAFETY: as above. SQLite allocated `szOsFile` bytes at `file`: our header, and behind it as many
+    // bytes as its own VFS asked for. `own_file` points behind the header and is aligned as `file` is.
     let opened = unsafe { own_open(own, name, own_file, flags, out_flags) };
     let faulty = file.cast::<FaultyFile>();
     if opened != ffi::SQLITE_OK {
