@@ -290,6 +290,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_guide_is_read_as_it_says() {
+        let guide = include_str!("../../../docs/proxmox.md");
+        let args = guide.split("--args '").nth(1).and_then(|rest| rest.split('\'').next()).unwrap();
+        let quoted = guide.split('`').filter(|word| word.starts_with("ballast-"));
+        let tags: Vec<&str> = quoted.collect();
+        assert_eq!(tags.len(), 6, "{tags:?}");
+        let text = format!("args: {args}\nmemory: 4096\ntags: {}", tags.join(";"));
+        let vm = read(&text).unwrap();
+        assert_eq!(vm.monitors, [Path::new("/run/ballast/qmp/web-1.sock")]);
+        assert_eq!(vm.settings.floor, Some(Bytes::gib(1)));
+        assert_eq!((vm.settings.priority, vm.settings.managed), (Some(2), Some(false)));
+    }
+
     proptest! {
         #[test]
         fn rubbish_is_refused_or_keeps_its_bounds(
