@@ -128,6 +128,12 @@ fn what_is_filled_after_a_power_loss_is_no_gain() {
     holds(&[10604, 11618]);
 }
 
+/// The power was lost, and nobody could say yet what of the journal was left.
+#[test]
+fn a_journal_is_judged_by_what_a_power_loss_left() {
+    holds(&[3227, 7533, 7553, 7727, 15444]);
+}
+
 #[test]
 fn every_sabotage_is_found() {
     for sabotage in Sabotage::ALL {
