@@ -31,9 +31,10 @@
 //! only what an honest guest *uses* makes up for what another one lacks: were memory that lies in
 //! surplus counted, a lie that starves one guest and leaves another more than it needs would cost nothing.
 //!
-//! A guest that has more than it uses may hold a dead band above what is divided to it, as the policies send
-//! no order for less, and whether it does is left to the order of events. For a guest that lacks memory what
-//! is not worth an order to each of the others adds up, with a lie as without (`judge.rs`).
+//! A guest may hold a dead band more than is divided to it, as the policies send no order for less, and
+//! whether it does is left to the order of events. What is not worth an order to each of the others adds up
+//! for one that lacks memory, as in the calm (`judge.rs`): what they have more than where nobody lies, and
+//! do not use, up to a dead band each.
 
 use std::collections::BTreeSet;
 
@@ -72,7 +73,7 @@ pub(crate) fn compare(
     for (_, (mine, twin)) in guests.filter(|(guest, _)| !guest.is_offender) {
         let due = mine.wants.min(twin.has);
         gained += mine.has.min(mine.wants).saturating_sub(twin.has);
-        at_rest += mine.has.saturating_sub(mine.wants).min(DEAD_BAND);
+        at_rest += mine.has.saturating_sub(mine.wants.max(twin.has)).min(DEAD_BAND);
         let lacks = due.saturating_sub(mine.has + SLACK);
         lacking += lacks;
         if lacks > 0 && worst.is_none_or(|(most, ..)| lacks > most) {
