@@ -12,7 +12,7 @@ use ballast_model::{
     AgentReport, Bytes, Capabilities, Confidence, Demand, DemandSource, GuestId, GuestLimits,
     GuestSample, GuestStats, HostSample, Hotplug, HotplugKind, LinkDown, LinkState, Measured,
     MemoryRequest, MissCurve, OutcomeKind, PolicyName, Pressure, ProcessId, RequestKind, RunState,
-    Signals, Snapshot, Tax, Timestamp, TrackerReport,
+    Signals, Snapshot, Tax, Timestamp, TrackerReport, TrackingSource,
 };
 use ballast_policy::flexmemd::{
     CombinationChoice, DemandInput, FlexmemdSettings, Frequency, PriceRule, RoundLimit,
@@ -85,7 +85,7 @@ impl<'a> Source<'a> {
     }
 
     pub fn perhaps<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
-        (self.byte() % 4 != 0).then(|| make(self))
+        (!self.byte().is_multiple_of(4)).then(|| make(self))
     }
 
     /// Mostly up to 64 GiB in MiB, else pages, bytes, or anything.
@@ -235,7 +235,7 @@ impl<'a> Source<'a> {
             miss_rate_max: self.perhaps(Source::number),
             swap: self.perhaps(|from| from.byte() % 2 == 0),
             fence: false,
-            managed: self.byte() % 8 != 0,
+            managed: !self.byte().is_multiple_of(8),
         }
     }
 
@@ -297,6 +297,12 @@ impl<'a> Source<'a> {
                 from.measured(|from| TrackerReport {
                     working_set: from.size(),
                     curve: from.perhaps(Source::curve).flatten(),
+                    source: [
+                        TrackingSource::Library,
+                        TrackingSource::Damon,
+                        TrackingSource::DamonHuge,
+                        TrackingSource::Referenced,
+                    ][usize::from(from.byte() % 4)],
                 })
             }),
             capabilities: Capabilities {
