@@ -54,7 +54,8 @@ impl Tamper {
         }
         let text = String::from_utf8(answer).expect("a machine sends text");
         let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
-        if let (true, Some((_, actual)), Some(asked)) = (is_forging, self.forges, self.asked.take()) {
+        if let (true, Some((_, actual)), Some(asked)) = (is_forging, self.forges, self.asked.take())
+        {
             let id = if self.takes_any { asked } else { ANSWERED };
             lines.insert(0, format!("{{\"return\": {{\"actual\": {actual}}}, \"id\": {id}}}\r\n"));
         }

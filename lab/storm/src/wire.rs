@@ -46,7 +46,7 @@ impl Moment {
 pub(crate) struct Wire {
     link: GuestLink,
     machine: Machine,
-    /// The process whose machine it is.
+    /// The process that the machine is.
     process: ProcessId,
     /// When the daemon connects next.
     connects_at: Duration,
@@ -62,8 +62,6 @@ pub(crate) struct Wire {
     passing: usize,
     /// Whether the connection ends once they have come.
     ends: bool,
-    /// Until when the machine says that its balloon leaves the guest this much.
-    false_actual: Option<(Duration, Bytes)>,
     tamper: Tamper,
 }
 
@@ -81,7 +79,6 @@ impl Wire {
             held_until: Duration::ZERO,
             passing: 0,
             ends: false,
-            false_actual: None,
             tamper: Tamper::new(sabotage == Some(Sabotage::Replies)),
         }
     }
@@ -94,7 +91,7 @@ impl Wire {
     }
 
     /// Lets one fault strike until then.
-    pub(crate) fn strike(&mut self, fault: Fault, boot: u64, until: Duration, amount: u64) {
+    pub(crate) fn strike(&mut self, fault: Fault, until: Duration, amount: u64) {
         match fault {
             Fault::HoldBytes => {
                 (self.held_until, self.passing) = (until, (amount % 400) as usize);
@@ -102,11 +99,6 @@ impl Wire {
             Fault::CutLink => self.ends = true,
             Fault::GreetLate => (self.greets_at, self.ends) = (until, true),
             Fault::RefuseCommands => self.machine.refuse(1 + (amount % 5) as u32),
-            Fault::FalseActual => {
-                let said = [0, 1, boot / 4, boot, 2 * boot, u64::MAX >> 20];
-                let said = Bytes::mib(said[(amount % 6) as usize]);
-                self.false_actual = Some((until, said.saturating_add(Bytes::new(amount % 4099))));
-            }
             Fault::DoubleEvents => {
                 const EVENTS: [&str; 6] =
                     ["STOP", "RESUME", "RESET", "DEVICE_DELETED", "SUSPEND", "WATCHDOG"];
@@ -115,11 +107,6 @@ impl Wire {
             }
             _ => self.tamper.strike(fault, until, amount),
         }
-    }
-
-    /// Lies are over.
-    pub(crate) fn be_honest(&mut self) {
-        self.false_actual = None;
     }
 
     /// Moves all bytes that can move now. `is_late`: the machine reads nothing for now.
@@ -135,7 +122,7 @@ impl Wire {
         let hangs = is_late || at.now < guest.stalled_until;
         for _ in 0..ROUNDS_MAX {
             if !self.link.guest.is_connected() && at.now >= self.connects_at {
-                self.link.connected(at.timestamp(), Some(self.process.pid));
+                self.link.connected(at.timestamp(), u32::try_from(self.process.start_ticks).ok());
                 self.is_greeted = false;
             }
             let outgoing = self.link.guest.outgoing();
@@ -152,11 +139,10 @@ impl Wire {
         if let Err(why) = self.link.step(at.timestamp()) {
             self.drop_link(why, at.now);
         }
-        guest.is_unheard = self.link.guest.link() != LinkState::Up;
     }
 
     fn run_machine(&mut self, guest: &mut StormGuest, at: Moment) {
-        self.machine.claim(self.claims(guest, at));
+        self.machine.claim(Self::claims(guest, at));
         if !self.to_machine.is_empty() || self.is_greeted {
             self.tamper.watch(&self.to_machine);
             let answer = self.machine.receive(&self.to_machine, at.now, at.wall);
@@ -177,16 +163,14 @@ impl Wire {
     }
 
     /// What the machine says of its guest.
-    fn claims(&self, guest: &StormGuest, at: Moment) -> Claims {
-        let (stats, stats_at) = guest.stats();
-        let age = at.now.saturating_sub(stats_at).as_secs();
+    fn claims(guest: &StormGuest, at: Moment) -> Claims {
+        let (mut stats, stats_at) = guest.stats();
+        // The machine's balloon does not deflate by itself: Linux counts what it holds as gone.
+        stats.total = stats.total.map(|total| total.min(Bytes::mib(guest.claimed())));
         Claims {
-            actual: match self.false_actual {
-                Some((until, actual)) if at.now < until => actual,
-                _ => Bytes::mib(guest.claims()),
-            },
+            actual: Bytes::mib(guest.claims()),
             plugged: Bytes::ZERO,
-            stats: (stats, at.wall.saturating_sub(age)),
+            stats: (stats, stats_at),
             is_running: at.now >= guest.stopped_until,
         }
     }
@@ -228,7 +212,11 @@ impl Wire {
         if self.link.guest.begin_sample(at.timestamp()) {
             self.exchange(guest, at, false);
         }
-        self.link.guest.sample(guest.id.clone(), at.timestamp())
+        let sample = self.link.guest.sample(guest.id.clone(), at.timestamp());
+        let heard = sample.allocation.filter(|_| sample.link == LinkState::Up);
+        guest.is_unheard = heard.is_none_or(|holds| !holds.age.is_zero());
+        guest.heard = heard.map_or(0, |holds| holds.value.get() >> 20);
+        sample
     }
 
     /// Orders it something. `is_late`: it is read later.

@@ -200,10 +200,13 @@ const RULES: &[Rule] = &[
         "ballast-storm",
         &[
             "ballast-actuation",
+            "ballast-agent-proto",
             "ballast-control",
             "ballast-daemon",
             "ballast-faulty-disk",
             "ballast-model",
+            "ballast-qmp",
+            "ballast-qmp-testing",
             "ballast-store",
         ],
     ),
