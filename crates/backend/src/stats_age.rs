@@ -6,8 +6,8 @@
 //! fresh or fresh ones stale.
 //!
 //! Limits: stamps are whole seconds, so an age is too low by up to a second, and too high by at most
-//! the time between two observations. A changed stamp was made between the previous observation and
-//! this one; the wall clock may narrow that interval, never widen it. If the first stamp is in the
+//! the time between two observations. A changed stamp was made after the previous one was asked for,
+//! however late that was answered; the wall clock may narrow that interval, never widen it. If the first stamp is in the
 //! future, the age is unknown until the stamp changes.
 
 use std::time::Duration;
@@ -23,7 +23,8 @@ pub struct StatsAge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ObservedStamp {
     stamp: u64,
-    observed_at: Timestamp,
+    /// When it was asked for.
+    asked_at: Timestamp,
     /// A time and the age then. The time of the statistics itself may lie before the clock's
     /// origin.
     known: Option<(Timestamp, Duration)>,
@@ -31,8 +32,15 @@ struct ObservedStamp {
 
 impl StatsAge {
     /// Observes a stamp (`last-update`, in seconds of the wall clock; 0: none yet) at `now`, when
-    /// the wall clock says `wall_secs`. Returns the age of the statistics.
-    pub fn observe(&mut self, stamp: u64, now: Timestamp, wall_secs: u64) -> Option<Duration> {
+    /// the wall clock says `wall_secs`, in the answer to what was `asked_at` then. Returns the age of
+    /// the statistics.
+    pub fn observe(
+        &mut self,
+        stamp: u64,
+        asked_at: Timestamp,
+        now: Timestamp,
+        wall_secs: u64,
+    ) -> Option<Duration> {
         if stamp == 0 {
             self.last = None;
             return None;
@@ -41,12 +49,12 @@ impl StatsAge {
         let known = match self.last {
             Some(last) if last.stamp == stamp => last.known,
             Some(last) => {
-                let longest = now.saturating_since(last.observed_at);
+                let longest = now.saturating_since(last.asked_at);
                 Some((now, by_wall.map_or(longest, |age| age.min(longest))))
             }
             None => by_wall.map(|age| (now, age)),
         };
-        self.last = Some(ObservedStamp { stamp, observed_at: now, known });
+        self.last = Some(ObservedStamp { stamp, asked_at, known });
         self.age(now)
     }
 
@@ -116,7 +124,8 @@ mod tests {
         for (case, observations) in table {
             let mut age = StatsAge::default();
             for &(stamp, ms, wall, expected) in *observations {
-                let found = age.observe(stamp, Timestamp::from_millis(ms), wall);
+                let now = Timestamp::from_millis(ms);
+                let found = age.observe(stamp, now, now, wall);
                 assert_eq!(found, expected.map(Duration::from_millis), "{case} at {ms} ms");
             }
         }
@@ -125,7 +134,18 @@ mod tests {
     #[test]
     fn age_grows_between_observations() {
         let mut age = StatsAge::default();
-        age.observe(100, Timestamp::from_millis(1000), 102);
+        let now = Timestamp::from_millis(1000);
+        age.observe(100, now, now, 102);
         assert_eq!(age.age(Timestamp::from_millis(4500)), Some(Duration::from_millis(5500)));
+    }
+
+    #[test]
+    fn a_late_answer_makes_no_old_statistics_fresh() {
+        let at = |secs: u64| Timestamp::from_millis(secs * 1000);
+        let mut age = StatsAge::default();
+        age.observe(100, at(0), at(0), 100);
+        // It was held back for 14 s; since then statistics came once more, 9 s ago.
+        assert_eq!(age.observe(101, at(1), at(15), 115), Some(Duration::from_secs(14)));
+        assert_eq!(age.observe(106, at(15), at(15), 115), Some(Duration::from_secs(9)));
     }
 }

@@ -32,10 +32,6 @@ use crate::agents::{AgentNotice, Agents};
 use crate::track::{PresentGuest, Service};
 use ballast_config::{AgentSettings, TrackingSettings};
 
-/// Balloon statistics older than this are replaced by the agent's: the balloon driver may be gone.
-/// Statistics normally arrive every second, up to two seconds late under pressure.
-const BALLOON_STATS_MAX_AGE: Duration = Duration::from_secs(4);
-
 /// Age given to a resident size that may be incomplete: too old for any decision to use it.
 const INCOMPLETE_AGE: Duration = Duration::from_secs(3600);
 
@@ -210,22 +206,14 @@ impl Observer {
         sample
     }
 
-    /// Adds the report of the agent behind hypervisor `pid`. Its statistics replace the balloon's
-    /// where those are missing or old.
+    /// Adds the report of the agent behind hypervisor `pid`.
     fn add_agent(&mut self, sample: &mut GuestSample, pid: Option<u32>) {
         let agents = self.agents.as_mut();
         let memory_max = sample.memory_max();
         let state =
             agents.and_then(|agents| agents.state(&sample.id, sample.process, memory_max, pid));
         let Some(state) = state else { return };
-        sample.agent = state.report;
-        let is_old = |stats: &Measured<_>| stats.age >= BALLOON_STATS_MAX_AGE;
-        sample.stats = match (sample.stats, state.stats) {
-            (Some(balloon), Some(agent)) if is_old(&balloon) && agent.age < balloon.age => {
-                Some(agent)
-            }
-            (balloon, agent) => balloon.or(agent),
-        };
+        state.add_to(sample);
         for notice in state.notices {
             match notice {
                 AgentNotice::Info(line) => info!("{}: {line}", sample.id),

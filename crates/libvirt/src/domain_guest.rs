@@ -50,7 +50,7 @@ impl DomainGuest {
         // A hypervisor that is busy has no report in this answer: the last one counts on, and ages.
         if let Some(stamp) = stats.balloon.last_update {
             let wall = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-            self.stats_age.observe(stamp, now, wall);
+            self.stats_age.observe(stamp, now, now, wall);
             self.balloon = stats.balloon;
         }
         self.latest = Some((stats, now));

@@ -1,7 +1,8 @@
 //! Observes and controls QEMU guests through the QEMU Machine Protocol (QMP).
 //!
 //! Idea: layers. The lower ones have no I/O and take time as a parameter: [`codec`] finds messages
-//! in bytes, [`session`] matches replies to commands, [`guest`] keeps the state of one guest.
+//! in bytes, [`session`] matches replies to commands, [`guest`] keeps the state of one guest,
+//! [`link`] says when it is connected again and which orders are outdated.
 //! [`client`] and [`fleet`] use Unix sockets: `client` is one connection, `fleet` all guests of a
 //! host. Begin with `session.rs`.
 //!
@@ -16,4 +17,5 @@ pub mod codec;
 pub mod command;
 pub mod fleet;
 pub mod guest;
+pub mod link;
 pub mod session;

@@ -1,12 +1,16 @@
-//! What the peer's machine knows and answers, without I/O.
+//! QEMU with a guest as a state machine: bytes in, bytes out, and time is a parameter.
 //!
+//! Idea: the guest is a figure that moves at a given rate, until somebody else moves it and says
+//! with [`Machine::claim`] what the machine reports of it. A client is told apart from the next one
+//! by [`Machine::connect`].
 //! Source: replies recorded from QEMU 7.2, see `tests/transcripts/`.
+//! Limits: one client at a time; times go forward.
 
 use std::time::Duration;
 
-use ballast_model::Bytes;
+use ballast_model::{Bytes, GuestStats};
+use ballast_qmp::codec::MESSAGE_BYTES_MAX;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::failure::Failure;
 use super::peer_config::{Misbehaviour, PeerConfig, PeerHotplug};
@@ -20,33 +24,60 @@ const KERNEL: Bytes = Bytes::mib(40);
 /// Page cache of the guest.
 const CACHES: Bytes = Bytes::mib(60);
 
+/// What a machine says of a guest that somebody else moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claims {
+    /// What its balloon leaves of boot memory and modules.
+    pub actual: Bytes,
+    /// What its virtio-mem device has plugged in, as far as it has one.
+    pub plugged: Bytes,
+    /// Its last statistics, and the second of the wall clock at which they came.
+    pub stats: (GuestStats, u64),
+    /// Whether its processors run.
+    pub is_running: bool,
+}
+
+/// What a machine does with what it received.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// What it sends.
+    pub bytes: Vec<u8>,
+    /// How long it waits before that.
+    pub after: Duration,
+    /// Whether it closes the connection then.
+    pub closes: bool,
+}
+
+/// QEMU with a guest.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub struct Machine {
     config: PeerConfig,
+    /// What came and is no whole command yet.
+    received: Vec<u8>,
     negotiated: bool,
     /// What the balloon holds, and is to hold.
     held: Bytes,
     to_hold: Bytes,
-    moved_at: Instant,
+    moved_at: Duration,
     polling_interval_secs: u64,
     last_update: u64,
     frozen_stats: Value,
     status: &'static str,
     events: Vec<String>,
     plugged: Option<Plugged>,
-    /// The guest's memory, as far as a process can map that much: a daemon looks at what is mapped.
-    _mapped: Vec<u8>,
+    claims: Option<Claims>,
+    /// What the last balloon command left, if nobody has asked for that yet.
+    order: Option<Bytes>,
+    /// How many commands are still to be refused.
+    refusals: u32,
 }
 
 impl Machine {
-    pub(super) fn new(config: PeerConfig, now: Instant) -> Self {
-        let pluggable = config.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.max);
-        let memory = (config.boot_memory + pluggable).get();
-        let mut mapped = Vec::new();
-        // Where that is refused, the guest claims memory that it cannot have.
-        let _ = mapped.try_reserve_exact(usize::try_from(memory).unwrap_or(usize::MAX));
+    /// A machine whose guest holds all its memory at `now`.
+    pub fn new(config: PeerConfig, now: Duration) -> Self {
         Machine {
             config,
+            received: Vec::new(),
             negotiated: false,
             held: Bytes::ZERO,
             to_hold: Bytes::ZERO,
@@ -57,20 +88,53 @@ impl Machine {
             status: "running",
             events: Vec::new(),
             plugged: config.hotplug.map(|hotplug| Plugged::new(hotplug, now)),
-            _mapped: mapped,
+            claims: None,
+            order: None,
+            refusals: 0,
         }
     }
 
-    pub(super) fn replace_hotplug(&mut self, hotplug: Option<PeerHotplug>, now: Instant) {
+    /// From now on somebody else moves the guest, and this is what is said of it. A guest that stops
+    /// or runs again is announced.
+    pub fn claim(&mut self, claims: Claims) {
+        let was_running = self.status == "running";
+        if was_running != claims.is_running {
+            self.status = if claims.is_running { "running" } else { "paused" };
+            self.queue_event(if claims.is_running { "RESUME" } else { "STOP" });
+        }
+        self.claims = Some(claims);
+        if let Some(plugged) = &mut self.plugged {
+            plugged.claim(claims.plugged);
+        }
+    }
+
+    /// What a balloon command since the last call of this was to leave of boot memory and modules.
+    pub fn take_order(&mut self) -> Option<Bytes> {
+        self.order.take()
+    }
+
+    /// What was last requested of its virtio-mem device.
+    pub fn requested(&self) -> Bytes {
+        self.plugged.as_ref().map_or(Bytes::ZERO, Plugged::requested)
+    }
+
+    /// Answers the next `count` commands with an error, and does not carry them out.
+    pub fn refuse(&mut self, count: u32) {
+        self.refusals = count;
+    }
+
+    /// From now on another hypervisor answers as far as memory devices go; `None`: it has none.
+    pub fn replace_hotplug(&mut self, hotplug: Option<PeerHotplug>, now: Duration) {
         self.plugged = hotplug.map(|hotplug| Plugged::new(hotplug, now));
     }
 
-    pub(super) fn module_memory_count(&self) -> usize {
+    /// How many pieces of memory there are for modules, plugged in or not.
+    pub fn module_memory_count(&self) -> usize {
         self.plugged.as_ref().map_or(0, Plugged::memory_count)
     }
 
     /// All memory held at `now`, plugged in or not.
-    pub(super) fn holds(&mut self, now: Instant) -> Bytes {
+    pub fn holds(&mut self, now: Duration) -> Bytes {
         let virtio_mem = self.plugged.as_mut().map_or(Bytes::ZERO, |it| it.virtio_mem(now));
         self.allocation(now) + virtio_mem
     }
@@ -81,18 +145,21 @@ impl Machine {
         self.config.boot_memory + modules
     }
 
-    pub(super) fn set_misbehaviour(&mut self, misbehaviour: Misbehaviour) {
+    /// Misbehaves like this until the next call.
+    pub fn misbehave(&mut self, misbehaviour: Misbehaviour) {
         self.config.misbehaviour = misbehaviour;
     }
 
     /// What is done wrong now: most of it only once negotiation is over.
-    pub(super) fn misbehaviour(&self) -> Misbehaviour {
+    fn misbehaviour(&self) -> Misbehaviour {
         if self.negotiated { self.config.misbehaviour } else { Misbehaviour::None }
     }
 
-    pub(super) fn greet(&mut self) -> Option<&'static str> {
+    /// A client has come: its greeting; `None`: there is none.
+    pub fn connect(&mut self) -> Option<&'static str> {
         self.negotiated = false;
         self.events.clear();
+        self.received.clear();
         (self.config.misbehaviour != Misbehaviour::NoGreeting).then_some(concat!(
             r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "#,
             r#""package": "peer for tests"}, "capabilities": ["oob"]}}"#,
@@ -100,13 +167,17 @@ impl Machine {
         ))
     }
 
-    pub(super) fn target(&self) -> Bytes {
+    /// Boot memory that the last balloon command leaves the guest.
+    pub fn target(&self) -> Bytes {
         self.config.boot_memory.saturating_sub(self.to_hold)
     }
 
     /// Memory of the boot and modules held at `now`: it has moved towards the target since it was
     /// last looked at.
-    pub(super) fn allocation(&mut self, now: Instant) -> Bytes {
+    pub fn allocation(&mut self, now: Duration) -> Bytes {
+        if let Some(claims) = self.claims {
+            return claims.actual;
+        }
         let passed_ms = u64::try_from((now - self.moved_at).as_millis()).unwrap_or(u64::MAX);
         // Less than a millisecond moves nothing; it is counted with the next look.
         if passed_ms > 0 {
@@ -121,17 +192,20 @@ impl Machine {
         self.counted().saturating_sub(self.held)
     }
 
-    pub(super) fn is_moving(&mut self, now: Instant) -> bool {
+    /// Whether the balloon moves: [`Machine::queue_balloon_change`] is due every second then.
+    pub fn is_moving(&mut self, now: Duration) -> bool {
         self.allocation(now);
         self.held != self.to_hold
     }
 
-    pub(super) fn queue_event(&mut self, name: &str) {
+    /// Sends an event of this name, such as `GUEST_PANICKED`, with the next answer.
+    pub fn queue_event(&mut self, name: &str) {
         let event = json!({"timestamp": {"seconds": 0, "microseconds": 0}, "event": name});
         self.events.push(format!("{event}\r\n"));
     }
 
-    pub(super) fn queue_balloon_change(&mut self, now: Instant) {
+    /// Announces what the balloon leaves the guest.
+    pub fn queue_balloon_change(&mut self, now: Duration) {
         let actual = self.allocation(now).get();
         self.queue_event_with("BALLOON_CHANGE", &json!({"actual": actual}));
     }
@@ -142,15 +216,50 @@ impl Machine {
         self.events.push(format!("{event}\r\n"));
     }
 
-    /// Takes whole commands off the front of `received` and answers them; events go first.
-    pub(super) fn receive(&mut self, received: &mut Vec<u8>, now: Instant, wall: u64) -> Vec<u8> {
-        let mut commands = Vec::new();
-        let mut stream = serde_json::Deserializer::from_slice(received).into_iter::<Value>();
+    /// Takes in bytes at `now`, when the wall clock says `wall` seconds: what it does then, by
+    /// however it misbehaves. Without bytes it sends the events that wait.
+    pub fn receive(&mut self, bytes: &[u8], now: Duration, wall: u64) -> Answer {
+        let answer = self.answer(bytes, now, wall);
+        if answer.is_empty() {
+            return Answer::default();
+        }
+        let (bytes, after) = match self.misbehaviour() {
+            Misbehaviour::Silent => (Vec::new(), Duration::ZERO),
+            Misbehaviour::Slow(by) => (answer, by),
+            Misbehaviour::Garbage => (b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), Duration::ZERO),
+            Misbehaviour::NotUtf8 => (b"{\"return\": \"\xff\xfe\"}\r\n".to_vec(), Duration::ZERO),
+            Misbehaviour::Deep => (b"{\"return\":[".repeat(10_000), Duration::ZERO),
+            Misbehaviour::Oversize => {
+                let mut bytes = b"{\"return\": \"".to_vec();
+                bytes.resize(bytes.len() + 2 * MESSAGE_BYTES_MAX, b'x');
+                (bytes, Duration::ZERO)
+            }
+            Misbehaviour::ClosesMidMessage => {
+                let bytes = answer[..answer.len() / 2].to_vec();
+                return Answer { bytes, closes: true, ..Answer::default() };
+            }
+            Misbehaviour::None
+            | Misbehaviour::NoGreeting
+            | Misbehaviour::WrongIds
+            | Misbehaviour::FrozenStatistics => (answer, Duration::ZERO),
+        };
+        Answer { bytes, after, closes: false }
+    }
+
+    /// Answers whole commands; events go first.
+    fn answer(&mut self, bytes: &[u8], now: Duration, wall: u64) -> Vec<u8> {
+        self.received.extend_from_slice(bytes);
+        let received = std::mem::take(&mut self.received);
+        let mut stream = serde_json::Deserializer::from_slice(&received).into_iter::<Value>();
+        let mut answer = String::new();
+        if self.negotiated {
+            answer.extend(self.events.drain(..));
+        }
         let mut taken = 0;
         let mut is_damaged = false;
         while let Some(command) = stream.next() {
             match command {
-                Ok(command) => commands.push(command),
+                Ok(command) => self.reply(&command, now, wall, &mut answer),
                 Err(error) => {
                     is_damaged = !error.is_eof();
                     break;
@@ -158,36 +267,40 @@ impl Machine {
             }
             taken = stream.byte_offset();
         }
-        received.drain(..taken);
-        let mut answer = String::new();
-        if self.negotiated {
-            answer.extend(self.events.drain(..));
-        }
-        for command in commands {
-            let mut reply = match self.execute(&command, now, wall) {
-                Ok(returned) => json!({"return": returned}),
-                Err((class, desc)) => json!({"error": {"class": class, "desc": desc}}),
-            };
-            if let Some(id) = command.get("id") {
-                reply["id"] = match self.misbehaviour() {
-                    Misbehaviour::WrongIds => json!(id.as_u64().unwrap_or(0) + 1_000_000),
-                    _ => id.clone(),
-                };
-            }
-            answer.push_str(&format!("{reply}\r\n"));
-        }
         if self.negotiated {
             answer.extend(self.events.drain(..));
         }
         if is_damaged {
-            received.clear();
             let error = json!({"class": "GenericError", "desc": "JSON parse error"});
             answer.push_str(&format!("{}\r\n", json!({"error": error})));
+        } else {
+            self.received.extend_from_slice(&received[taken..]);
         }
         answer.into_bytes()
     }
 
-    fn execute(&mut self, command: &Value, now: Instant, wall: u64) -> Result<Value, Failure> {
+    fn reply(&mut self, command: &Value, now: Duration, wall: u64, answer: &mut String) {
+        let executed = match self.refusals.checked_sub(1) {
+            Some(left) if self.negotiated => {
+                self.refusals = left;
+                Err(("GenericError", "refused for a test".to_owned()))
+            }
+            _ => self.execute(command, now, wall),
+        };
+        let mut reply = match executed {
+            Ok(returned) => json!({"return": returned}),
+            Err((class, desc)) => json!({"error": {"class": class, "desc": desc}}),
+        };
+        if let Some(id) = command.get("id") {
+            reply["id"] = match self.misbehaviour() {
+                Misbehaviour::WrongIds => json!(id.as_u64().unwrap_or(0) + 1_000_000),
+                _ => id.clone(),
+            };
+        }
+        answer.push_str(&format!("{reply}\r\n"));
+    }
+
+    fn execute(&mut self, command: &Value, now: Duration, wall: u64) -> Result<Value, Failure> {
         let name = command["execute"].as_str().unwrap_or_default();
         let arguments = &command["arguments"];
         if !self.negotiated && name != "qmp_capabilities" {
@@ -224,6 +337,7 @@ impl Machine {
                 })?;
                 self.allocation(now);
                 self.to_hold = self.counted().saturating_sub(Bytes::new(value));
+                self.order = Some(Bytes::new(value));
                 Ok(json!({}))
             }
             "qom-list" => self.list(arguments["path"].as_str().unwrap_or_default()),
@@ -274,7 +388,7 @@ impl Machine {
         }
     }
 
-    fn get(&mut self, arguments: &Value, now: Instant, wall: u64) -> Result<Value, Failure> {
+    fn get(&mut self, arguments: &Value, now: Duration, wall: u64) -> Result<Value, Failure> {
         let path = arguments["path"].as_str().unwrap_or_default();
         if path == "/machine" && arguments["property"] == "memory" {
             let boot = self.config.boot_memory;
@@ -296,7 +410,7 @@ impl Machine {
         }
     }
 
-    fn set(&mut self, arguments: &Value, now: Instant) -> Result<Value, Failure> {
+    fn set(&mut self, arguments: &Value, now: Duration) -> Result<Value, Failure> {
         let property = arguments["property"].as_str().unwrap_or_default();
         let path = arguments["path"].as_str().unwrap_or_default();
         if path != BALLOON_PATH {
@@ -315,7 +429,10 @@ impl Machine {
         }
     }
 
-    fn stats(&mut self, now: Instant, wall: u64) -> Value {
+    fn stats(&mut self, now: Duration, wall: u64) -> Value {
+        if let Some(Claims { stats: (stats, at), .. }) = self.claims {
+            return claimed(&stats, if self.polling_interval_secs > 0 { at } else { 0 });
+        }
         let is_due = self.polling_interval_secs > 0
             && wall >= self.last_update.saturating_add(self.polling_interval_secs)
             && self.config.misbehaviour != Misbehaviour::FrozenStatistics;
@@ -342,5 +459,66 @@ impl Machine {
             self.last_update = wall;
         }
         json!({"stats": self.frozen_stats, "last-update": self.last_update})
+    }
+}
+
+/// Statistics as the balloon device has them; what the guest does not send is there as well.
+fn claimed(stats: &GuestStats, at: u64) -> Value {
+    let bytes = |value: Option<Bytes>| value.map_or(u64::MAX, Bytes::get);
+    json!({"last-update": at, "stats": {
+        "stat-total-memory": bytes(stats.total),
+        "stat-free-memory": bytes(stats.free),
+        "stat-available-memory": bytes(stats.available),
+        "stat-disk-caches": bytes(stats.disk_caches),
+        "stat-swap-in": bytes(stats.swap_in),
+        "stat-swap-out": bytes(stats.swap_out),
+        "stat-major-faults": stats.major_faults.unwrap_or(u64::MAX),
+        "stat-minor-faults": stats.minor_faults.unwrap_or(u64::MAX),
+    }})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that a machine sends to a client whose bytes come in these pieces.
+    fn sent<'a>(machine: &mut Machine, pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
+        machine.connect();
+        let mut sent = Vec::new();
+        for bytes in pieces {
+            sent.extend(machine.receive(bytes, Duration::from_secs(1), 7).bytes);
+        }
+        String::from_utf8(sent).unwrap()
+    }
+
+    const COMMANDS: &[u8] = br#"{"execute":"qmp_capabilities","id":0}
+        {"execute":"balloon","arguments":{"value":268435456},"id":1}{"execute":"query-balloon","id":2}"#;
+
+    #[test]
+    fn commands_are_answered_alike_wherever_they_are_cut() {
+        let machine = || Machine::new(PeerConfig::default(), Duration::ZERO);
+        let whole = sent(&mut machine(), [COMMANDS]);
+        assert_eq!(whole.lines().count(), 3, "{whole}");
+        for at in 0..COMMANDS.len() {
+            let (front, back) = COMMANDS.split_at(at);
+            assert_eq!(sent(&mut machine(), [front, back]), whole, "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn what_is_claimed_is_reported_and_orders_are_told_once() {
+        let mut machine = Machine::new(PeerConfig::default(), Duration::ZERO);
+        let stats = GuestStats { total: Some(Bytes::mib(900)), ..GuestStats::default() };
+        let (actual, plugged, is_running) = (Bytes::mib(700), Bytes::ZERO, false);
+        machine.claim(Claims { actual, plugged, stats: (stats, 5), is_running });
+        let sent = sent(&mut machine, [COMMANDS]);
+        assert!(sent.contains(&actual.get().to_string()), "{sent}");
+        assert_eq!(machine.take_order(), Some(Bytes::mib(256)));
+        assert_eq!(machine.take_order(), None);
+        machine.refuse(1);
+        let refused = br#"{"execute":"balloon","arguments":{"value":134217728},"id":3}"#;
+        let answer = machine.receive(refused, Duration::from_secs(2), 8).bytes;
+        assert!(String::from_utf8(answer).unwrap().contains("GenericError"));
+        assert_eq!(machine.take_order(), None);
     }
 }

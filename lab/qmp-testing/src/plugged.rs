@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, HotplugKind};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::failure::Failure;
 use super::peer_config::PeerHotplug;
@@ -21,7 +20,9 @@ pub(super) struct Plugged {
     config: PeerHotplug,
     requested: Bytes,
     size: Bytes,
-    moved_at: Instant,
+    moved_at: Duration,
+    /// What the virtio-mem device is said to have plugged in, where somebody else moves it.
+    claimed: Option<Bytes>,
     /// Ids and sizes of memory for modules.
     memory: Vec<(String, u64)>,
     /// Ids of modules, and of their memory.
@@ -29,12 +30,13 @@ pub(super) struct Plugged {
 }
 
 impl Plugged {
-    pub(super) fn new(config: PeerHotplug, now: Instant) -> Self {
+    pub(super) fn new(config: PeerHotplug, now: Duration) -> Self {
         Plugged {
             config,
             requested: Bytes::ZERO,
             size: Bytes::ZERO,
             moved_at: now,
+            claimed: None,
             memory: Vec::new(),
             modules: Vec::new(),
         }
@@ -44,8 +46,20 @@ impl Plugged {
         self.config.kind == kind
     }
 
+    /// Says from now on that the virtio-mem device has this plugged in.
+    pub(super) fn claim(&mut self, size: Bytes) {
+        self.claimed = Some(size);
+    }
+
+    pub(super) fn requested(&self) -> Bytes {
+        self.requested
+    }
+
     /// What the virtio-mem device has plugged in at `now`, in whole blocks.
-    pub(super) fn virtio_mem(&mut self, now: Instant) -> Bytes {
+    pub(super) fn virtio_mem(&mut self, now: Duration) -> Bytes {
+        if let Some(claimed) = self.claimed {
+            return claimed;
+        }
         let passed_ms = u64::try_from((now - self.moved_at).as_millis()).unwrap_or(u64::MAX);
         let blocks = self.config.rate_per_sec.fraction(passed_ms, 1000).get() / self.block();
         // Less than a block moves nothing; the time is counted with the next look.
@@ -75,7 +89,7 @@ impl Plugged {
     }
 
     /// What the guest makes use of.
-    pub(super) fn used(&mut self, now: Instant) -> Bytes {
+    pub(super) fn used(&mut self, now: Duration) -> Bytes {
         if self.config.onlines { self.virtio_mem(now) + self.modules() } else { Bytes::ZERO }
     }
 
@@ -84,7 +98,7 @@ impl Plugged {
         self.memory.len()
     }
 
-    pub(super) fn devices(&mut self, now: Instant) -> Value {
+    pub(super) fn devices(&mut self, now: Duration) -> Value {
         if self.is(HotplugKind::VirtioMem) {
             let size = self.virtio_mem(now);
             return json!([{"type": "virtio-mem", "data": {
@@ -126,7 +140,7 @@ impl Plugged {
         path: &str,
         property: &str,
         value: u64,
-        now: Instant,
+        now: Duration,
     ) -> Result<Value, Failure> {
         if path != PATH || !self.is(HotplugKind::VirtioMem) {
             return Err(("DeviceNotFound", format!("Device '{path}' not found")));

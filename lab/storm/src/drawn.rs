@@ -22,6 +22,12 @@ const DISK_SEEDS: u32 = 10;
 /// Makes the numbers from which the disk's answers are drawn others than those of the seed.
 const IO_NUMBERS: u64 = 1 << 40;
 
+/// One seed in so many runs once more with its guests on a wire.
+const WIRE_SEEDS: u64 = 3;
+
+/// Makes the numbers from which faults on the wire are drawn others than those of the seed.
+const WIRE_NUMBERS: u64 = 1 << 41;
+
 /// One seed in so many, those that leave this over, is a duel: one honest guest in need, and one that
 /// merely claims to be.
 const DUEL_SEEDS: (u64, u64) = (50, 7);
@@ -59,6 +65,19 @@ impl fmt::Display for Strike {
             | Fault::FailWrites
             | Fault::FailSyncs
             | Fault::FillDisk => write!(f, " for {:.1} s", lasting.as_secs_f64()),
+            Fault::HoldBytes | Fault::GreetLate | Fault::ForgeReplies | Fault::FalseActual => {
+                write!(f, " of g{guest} for {:.1} s, drawn from {amount}", lasting.as_secs_f64())
+            }
+            Fault::SilenceAgent
+            | Fault::FloodByAgent
+            | Fault::CycleAgent
+            | Fault::CallWithoutNeed
+            | Fault::LieByAgent
+            | Fault::GarbleAgent => write!(f, " of g{guest} for {:.1} s", lasting.as_secs_f64()),
+            Fault::DoubleBytes
+            | Fault::SwapReplies
+            | Fault::RefuseCommands
+            | Fault::DoubleEvents => write!(f, " of g{guest}, drawn from {amount}"),
             Fault::AgeResident => write!(f, " of g{guest} to {amount} s"),
             Fault::SetGuest => write!(f, " g{guest} to {amount} shares"),
             Fault::Suspend | Fault::JumpWall => write!(f, " by {amount} s"),
@@ -69,7 +88,10 @@ impl fmt::Display for Strike {
             | Fault::TakeBack
             | Fault::Refuse
             | Fault::ClaimUse
-            | Fault::Grow => write!(f, " of g{guest}"),
+            | Fault::Grow
+            | Fault::CutLink
+            | Fault::DoubleReplies
+            | Fault::SwapIds => write!(f, " of g{guest}"),
             Fault::LoseOrder
             | Fault::LoseOutcome
             | Fault::DelayOrder
@@ -96,12 +118,31 @@ pub(crate) struct Drawn {
     pub(crate) settings: Settings,
     /// Whether the journal is on a disk, in a file as the daemon's.
     pub(crate) has_disk: bool,
+    /// Whether hypervisors are heard by QMP, from bytes.
+    pub(crate) has_wire: bool,
     /// In the order in which they strike.
     pub(crate) strikes: Vec<Strike>,
 }
 
 impl Drawn {
-    pub(crate) fn of(seed: u64) -> Drawn {
+    /// What a seed runs: guests that are simply heard and, for some seeds, the same on a wire.
+    pub(crate) fn all_of(seed: u64) -> Vec<Drawn> {
+        let drawn = Drawn::of(seed);
+        let wired = seed.is_multiple_of(WIRE_SEEDS).then(|| drawn.clone().wired(seed));
+        [drawn].into_iter().chain(wired).collect()
+    }
+
+    /// The same guests and faults on a wire, with agents, and faults of these; without a disk.
+    fn wired(mut self, seed: u64) -> Drawn {
+        let mut rng = Rng::with_seed(seed ^ WIRE_NUMBERS);
+        self.strikes.retain(|strike| strike.fault.seam() == Seam::World);
+        self.strikes.extend(strikes(&mut rng, Seam::Wire, 3, self.guests.len()));
+        self.strikes.extend(strikes(&mut rng, Seam::Agent, 3, self.guests.len()));
+        self.strikes.sort_by_key(|strike| strike.tick);
+        Drawn { has_disk: false, has_wire: true, ..self }
+    }
+
+    fn of(seed: u64) -> Drawn {
         let mut rng = Rng::with_seed(seed);
         if seed % DUEL_SEEDS.0 == DUEL_SEEDS.1 {
             return Drawn::duel(&mut rng);
@@ -156,7 +197,16 @@ impl Drawn {
     fn calm(guests: Vec<StormGuest>, budget: u64, settings: Settings) -> Drawn {
         let most = guests.iter().map(|guest| guest.boot + 64).sum::<u64>();
         let (memory, swap) = (most + budget, 2 * most);
-        Drawn { guests, budget, memory, swap, settings, has_disk: false, strikes: Vec::new() }
+        Drawn {
+            guests,
+            budget,
+            memory,
+            swap,
+            settings,
+            has_disk: false,
+            has_wire: false,
+            strikes: Vec::new(),
+        }
     }
 
     /// Host and guests, a line each.

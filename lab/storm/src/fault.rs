@@ -43,6 +43,10 @@ pub(crate) enum Seam {
     Disk,
     /// What that disk answers.
     Io,
+    /// Bytes between the daemon and hypervisors.
+    Wire,
+    /// Agents inside guests.
+    Agent,
 }
 
 faults! {
@@ -113,6 +117,40 @@ faults! {
     FailSyncs => "fail-syncs" in Io,
     /// The disk has hardly any room for a while.
     FillDisk => "fill-disk" in Io,
+    /// What a hypervisor sends comes only later, cut at any byte.
+    HoldBytes => "hold-bytes" in Wire,
+    /// A hypervisor's connection ends, in a message if one is on its way.
+    CutLink => "cut-link" in Wire,
+    /// A hypervisor's connection ends, and it greets nobody for a while.
+    GreetLate => "greet-late" in Wire,
+    /// Bytes of a hypervisor come twice, from anywhere on.
+    DoubleBytes => "double-bytes" in Wire,
+    /// Each reply of a hypervisor comes twice.
+    DoubleReplies => "double-replies" in Wire,
+    /// Replies of a hypervisor come in another order.
+    SwapReplies => "swap-replies" in Wire,
+    /// Two replies of a hypervisor have each other's ids.
+    SwapIds => "swap-ids" in Wire,
+    /// Replies with false sizes come for a while, with an id that was answered before.
+    ForgeReplies => "forge-replies" in Wire,
+    /// A hypervisor refuses the next commands.
+    RefuseCommands => "refuse-commands" in Wire,
+    /// Events come that nothing has led to, some of them twice.
+    DoubleEvents => "double-events" in Wire,
+    /// An offender's driver says for a while that it holds anything.
+    FalseActual => "false-actual" in Wire,
+    /// A guest's agent says nothing for a while.
+    SilenceAgent => "silence-agent" in Agent,
+    /// An offender's agent sends more than may be read, for a while.
+    FloodByAgent => "flood-by-agent" in Agent,
+    /// An offender's agent is started anew without end, and each calls for help.
+    CycleAgent => "cycle-agent" in Agent,
+    /// An offender's agent calls for help without need.
+    CallWithoutNeed => "call-without-need" in Agent,
+    /// An offender's agent says that all is in use, and asks for more.
+    LieByAgent => "lie-by-agent" in Agent,
+    /// An offender's agent sends noise, and what it sent before.
+    GarbleAgent => "garble-agent" in Agent,
 }
 
 impl Fault {
@@ -120,7 +158,13 @@ impl Fault {
     /// it is; a driver that takes its memory back becomes a guest that needs as much.
     pub(crate) const fn honest(self) -> Option<Fault> {
         match self {
-            Fault::HideMemory | Fault::ClaimTooMuch | Fault::Refuse | Fault::ClaimUse => None,
+            Fault::HideMemory
+            | Fault::ClaimTooMuch
+            | Fault::Refuse
+            | Fault::ClaimUse
+            | Fault::FalseActual
+            | Fault::CallWithoutNeed
+            | Fault::LieByAgent => None,
             Fault::TakeBack => Some(Fault::Grow),
             other => Some(other),
         }

@@ -68,6 +68,12 @@ pub(crate) struct StormGuest {
     pub(crate) rate: u64,
     /// It claims to hold more than there is.
     pub(crate) claims_too_much: bool,
+    /// Until when it claims to hold this instead.
+    pub(crate) false_claim: Option<(Duration, u64)>,
+    /// Whether the daemon does not hear its hypervisor, whatever that says, and what it heard last
+    /// that it held, as long as that counts.
+    pub(crate) is_unheard: bool,
+    pub(crate) heard: u64,
     /// It claims to use all it holds: guests of every other size without swap.
     pub(crate) claims_use: bool,
     /// Until when it does not answer, is stopped, and its statistics rest, in virtual time.
@@ -81,8 +87,14 @@ pub(crate) struct StormGuest {
     seen: u64,
     /// For how long it has visibly kept what it was not granted.
     pub(crate) kept_for: Duration,
-    /// Its last statistics and when they were made.
-    stats: (GuestStats, Duration),
+    /// Its last statistics and when they were made, also by the wall clock, in seconds.
+    stats: (GuestStats, Duration, u64),
+    /// What it claimed to hold then.
+    claimed: u64,
+    /// How often it booted.
+    pub(crate) boots: u32,
+    /// When its agent told its figures last.
+    agent_at: Duration,
 }
 
 impl StormGuest {
@@ -105,6 +117,9 @@ impl StormGuest {
             driver: Driver::Honest,
             rate: 100,
             claims_too_much: false,
+            false_claim: None,
+            is_unheard: false,
+            heard: 0,
             claims_use: false,
             stalled_until: Duration::ZERO,
             stopped_until: Duration::ZERO,
@@ -113,12 +128,16 @@ impl StormGuest {
             seen_age: Duration::ZERO,
             seen: 0,
             kept_for: Duration::ZERO,
-            stats: (GuestStats::default(), Duration::ZERO),
+            stats: (GuestStats::default(), Duration::ZERO, 0),
+            claimed: 0,
+            boots: 0,
+            agent_at: Duration::ZERO,
         }
     }
 
     /// Its kernel starts again: the balloon is empty, and hardly anything is touched.
     pub(crate) fn reboot(&mut self) {
+        self.boots += 1;
         self.holds = self.boot;
         self.touched = KERNEL;
         self.paged_out = 0;
@@ -131,7 +150,7 @@ impl StormGuest {
         self.process.start_ticks += 1;
         (self.target, self.granted, self.was_ordered) = (self.boot, 0, false);
         self.own = 0;
-        self.driver = Driver::Honest;
+        (self.driver, self.false_claim) = (Driver::Honest, None);
     }
 
     /// The daemon is gone, and whatever it knew of the guest.
@@ -153,9 +172,15 @@ impl StormGuest {
         }
     }
 
+    /// It is ordered to hold this.
+    pub(crate) fn order(&mut self, target: u64) {
+        (self.target, self.was_ordered) = (target, true);
+    }
+
     /// Half a second or so passes.
     pub(crate) fn step(&mut self, now: Duration, passed: Duration) {
         self.seen = self.resident();
+        self.false_claim = self.false_claim.filter(|(until, _)| now < *until);
         if now < self.stopped_until {
             return;
         }
@@ -191,7 +216,12 @@ impl StormGuest {
 
     /// How old its statistics are.
     pub(crate) fn stats_age(&self, now: Duration) -> Duration {
-        now.saturating_sub(self.stats.1)
+        now.saturating_sub(self.stats.1.max(self.agent_at))
+    }
+
+    /// Its agent tells its figures.
+    pub(crate) fn tell_agent(&mut self, now: Duration) {
+        self.agent_at = now;
     }
 
     /// Whether it claims to use all it holds, and to have no swap for that.
@@ -201,6 +231,9 @@ impl StormGuest {
 
     /// What its driver claims that it holds.
     pub(crate) fn claims(&self) -> u64 {
+        if let Some((_, claim)) = self.false_claim {
+            return claim;
+        }
         match self.driver {
             _ if self.claims_too_much => u64::MAX >> 21,
             Driver::Hides => self.target.min(self.holds),
@@ -208,8 +241,41 @@ impl StormGuest {
         }
     }
 
-    /// What the daemon sees of it.
-    pub(crate) fn sample(&mut self, now: Duration) -> GuestSample {
+    /// Its last statistics, and the second of the wall clock when they were made.
+    pub(crate) fn stats(&self) -> (GuestStats, u64) {
+        (self.stats.0, self.stats.2)
+    }
+
+    /// What it claimed to hold when they were made.
+    pub(crate) fn claimed(&self) -> u64 {
+        self.claimed
+    }
+
+    /// It gives new statistics, unless they rest.
+    pub(crate) fn give_stats(&mut self, now: Duration, wall: u64) {
+        if now < self.stalled_until.max(self.silent_until).max(self.stopped_until) {
+            return;
+        }
+        (self.stats, self.claimed) = ((self.figures(), now, wall), self.claims());
+    }
+
+    /// What it says now of its memory.
+    pub(crate) fn figures(&self) -> GuestStats {
+        let claims = self.claims();
+        let uses = if self.claims_use { claims } else { self.wants.min(self.holds) };
+        GuestStats {
+            total: Some(Bytes::mib(self.boot)),
+            available: Some(Bytes::mib(claims.min(self.boot).saturating_sub(uses))),
+            swap_in: Some(Bytes::mib(self.swapped)),
+            // What is in its swap is as much as it was booted with.
+            swap_out: (!self.claims_no_swap())
+                .then_some(Bytes::mib(1 + self.swapped + self.boot.min(self.swapped))),
+            ..GuestStats::default()
+        }
+    }
+
+    /// What the daemon sees of it where its hypervisor says `sample`.
+    pub(crate) fn seen_by_host(&self, sample: GuestSample, now: Duration) -> GuestSample {
         let resident = (now >= self.unseen_until).then(|| {
             let (value, age) = match self.seen_age {
                 Duration::ZERO => (self.resident(), Duration::ZERO),
@@ -218,34 +284,20 @@ impl StormGuest {
             Measured { value: Bytes::mib(value + OVERHEAD), age }
         });
         let overhead = resident.map(|_| Bytes::mib(OVERHEAD));
-        let process = Some(self.process);
+        GuestSample { process: Some(self.process), resident, overhead, ..sample }
+    }
+
+    /// What its hypervisor says of it.
+    pub(crate) fn sample(&self, now: Duration) -> GuestSample {
         if now < self.stalled_until {
-            let unknown =
-                GuestSample::unknown(self.id.clone(), LinkState::Down(LinkDown::TimedOut));
-            return GuestSample { process, resident, overhead, ..unknown };
+            return GuestSample::unknown(self.id.clone(), LinkState::Down(LinkDown::TimedOut));
         }
-        let (claims, is_stopped) = (self.claims(), now < self.stopped_until);
-        if now >= self.silent_until && !is_stopped {
-            let uses = if self.claims_use { claims } else { self.wants.min(self.holds) };
-            let stats = GuestStats {
-                total: Some(Bytes::mib(self.boot)),
-                available: Some(Bytes::mib(claims.min(self.boot).saturating_sub(uses))),
-                swap_in: Some(Bytes::mib(self.swapped)),
-                // What is in its swap is as much as it was booted with.
-                swap_out: (!self.claims_no_swap())
-                    .then_some(Bytes::mib(1 + self.swapped + self.boot.min(self.swapped))),
-                ..GuestStats::default()
-            };
-            self.stats = (stats, now);
-        }
-        let (stats, _) = self.stats;
+        let is_stopped = now < self.stopped_until;
+        let (stats, ..) = self.stats;
         GuestSample {
             run_state: Some(if is_stopped { RunState::Paused } else { RunState::Running }),
-            allocation: Some(Measured::fresh(Bytes::mib(claims))),
+            allocation: Some(Measured::fresh(Bytes::mib(self.claims()))),
             boot_memory: Some(Bytes::mib(self.boot)),
-            process,
-            resident,
-            overhead,
             stats: Some(Measured { value: stats, age: self.stats_age(now) }),
             capabilities: Capabilities { balloon: Some(true), ..Capabilities::default() },
             ..GuestSample::unknown(self.id.clone(), LinkState::Up)

@@ -6,11 +6,14 @@
 
 use std::time::Duration;
 
+use ballast_daemon::view::View;
 use ballast_model::{Bytes, Change, Compliance, GuestLimits, PolicyName};
 
+use crate::agent::StormAgent;
 use crate::guest::{Driver, StormGuest};
 use crate::run::Storm;
 use crate::violation::Violation;
+use crate::world::Holding;
 
 /// What guests are given beside what they use.
 const RESERVE: u64 = 110;
@@ -25,8 +28,9 @@ pub(crate) const BELIEVED_PART: u64 = 4;
 /// What is not worth an order, or a balloon's last pages.
 pub(crate) const SLACK: u64 = 24;
 
-/// Statistics older than this take nothing from a guest.
+/// Statistics older than this take nothing from a guest. By QMP they have whole seconds.
 const STALE_AFTER: Duration = Duration::from_secs(10);
+const STAMP: Duration = Duration::from_secs(1);
 
 /// What an offender may keep: room for its hypervisor, and what it reads back while the host pages.
 const KEPT_MIN: u64 = 200;
@@ -40,21 +44,13 @@ const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(60);
 /// A guest that holds this much more than its part is left that.
 pub(crate) const DEAD_BAND: u64 = 10;
 
-/// What a guest may come to occupy at one moment, MiB.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Holding {
-    granted: u64,
-    takeable: u64,
-}
-
 /// What an offender may hide.
 pub(crate) fn hidden(guest: &StormGuest) -> u64 {
     HIDDEN_MIN + guest.boot / HIDDEN_PART
 }
 
 impl Storm<'_> {
-    /// `before`: what guests might come to occupy before this tick.
-    pub(crate) fn judge_tick(&mut self, before: &[Holding]) -> Result<(), Violation> {
+    pub(crate) fn judge_tick(&mut self) -> Result<(), Violation> {
         let view = self.engine.view(&self.world).expect("there was a tick");
         if view.plans_refused > 0 {
             let why =
@@ -69,6 +65,8 @@ impl Storm<'_> {
         {
             return Err(Violation::ActsPaused { guest: action.guest.clone() });
         }
+        let is_stamped = !self.world.wires.is_empty();
+        let stale_after = STALE_AFTER + if is_stamped { STAMP } else { Duration::ZERO };
         let mut grants = false;
         for action in &self.world.ordered {
             let guest = self.world.guests.iter_mut().find(|guest| guest.id == action.guest);
@@ -82,7 +80,7 @@ impl Storm<'_> {
             guest.is_forgotten = false;
             let target = action.target.get() >> 20;
             let age = guest.stats_age(self.world.now);
-            if target < granted.min(guest.holds) && age > STALE_AFTER {
+            if target < granted.min(guest.holds) && age > stale_after {
                 return Err(Violation::OnStaleFigures { guest: guest.id.clone(), age });
             }
             // No fault sets a floor.
@@ -113,7 +111,17 @@ impl Storm<'_> {
             guest.granted = granted.get() >> 20;
         }
         if grants {
-            self.judge_grants(before)?;
+            self.judge_grants()?;
+        }
+        Ok(())
+    }
+
+    /// No agent has more done for it than it has a right to.
+    pub(crate) fn judge_agents(&mut self) -> Result<(), Violation> {
+        for (agent, guest) in self.world.agents.iter_mut().zip(&self.world.guests) {
+            if let Some(what) = agent.as_mut().and_then(StormAgent::take_excess) {
+                return Err(Violation::BeyondRation { guest: guest.id.clone(), what });
+            }
         }
         Ok(())
     }
@@ -145,10 +153,11 @@ impl Storm<'_> {
 
     /// Memory was granted: it has to be there, but for what an offender hides. Where more could be
     /// taken than that already, as a guest rebooted, the grants must not add to it.
-    fn judge_grants(&self, before: &[Holding]) -> Result<(), Violation> {
+    fn judge_grants(&self) -> Result<(), Violation> {
         if self.world.now < self.untold_until {
             return Ok(());
         }
+        let before = &self.world.before;
         let (mut takeable, mut earlier) = (0, 0);
         let mut allowed = self.drawn.budget;
         let plan = self.engine.latest().map(|(_, plan)| plan);
@@ -187,22 +196,23 @@ impl Storm<'_> {
         )
     }
 
-    /// What each guest may come to occupy now.
-    pub(crate) fn holdings(&self) -> Vec<Holding> {
-        let holding =
-            |guest: &StormGuest| Holding { granted: guest.granted, takeable: self.takeable(guest) };
-        self.world.guests.iter().map(holding).collect()
+    /// Which guests owe memory by the last plan.
+    pub(crate) fn overdue(&self) -> Vec<bool> {
+        self.world.guests.iter().map(|guest| self.is_overdue(guest)).collect()
     }
 
-    /// What a guest may come to occupy. One that is overdue is held to what it was granted; another
-    /// process under its name owes nothing.
+    /// What a guest may come to occupy. One that is overdue is held to what it was granted.
     fn takeable(&self, guest: &StormGuest) -> u64 {
+        self.world.takeable(guest, self.is_overdue(guest))
+    }
+
+    /// Whether a guest owes memory by the last plan; another process under its name owes nothing.
+    fn is_overdue(&self, guest: &StormGuest) -> bool {
         let plan = self.engine.latest().map(|(_, plan)| plan);
         let plan = plan.filter(|_| self.world.left(guest).is_some());
-        let owes = plan.and_then(|plan| plan.guest(&guest.id)).is_some_and(|line| {
+        plan.and_then(|plan| plan.guest(&guest.id)).is_some_and(|line| {
             matches!(line.compliance, Compliance::Slow { .. } | Compliance::Stuck { .. })
-        });
-        self.world.takeable(guest, owes)
+        })
     }
 
     /// What has not settled yet.
@@ -226,7 +236,7 @@ impl Storm<'_> {
     /// A guest's part of the budget by shares alone.
     pub(crate) fn share(&self, guest: &StormGuest) -> u64 {
         let view = self.engine.view(&self.world).expect("there was a tick");
-        let shares = |guest: &StormGuest| u64::from(view.limits[&guest.id].shares);
+        let shares = |guest: &StormGuest| shares(&view, guest);
         let all: u64 = self.world.guests.iter().map(shares).sum();
         (self.drawn.budget * shares(guest) / all).min(guest.boot)
     }
@@ -238,7 +248,7 @@ impl Storm<'_> {
         if self.drawn.settings.policy != PolicyName::Static {
             return self.share(guest);
         }
-        let shares = |guest: &StormGuest| u64::from(view.limits[&guest.id].shares);
+        let shares = |guest: &StormGuest| shares(&view, guest);
         let (mut left, mut open) = (self.drawn.budget, Vec::from_iter(&self.world.guests));
         loop {
             let all: u64 = open.iter().map(|guest| shares(guest)).sum();
@@ -289,4 +299,10 @@ impl Storm<'_> {
         }
         Ok(())
     }
+}
+
+/// A guest's shares; the default's where the daemon was not shown it.
+fn shares(view: &View, guest: &StormGuest) -> u64 {
+    let limits = view.limits.get(&guest.id).cloned().unwrap_or_default();
+    limits.shares.into()
 }

@@ -80,6 +80,9 @@ impl<'a> Storm<'a> {
             let lies = sabotage == Some(Sabotage::Syncs);
             world.disk = Some(Disk::new(lies).expect("there is a folder for temporary files"));
         }
+        if drawn.has_wire {
+            world.wire();
+        }
         let engine = start(drawn, sabotage, Restart::default(), &world);
         Storm {
             drawn,
@@ -136,10 +139,10 @@ impl<'a> Storm<'a> {
             self.resume();
         }
         self.ticks += 1;
-        let before = self.holdings();
         self.tick_engine();
         self.note_parts();
-        self.judge_tick(&before)?;
+        self.judge_agents()?;
+        self.judge_tick()?;
         self.judge_debts(passed)
     }
 
@@ -158,6 +161,7 @@ impl<'a> Storm<'a> {
         for guest in self.world.guests.iter_mut().filter(|guest| !guest.was_ordered) {
             guest.own = guest.own.max(guest.touched);
         }
+        self.world.overdue = self.overdue();
         let ticked = self.engine.tick(&mut self.world, SampleScope::All);
         ticked.now_or_never().expect("nothing in a storm waits");
     }
@@ -203,7 +207,7 @@ impl<'a> Storm<'a> {
     fn calm(&mut self) -> Result<(), Violation> {
         for guest in &mut self.world.guests {
             guest.driver = Driver::Honest;
-            (guest.claims_too_much, guest.claims_use) = (false, false);
+            (guest.claims_too_much, guest.claims_use, guest.false_claim) = (false, false, None);
         }
         let (mut amiss, mut quiet) = (String::new(), 0);
         for _ in 0..CALM_TICKS_MAX {
@@ -250,6 +254,43 @@ impl<'a> Storm<'a> {
             | Fault::ClaimTooMuch
             | Fault::ClaimUse
             | Fault::Grow => return Ok(false),
+            Fault::FalseActual
+            | Fault::FloodByAgent
+            | Fault::CycleAgent
+            | Fault::CallWithoutNeed
+            | Fault::LieByAgent
+            | Fault::GarbleAgent
+                if !is_offender =>
+            {
+                return Ok(false);
+            }
+            Fault::SilenceAgent
+            | Fault::FloodByAgent
+            | Fault::CycleAgent
+            | Fault::CallWithoutNeed
+            | Fault::LieByAgent
+            | Fault::GarbleAgent => {
+                let agent = self.world.agents.get_mut(strike.guest);
+                let Some(agent) = agent.and_then(Option::as_mut) else { return Ok(false) };
+                agent.strike(strike.fault, until, strike.amount);
+            }
+            Fault::FalseActual => {
+                let claims = [0, 1, guest.boot / 4, guest.boot, 2 * guest.boot, u64::MAX >> 21];
+                guest.false_claim = Some((until, claims[(strike.amount % 6) as usize]));
+            }
+            Fault::HoldBytes
+            | Fault::CutLink
+            | Fault::GreetLate
+            | Fault::DoubleBytes
+            | Fault::DoubleReplies
+            | Fault::SwapReplies
+            | Fault::SwapIds
+            | Fault::ForgeReplies
+            | Fault::RefuseCommands
+            | Fault::DoubleEvents => {
+                let Some(wire) = self.world.wires.get_mut(strike.guest) else { return Ok(false) };
+                wire.strike(strike.fault, until, strike.amount);
+            }
             Fault::LoseOrder => self.world.delivery = Delivery::LosesOrder,
             Fault::LoseOutcome => self.world.delivery = Delivery::LosesOutcome,
             Fault::DelayOrder => self.world.delivery = Delivery::Late,
@@ -291,9 +332,8 @@ impl<'a> Storm<'a> {
     /// The daemon is killed in a tick, and started again. What it recorded it has promised.
     fn crash(&mut self, before_act: bool, damage: Damage, noise: u64) -> Result<(), Violation> {
         self.world.dies_before_act = before_act;
-        let before = self.holdings();
         self.tick_engine();
-        self.judge_tick(&before)?;
+        self.judge_tick()?;
         self.world.dies_before_act = false;
         if damage == Damage::Unsynced {
             self.world.guests.iter_mut().for_each(StormGuest::replace);

@@ -48,11 +48,15 @@ pub enum Sabotage {
     Pause,
     /// The disk says that it has what it was given to keep, and has not.
     Syncs,
+    /// A reply of a hypervisor counts for what is asked now, whatever it answers.
+    Replies,
+    /// An agent that is started anew has its rations anew.
+    Rations,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 18] = [
+    pub const ALL: [Sabotage; 20] = [
         Sabotage::Evidence,
         Sabotage::Identity,
         Sabotage::Belief,
@@ -71,6 +75,8 @@ impl Sabotage {
         Sabotage::Handovers,
         Sabotage::Pause,
         Sabotage::Syncs,
+        Sabotage::Replies,
+        Sabotage::Rations,
     ];
 
     /// Stable word for machines and the command line.
@@ -94,6 +100,8 @@ impl Sabotage {
             Sabotage::Handovers => "handovers",
             Sabotage::Pause => "pause",
             Sabotage::Syncs => "syncs",
+            Sabotage::Replies => "replies",
+            Sabotage::Rations => "rations",
         }
     }
 

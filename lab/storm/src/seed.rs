@@ -20,9 +20,14 @@ pub struct SeedReport {
 
 /// Runs one seed. With a `sabotage` it should find a violation.
 pub fn run_seed(seed: u64, sabotage: Option<Sabotage>) -> SeedReport {
-    let drawn = Drawn::of(seed);
-    let Judged { injected, ticks, violation, .. } = judge(&drawn, &drawn.strikes, sabotage);
-    SeedReport { injected, ticks, violation }
+    let mut report = SeedReport { injected: Injected::default(), ticks: 0, violation: None };
+    for drawn in Drawn::all_of(seed) {
+        let judged = judge(&drawn, &drawn.strikes, sabotage);
+        report.injected.add(&judged.injected);
+        report.ticks += judged.ticks;
+        report.violation = report.violation.or(judged.violation);
+    }
+    report
 }
 
 /// What some strikes came to.

@@ -31,10 +31,13 @@ pub struct Story {
 
 /// The story of a seed; `None`: it breaks no promise.
 pub fn story_of(seed: u64, sabotage: Option<Sabotage>) -> Option<Story> {
-    let drawn = Drawn::of(seed);
-    let Judged { struck, violation, .. } = judge(&drawn, &drawn.strikes, sabotage);
-    let mut shrinking =
-        Shrinking { drawn: &drawn, sabotage, violation: violation?, strikes: struck, tries: 0 };
+    let all = Drawn::all_of(seed).into_iter();
+    let mut broken = all.filter_map(|drawn| {
+        let Judged { struck, violation, .. } = judge(&drawn, &drawn.strikes, sabotage);
+        Some((drawn, struck, violation?))
+    });
+    let (drawn, strikes, violation) = broken.next()?;
+    let mut shrinking = Shrinking { drawn: &drawn, sabotage, violation, strikes, tries: 0 };
     shrinking.without_kinds();
     shrinking.without_groups();
     let Shrinking { violation, strikes, .. } = shrinking;

@@ -84,6 +84,13 @@ pub enum Violation {
         /// What is wrong.
         what: String,
     },
+    /// More was done for a guest's agent than it has a right to.
+    BeyondRation {
+        /// The guest.
+        guest: GuestId,
+        /// What.
+        what: String,
+    },
     /// More is remembered than there are guests.
     Unbounded {
         /// How many limits are named.
@@ -122,6 +129,7 @@ impl fmt::Display for Violation {
             }
             Violation::NotSettled { what } => write!(f, "not settled: {what}"),
             Violation::Journal { what } => write!(f, "the journal: {what}"),
+            Violation::BeyondRation { guest, what } => write!(f, "the agent of {guest} {what}"),
             Violation::Unbounded { remembered } => {
                 write!(f, "{remembered} guests' limits are remembered")
             }

@@ -7,16 +7,18 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use ballast_daemon::engine::{PagingOutcome, SampleScope, World};
+use ballast_daemon::engine::{Answer, PagingOutcome, SampleScope, World};
 use ballast_model::{
     Action, Bytes, GuestId, GuestPlan, GuestSample, HostSample, LeftGuest, LinkState, Mechanism,
     Outcome, OutcomeKind, Paging, Plan, Restart, Snapshot,
 };
 use ballast_store::{Event, Tick};
 
+use crate::agent::StormAgent;
 use crate::disk::{Disk, pause_of};
 use crate::guest::{Driver, OVERHEAD, StormGuest};
 use crate::sabotage::Sabotage;
+use crate::wire::{Moment, Wire};
 
 /// What the host pages out a second, MiB.
 const PAGE_OUT_PER_S: u64 = 500;
@@ -26,6 +28,9 @@ pub(crate) const NEED_GROWS: u64 = 16;
 
 /// Room for the hypervisor in what a process is held to.
 pub(crate) const CAP_ROOM: u64 = 64;
+
+/// One guest in so many has no agent.
+const AGENTLESS: usize = 3;
 
 /// What happens to an order at the seam between daemon and hypervisor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +42,13 @@ pub(crate) enum Delivery {
     Late,
 }
 
+/// What a guest may come to occupy at one moment, MiB.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holding {
+    pub(crate) granted: u64,
+    pub(crate) takeable: u64,
+}
+
 /// Everything around the engine; sizes in MiB.
 #[derive(Debug)]
 pub(crate) struct StormWorld {
@@ -44,6 +56,10 @@ pub(crate) struct StormWorld {
     /// How far the wall clock is off.
     pub(crate) wall_off: Duration,
     pub(crate) guests: Vec<StormGuest>,
+    /// Each guest's QMP, if it is heard by that.
+    pub(crate) wires: Vec<Wire>,
+    /// Each guest's agent, if it is heard by QMP and has one.
+    pub(crate) agents: Vec<Option<StormAgent>>,
     /// The host's memory, and its swap.
     pub(crate) memory: u64,
     pub(crate) swap: u64,
@@ -58,6 +74,10 @@ pub(crate) struct StormWorld {
     paging: Vec<Paging>,
     /// Orders of the last tick, as they were given.
     pub(crate) ordered: Vec<Action>,
+    /// Which guests owed memory before the tick.
+    pub(crate) overdue: Vec<bool>,
+    /// What guests might come to occupy when they were looked at last: before anything was decided.
+    pub(crate) before: Vec<Holding>,
     /// What the journal has for the next daemon.
     pub(crate) recorded: Restart,
     /// Where the journal is, if that is more than memory.
@@ -83,6 +103,8 @@ impl StormWorld {
             now: Duration::from_secs(1000),
             wall_off: Duration::ZERO,
             guests,
+            wires: Vec::new(),
+            agents: Vec::new(),
             memory,
             swap,
             hides_host: false,
@@ -92,6 +114,8 @@ impl StormWorld {
             late: Vec::new(),
             paging: Vec::new(),
             ordered: Vec::new(),
+            overdue: Vec::new(),
+            before: Vec::new(),
             recorded: Restart::default(),
             disk: None,
             disk_gone_until: Duration::ZERO,
@@ -112,7 +136,10 @@ impl StormWorld {
         for action in std::mem::take(&mut self.late) {
             self.carry_out(&action);
         }
-        let now = self.now;
+        let (now, moment) = (self.now, self.moment());
+        for (wire, guest) in self.wires.iter_mut().zip(&mut self.guests) {
+            wire.exchange(guest, moment, false);
+        }
         self.guests.iter_mut().for_each(|guest| guest.step(now, passed));
         if now < self.swap_hangs_until {
             return;
@@ -146,6 +173,28 @@ impl StormWorld {
         self.paging.clear();
         self.heard.clear();
         self.unrecorded = None;
+        for (wire, guest) in self.wires.iter_mut().zip(&self.guests) {
+            wire.daemon_died(guest, self.now);
+        }
+        for agent in self.agents.iter_mut().flatten() {
+            agent.daemon_died(self.now);
+        }
+    }
+
+    /// Guests are heard by QMP from now on, and by their agents.
+    pub(crate) fn wire(&mut self) {
+        let wire = |guest: &StormGuest| Wire::new(guest, self.now, self.sabotage);
+        self.wires = self.guests.iter().map(wire).collect();
+        let forgets = self.sabotage == Some(Sabotage::Rations);
+        let agent = |guest: &StormGuest| StormAgent::new(guest, self.now, forgets);
+        let has_agent = |place: usize| place % AGENTLESS != 1;
+        let guests = self.guests.iter().enumerate();
+        self.agents = guests.map(|(place, guest)| has_agent(place).then(|| agent(guest))).collect();
+    }
+
+    fn moment(&self) -> Moment {
+        let since = self.wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Moment { now: self.now, wall: since.as_secs() }
     }
 
     /// What processes really occupy.
@@ -159,17 +208,26 @@ impl StormWorld {
     /// guest that claims to hold more than it does was counted with that.
     pub(crate) fn takeable(&self, guest: &StormGuest, is_overdue: bool) -> u64 {
         // Of a guest that does not answer nobody can know that it rebooted and its balloon is empty.
-        let is_unheard = self.now < guest.stalled_until;
-        let is_false = matches!(guest.driver, Driver::Hides | Driver::Takes);
+        let is_unheard = self.now < guest.stalled_until || guest.is_unheard;
+        let is_false =
+            matches!(guest.driver, Driver::Hides | Driver::Takes) || guest.false_claim.is_some();
         let granted = guest.granted.min(guest.boot);
-        let takeable = if is_false || guest.paged_out > 0 || is_unheard || is_overdue {
+        let takeable = if is_unheard && guest.heard > 0 {
+            // Its silence is not noticed yet: what it gave since then counts as its own.
+            granted.max(guest.heard)
+        } else if is_false || guest.paged_out > 0 || is_unheard || is_overdue {
             granted
         } else if guest.is_forgotten {
             guest.holds.max(granted)
         } else {
             guest.target.min(guest.boot).max(guest.holds).max(granted)
         };
-        let claims = if guest.claims_too_much && !is_unheard { guest.boot } else { 0 };
+        let claims = match guest.false_claim {
+            _ if is_unheard => 0,
+            Some((_, claim)) => claim.min(guest.boot),
+            None if guest.claims_too_much => guest.boot,
+            None => 0,
+        };
         let cap = self.cap(guest).unwrap_or(u64::MAX);
         // Of a guest that does not say what it holds the host sees that much less, as its hypervisor may
         // have come to need that.
@@ -217,9 +275,42 @@ impl StormWorld {
 
     fn carry_out(&mut self, action: &Action) {
         if let Some(guest) = self.guests.iter_mut().find(|guest| guest.id == action.guest) {
-            let target = action.target.get() >> 20;
-            guest.target = target;
-            guest.was_ordered = true;
+            guest.order(action.target.get() >> 20);
+        }
+    }
+
+    /// What hypervisors say of their guests.
+    fn asked(&mut self) -> Vec<GuestSample> {
+        let moment = self.moment();
+        let mut samples = Vec::new();
+        for (place, guest) in self.guests.iter_mut().enumerate() {
+            guest.give_stats(moment.now, moment.wall);
+            let mut sample = match self.wires.get_mut(place) {
+                None => guest.sample(moment.now),
+                Some(wire) => wire.sample(guest, moment),
+            };
+            if let Some(Some(agent)) = self.agents.get_mut(place) {
+                agent.exchange(guest, moment.now);
+                agent.add_to(&mut sample, moment.now);
+            }
+            samples.push(guest.seen_by_host(sample, moment.now));
+        }
+        samples
+    }
+
+    /// Sends one order by QMP; `None`: its outcome is lost.
+    fn send(&mut self, place: usize, action: &Action) -> Option<Outcome> {
+        let moment = self.moment();
+        let (wire, guest) = (&mut self.wires[place], &mut self.guests[place]);
+        let is_late = self.delivery == Delivery::Late;
+        let kind = match self.delivery {
+            Delivery::LosesOrder => return None,
+            _ => wire.act(action, guest, moment, is_late),
+        };
+        match self.sabotage {
+            Some(Sabotage::Outcomes) => Some(outcome(action, OutcomeKind::Accepted)),
+            _ if self.delivery == Delivery::LosesOutcome => None,
+            _ => Some(outcome(action, kind)),
         }
     }
 }
@@ -254,9 +345,12 @@ impl World for StormWorld {
                 pressure: None,
             },
         };
-        let now = self.now;
-        let mut samples: Vec<GuestSample> =
-            self.guests.iter_mut().map(|guest| guest.sample(now)).collect();
+        let mut samples = self.asked();
+        let holding = |(guest, overdue): (&StormGuest, &bool)| Holding {
+            granted: guest.granted,
+            takeable: self.takeable(guest, *overdue),
+        };
+        self.before = self.guests.iter().zip(&self.overdue).map(holding).collect();
         if self.sabotage == Some(Sabotage::Newcomers) {
             samples.retain(|sample| self.was_heard(sample));
         }
@@ -276,7 +370,12 @@ impl World for StormWorld {
         let mut outcomes = Vec::new();
         for action in &actions {
             let is_stalled = |guest: &StormGuest| self.now < guest.stalled_until;
-            let guest = self.guests.iter().find(|guest| guest.id == action.guest);
+            let place = self.guests.iter().position(|guest| guest.id == action.guest);
+            if let Some(place) = place.filter(|place| *place < self.wires.len()) {
+                outcomes.extend(self.send(place, action));
+                continue;
+            }
+            let guest = place.map(|place| &self.guests[place]);
             match self.delivery {
                 _ if self.sabotage == Some(Sabotage::Outcomes) => {
                     if self.delivery == Delivery::Reliable && !guest.is_none_or(is_stalled) {
@@ -309,6 +408,14 @@ impl World for StormWorld {
             self.paging = plan.paging.clone();
         }
         Vec::new()
+    }
+
+    fn answer(&mut self, guest: &GuestId, number: u64, answer: Answer) {
+        let place = self.guests.iter().position(|it| it.id == *guest);
+        let agent = place.and_then(|place| self.agents.get_mut(place)?.as_mut());
+        if let Some(agent) = agent {
+            agent.answer(number, answer, self.now);
+        }
     }
 
     fn record_tick(&mut self, tick: Tick<'_>) {

@@ -202,10 +202,13 @@ const RULES: &[Rule] = &[
         "ballast-storm",
         &[
             "ballast-actuation",
+            "ballast-agent-proto",
             "ballast-control",
             "ballast-daemon",
             "ballast-faulty-disk",
             "ballast-model",
+            "ballast-qmp",
+            "ballast-qmp-testing",
             "ballast-store",
         ],
     ),

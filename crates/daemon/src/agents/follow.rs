@@ -1,7 +1,7 @@
 //! Keeps the connection to one guest's agent.
 //!
-//! Idea: the session holds the protocol; this file adds the socket, the clock and the daemon's
-//! orders. A failed connection is retried with growing pauses. A connection on which no agent
+//! Idea: a [`Conversation`] holds everything but the socket, the clock and the daemon's orders, which
+//! this file adds. A failed connection is retried with growing pauses. A connection on which no agent
 //! answers is closed after a while, because QEMU buffers what the guest does not read: an agent
 //! started hours later would find thousands of greetings.
 //!
@@ -9,30 +9,28 @@
 //! Limits: an agent that floods is not read until its second is over.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use ballast_agent_proto::host::{AgentLink, AgentSession};
 use ballast_qmp::client::peer_pid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
+use super::conversation::Conversation;
 use super::order::{Order, Settings};
 use crate::clock;
 
 /// Pause between two attempts to connect: the first and the longest.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// A connection without an answer for this long is closed.
-const UNHEARD_MAX: Duration = Duration::from_secs(60);
-/// Longest wait while the session has no timeout.
-const IDLE: Duration = Duration::from_secs(1);
 /// Size of the read buffer.
 const CHUNK: usize = 4096;
 
 /// Talks to the agent behind the socket at `path`. Never returns.
 pub(super) async fn follow(path: &Path, settings: &Settings, mut orders: mpsc::Receiver<Order>) {
-    let mut session = AgentSession::new(settings.session(), clock::now());
+    let (shared, urgent) = (Arc::clone(&settings.shared), Arc::clone(&settings.urgent));
+    let mut agent = Conversation::shared(settings.session(), shared, urgent, clock::now());
     let mut retry = RETRY_FIRST;
     loop {
         if let Ok(stream) = UnixStream::connect(path).await
@@ -40,10 +38,9 @@ pub(super) async fn follow(path: &Path, settings: &Settings, mut orders: mpsc::R
         {
             // Drop orders that belong to the earlier connection.
             while orders.try_recv().is_ok() {}
-            session.connected(number(), clock::now());
-            let was_up = talk(&mut session, stream, settings, &mut orders).await;
-            session.disconnected();
-            if was_up {
+            agent.connected(number(), clock::now());
+            talk(&mut agent, stream, &mut orders).await;
+            if agent.disconnected() {
                 retry = RETRY_FIRST;
             }
         }
@@ -52,53 +49,32 @@ pub(super) async fn follow(path: &Path, settings: &Settings, mut orders: mpsc::R
     }
 }
 
-/// Talks until the connection ends; returns whether the agent ever answered.
+/// Talks until the connection ends.
 async fn talk(
-    session: &mut AgentSession,
+    agent: &mut Conversation,
     mut stream: UnixStream,
-    settings: &Settings,
     orders: &mut mpsc::Receiver<Order>,
-) -> bool {
+) {
     let (mut reader, mut writer) = stream.split();
     let mut chunk = [0; CHUNK];
-    let mut unsent: Vec<u8> = Vec::new();
-    let (mut was_up, mut heard_at) = (false, Instant::now());
-    loop {
-        while let Some(event) = session.poll_event() {
-            settings.shared.handle(event, clock::now(), &settings.urgent);
-        }
-        if session.link() == AgentLink::Up {
-            (was_up, heard_at) = (true, Instant::now());
-        } else if heard_at.elapsed() >= UNHEARD_MAX {
-            return was_up;
-        }
-        // For a guest that does not read, one frame waits here; the session bounds the rest.
-        if unsent.is_empty() {
-            unsent = session.poll_transmit().unwrap_or_default();
-        }
+    while agent.step(clock::now()) {
         let now = clock::now();
-        let mut wake = session.poll_timeout().map_or(IDLE, |at| at.saturating_since(now));
-        // An agent that floods waits in the kernel's buffer, and costs nothing meanwhile.
-        let unreadable_for = session.readable_at().saturating_since(now);
-        if !unreadable_for.is_zero() {
-            wake = wake.min(unreadable_for);
-        }
+        let is_readable = agent.unreadable_for(now).is_zero();
+        let wake = agent.wakes_in(now);
         tokio::select! {
-            read = reader.read(&mut chunk), if unreadable_for.is_zero() => match read {
-                Ok(0) | Err(_) => return was_up,
-                Ok(len) => {
-                    session.set_host_facts(settings.shared.host_facts());
-                    session.handle_bytes(&chunk[..len], clock::now());
+            read = reader.read(&mut chunk), if is_readable => match read {
+                Ok(0) | Err(_) => return,
+                Ok(len) => agent.receive(&chunk[..len], clock::now()),
+            },
+            written = writer.write(agent.outgoing()), if !agent.outgoing().is_empty() => {
+                match written {
+                    Ok(len) => agent.mark_written(len),
+                    Err(_) => return,
                 }
-            },
-            written = writer.write(&unsent), if !unsent.is_empty() => match written {
-                Ok(len) => drop(unsent.drain(..len)),
-                Err(_) => return was_up,
-            },
-            Some(order) = orders.recv() => order.carry_out(session, &settings.shared, clock::now()),
+            }
+            Some(order) = orders.recv() => agent.carry_out(order, clock::now()),
             () = tokio::time::sleep(wake) => {}
         }
-        session.handle_timeout(clock::now());
     }
 }
 

@@ -11,15 +11,19 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ballast_agent_proto::host::{AgentEvent, HostFacts, agent_report, guest_stats};
 use ballast_model::{
-    AgentReport, Bytes, GuestStats, Measured, MemoryRequest, RequestKind, Timestamp,
+    AgentReport, Bytes, GuestSample, GuestStats, Measured, MemoryRequest, RequestKind, Timestamp,
 };
 use tokio::sync::Notify;
 
 use super::rate_limited::RateLimited;
 
+/// Balloon statistics older than this are replaced by the agent's: the balloon driver may be gone.
+/// Statistics normally arrive every second, up to two seconds late under pressure.
+const BALLOON_STATS_MAX_AGE: Duration = Duration::from_secs(4);
 /// Most log lines that wait for the next tick.
 const NOTICES_MAX: usize = 8;
 /// Most characters of a log line, before those that cannot be printed are escaped.
@@ -79,6 +83,21 @@ pub(crate) struct AgentState {
     pub(crate) stats: Option<Measured<GuestStats>>,
     /// New lines for the log.
     pub(crate) notices: Vec<AgentNotice>,
+}
+
+impl AgentState {
+    /// Adds the agent's report to a hypervisor's sample. Its statistics replace the balloon's where
+    /// those are missing or old.
+    pub(crate) fn add_to(&self, sample: &mut GuestSample) {
+        sample.agent = self.report;
+        let is_old = |stats: &Measured<_>| stats.age >= BALLOON_STATS_MAX_AGE;
+        sample.stats = match (sample.stats, self.stats) {
+            (Some(balloon), Some(agent)) if is_old(&balloon) && agent.age < balloon.age => {
+                Some(agent)
+            }
+            (balloon, agent) => balloon.or(agent),
+        };
+    }
 }
 
 impl Shared {

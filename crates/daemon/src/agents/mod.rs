@@ -6,12 +6,14 @@
 //! floods or falls silent harms only its own guest, and no other process than the guest's
 //! hypervisor can speak for it.
 
+mod conversation;
 mod follow;
 mod latest;
 mod order;
 mod rate_limited;
 mod service;
 
+pub use conversation::Conversation;
 pub(crate) use latest::AgentNotice;
 pub use order::Answer;
 pub(crate) use service::Agents;

@@ -35,7 +35,7 @@ use crate::view::{self, ApiState, View};
 use crate::warn_once::WarnOnce;
 use guest_record::GuestRecords;
 
-pub use crate::agents::Answer;
+pub use crate::agents::{Answer, Conversation};
 pub use crate::pager::{PagingEnd, PagingOutcome};
 pub use operate::NAMED_GUESTS_MAX;
 pub use world::{SampleScope, World};

@@ -10,43 +10,32 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use ballast_model::{LinkDown, LinkState};
+use ballast_model::LinkDown;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::clock::CallerClock;
 use super::slot::{GuestSlot, SlotState};
-use crate::backoff::Backoff;
 use crate::client::{READ_BYTES, connect, peer_pid};
 
 /// Most reads of one guest before other guests get their turn.
 const READS_PER_TURN: usize = 8;
 
 /// Connects and reconnects until the task is aborted.
-pub(super) async fn drive(
-    slot: Arc<GuestSlot>,
-    path: Arc<Path>,
-    clock: Arc<CallerClock>,
-    seed: u64,
-) {
-    let mut backoff = Backoff::new(seed);
+pub(super) async fn drive(slot: Arc<GuestSlot>, path: Arc<Path>, clock: Arc<CallerClock>) {
     loop {
         let why = match connect(&path).await {
             Err(why) => why,
             Ok(stream) => {
-                slot.lock().connected(clock.read().0, peer_pid(&stream));
-                let mut connection = SocketConnection { stream, was_up: false };
+                slot.lock().link.connected(clock.read().0, peer_pid(&stream));
+                let mut connection = SocketConnection { stream };
                 let mut timer = pin!(sleep_until(Instant::now()));
-                let why = poll_fn(|cx| connection.poll(cx, timer.as_mut(), &slot, &clock)).await;
-                if connection.was_up {
-                    backoff.reset();
-                }
-                why
+                poll_fn(|cx| connection.poll(cx, timer.as_mut(), &slot, &clock)).await
             }
         };
-        slot.lock().disconnected(why);
-        let mut wait = pin!(sleep(backoff.next_wait()));
+        let wait = slot.lock().disconnected(why);
+        let mut wait = pin!(sleep(wait));
         poll_fn(|cx| {
             let mut state = slot.lock();
             if std::mem::take(&mut state.retry) {
@@ -62,7 +51,6 @@ pub(super) async fn drive(
 
 struct SocketConnection {
     stream: UnixStream,
-    was_up: bool,
 }
 
 impl SocketConnection {
@@ -84,15 +72,14 @@ impl SocketConnection {
             if let Err(why) = self.read(cx, state, clock) {
                 return Poll::Ready(why);
             }
-            if let Err(why) = state.guest.handle_timeout(clock.read().0) {
+            if let Err(why) = state.link.step(clock.read().0) {
                 return Poll::Ready(why);
             }
             if let Poll::Ready(Err(why)) = self.write(cx, state) {
                 return Poll::Ready(why);
             }
-            self.was_up |= state.guest.link() == LinkState::Up;
             state.deliver();
-            let Some(at) = state.guest.next_timeout() else { return Poll::Pending };
+            let Some(at) = state.link.guest.next_timeout() else { return Poll::Pending };
             // Deadlines mostly move to later times: one early wake-up is cheaper than resetting the
             // timer with every command.
             let due = clock.instant(at);
@@ -121,7 +108,7 @@ impl SocketConnection {
                 }
                 Poll::Ready(Ok(())) => {
                     let (now, wall_secs) = clock.read();
-                    state.guest.receive(buffer.filled(), now, wall_secs)?;
+                    state.link.guest.receive(buffer.filled(), now, wall_secs)?;
                 }
             }
         }
@@ -131,10 +118,10 @@ impl SocketConnection {
 
     /// Writes the outgoing bytes.
     fn write(&mut self, cx: &mut Context<'_>, state: &mut SlotState) -> Poll<Result<(), LinkDown>> {
-        while !state.guest.outgoing().is_empty() {
-            let written = Pin::new(&mut self.stream).poll_write(cx, state.guest.outgoing());
+        while !state.link.guest.outgoing().is_empty() {
+            let written = Pin::new(&mut self.stream).poll_write(cx, state.link.guest.outgoing());
             match ready!(written) {
-                Ok(count) => state.guest.mark_written(count),
+                Ok(count) => state.link.guest.mark_written(count),
                 Err(error) => return Poll::Ready(Err(LinkDown::Closed(error.to_string()))),
             }
         }

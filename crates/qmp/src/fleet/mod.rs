@@ -26,7 +26,8 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-use crate::guest::{GuestMonitor, Ticket};
+use crate::guest::Ticket;
+use crate::link::GuestLink;
 use clock::CallerClock;
 use folder::{GuestSocket, SocketFolder};
 use slot::{GuestSlot, SlotState, TickBarrier};
@@ -155,8 +156,8 @@ impl Fleet {
         let tick = Arc::new(TickBarrier::default());
         for (_, member) in self.members.iter().filter(|(id, _)| is_queried(id)) {
             let mut state = member.slot.lock();
-            let is_slow = state.guest.poll_took().is_some_and(|took| took >= deadline);
-            if state.guest.begin_sample(now) && !is_slow {
+            let is_slow = state.link.guest.poll_took().is_some_and(|took| took >= deadline);
+            if state.link.guest.begin_sample(now) && !is_slow {
                 tick.join();
                 state.tick = Some(Arc::clone(&tick));
             }
@@ -169,8 +170,8 @@ impl Fleet {
         for (id, member) in self.members.iter().filter(|(_, member)| !member.is_deserted) {
             let mut state = member.slot.lock();
             state.tick = None;
-            let sample = state.guest.sample(id.clone(), now);
-            readings.push(GuestReading { sample, pid: state.guest.pid() });
+            let sample = state.link.guest.sample(id.clone(), now);
+            readings.push(GuestReading { sample, pid: state.link.guest.pid() });
         }
         readings
     }
@@ -205,7 +206,7 @@ impl Fleet {
     pub async fn power_down(&mut self, now: Timestamp, guest: &GuestId) -> OutcomeKind {
         let deadline = self.order_deadline();
         self.clock.set_now(now);
-        let pending = self.with_guest(guest, |state| state.guest.begin_powerdown(now));
+        let pending = self.with_guest(guest, |state| state.link.guest.begin_powerdown(now));
         outcome(pending, deadline).await
     }
 
@@ -236,12 +237,7 @@ impl Fleet {
 
     fn begin_action(&mut self, now: Timestamp, action: &Action) -> PendingOutcome {
         self.clock.set_now(now);
-        self.with_guest(&action.guest, |state| {
-            state.gate.check(action, now)?;
-            let ticket = state.guest.begin_action(action, now)?;
-            state.gate.sent(action);
-            Ok(ticket)
-        })
+        self.with_guest(&action.guest, |state| state.link.begin_action(action, now))
     }
 
     fn with_guest(
@@ -284,7 +280,7 @@ impl Fleet {
         let notices = &mut self.notices;
         self.members.retain(|guest, member| {
             // Unlinking the socket does not end a guest with a connection.
-            let keep = member.is_listed || member.slot.lock().guest.is_connected();
+            let keep = member.is_listed || member.slot.lock().link.guest.is_connected();
             if !keep && !member.is_deserted {
                 notices.push(Notice::Gone { guest: guest.clone() });
             }
@@ -295,11 +291,12 @@ impl Fleet {
 
     /// Starts another task for a guest whose task panicked: it never ends otherwise.
     fn replace_ended_tasks(&mut self) {
-        for (guest, member) in &mut self.members {
+        for member in self.members.values_mut() {
             if member.task.is_finished() {
                 let why = LinkDown::Closed("the task of its connection panicked".to_owned());
-                member.slot.lock().disconnected(why);
-                member.task = spawn(guest, &member.slot, &member.path, &self.clock, self.seed);
+                // The task that is started connects at once.
+                let _ = member.slot.lock().disconnected(why);
+                member.task = spawn(&member.slot, &member.path, &self.clock);
             }
         }
     }
@@ -308,7 +305,7 @@ impl Fleet {
     fn mark_deserted(&mut self) -> bool {
         let mut any_new = false;
         for (guest, member) in &mut self.members {
-            let is_deserted = member.slot.lock().is_deserted();
+            let is_deserted = member.slot.lock().link.is_deserted();
             if is_deserted == member.is_deserted {
                 continue;
             }
@@ -344,7 +341,7 @@ impl Fleet {
                 return;
             }
             let is_used = member.is_listed && !member.is_deserted;
-            if is_used || member.slot.lock().guest.is_connected() {
+            if is_used || member.slot.lock().link.guest.is_connected() {
                 let path = path.to_path_buf();
                 if !self.duplicates.contains(&path) {
                     let used = member.path.to_path_buf();
@@ -363,8 +360,9 @@ impl Fleet {
             return;
         }
         self.notices.push(Notice::Appeared { guest: guest.clone(), path: path.to_path_buf() });
-        let slot = Arc::new(GuestSlot::new(GuestMonitor::new(self.command_timeout)));
-        let task = spawn(&guest, &slot, &path, &self.clock, self.seed);
+        let link = GuestLink::new(self.command_timeout, seed_of(&guest, self.seed));
+        let slot = Arc::new(GuestSlot::new(link));
+        let task = spawn(&slot, &path, &self.clock);
         let member = FleetMember { slot, path, inode, is_listed: true, is_deserted: false, task };
         self.members.insert(guest, member);
     }
@@ -401,19 +399,15 @@ impl Backend for Fleet {
 }
 
 /// Starts the task that keeps a guest's connection.
-fn spawn(
-    guest: &GuestId,
-    slot: &Arc<GuestSlot>,
-    path: &Arc<Path>,
-    clock: &Arc<CallerClock>,
-    seed: u64,
-) -> AbortHandle {
-    let seed = guest
-        .as_str()
-        .bytes()
-        .fold(seed, |seed, byte| seed.wrapping_mul(0x0100_0000_01b3).wrapping_add(u64::from(byte)));
-    let task = driver::drive(Arc::clone(slot), Arc::clone(path), Arc::clone(clock), seed);
+fn spawn(slot: &Arc<GuestSlot>, path: &Arc<Path>, clock: &Arc<CallerClock>) -> AbortHandle {
+    let task = driver::drive(Arc::clone(slot), Arc::clone(path), Arc::clone(clock));
     tokio::spawn(task).abort_handle()
+}
+
+/// The seed of a guest's random waits.
+fn seed_of(guest: &GuestId, seed: u64) -> u64 {
+    let bytes = guest.as_str().bytes();
+    bytes.fold(seed, |seed, byte| seed.wrapping_mul(0x0100_0000_01b3).wrapping_add(u64::from(byte)))
 }
 
 /// The outcome of an order to come, or why the order was not sent.

@@ -6,16 +6,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
-use ballast_backend::GenerationGate;
-use ballast_model::{LinkDown, OutcomeKind, Timestamp};
+use ballast_model::{LinkDown, OutcomeKind};
 use tokio::sync::{Notify, oneshot};
 
-use crate::guest::{GuestMonitor, Ticket};
-
-/// Connections refused in a row after which a socket counts as deserted: about two seconds, with
-/// the first waits of [`Backoff`](crate::backoff::Backoff).
-const REFUSALS_MAX: u32 = 5;
+use crate::guest::Ticket;
+use crate::link::GuestLink;
 
 /// The shared state of one guest.
 #[derive(Debug)]
@@ -24,28 +21,23 @@ pub(super) struct GuestSlot(Mutex<SlotState>);
 /// See [`GuestSlot`].
 #[derive(Debug)]
 pub(super) struct SlotState {
-    pub(super) guest: GuestMonitor,
-    pub(super) gate: GenerationGate,
+    pub(super) link: GuestLink,
     /// Receivers of the outcomes of orders.
     pub(super) waiting: Vec<(Ticket, oneshot::Sender<OutcomeKind>)>,
     /// The tick that waits for this guest.
     pub(super) tick: Option<Arc<TickBarrier>>,
     /// The socket is new: connect at once.
     pub(super) retry: bool,
-    /// Connections refused in a row.
-    refusals: u32,
     pub(super) waker: Option<Waker>,
 }
 
 impl GuestSlot {
-    pub(super) fn new(guest: GuestMonitor) -> Self {
+    pub(super) fn new(link: GuestLink) -> Self {
         GuestSlot(Mutex::new(SlotState {
-            guest,
-            gate: GenerationGate::default(),
+            link,
             waiting: Vec::new(),
             tick: None,
             retry: false,
-            refusals: 0,
             waker: None,
         }))
     }
@@ -56,26 +48,11 @@ impl GuestSlot {
 }
 
 impl SlotState {
-    /// A connection was made.
-    pub(super) fn connected(&mut self, now: Timestamp, pid: Option<u32>) {
-        self.refusals = 0;
-        self.guest.connected(now, pid);
-    }
-
-    /// A connection ended or could not be made.
-    pub(super) fn disconnected(&mut self, why: LinkDown) {
-        self.refusals = match why {
-            LinkDown::Refused => self.refusals.saturating_add(1),
-            _ => 0,
-        };
-        self.guest.disconnected(why);
+    /// A connection ended or could not be made: how long to wait before the next attempt.
+    pub(super) fn disconnected(&mut self, why: LinkDown) -> Duration {
+        let wait = self.link.disconnected(why);
         self.deliver();
-    }
-
-    /// Whether the guest has left its socket behind. The kernel refuses a connection only if no
-    /// process listens on the socket.
-    pub(super) fn is_deserted(&self) -> bool {
-        self.refusals >= REFUSALS_MAX
+        wait
     }
 
     /// Wakes the task to handle new queries or orders.
@@ -87,13 +64,13 @@ impl SlotState {
 
     /// Delivers outcomes, and releases the tick if all queries are answered.
     pub(super) fn deliver(&mut self) {
-        while let Some((ticket, outcome)) = self.guest.pop_finished() {
+        while let Some((ticket, outcome)) = self.link.guest.pop_finished() {
             if let Some(at) = self.waiting.iter().position(|(waiting, _)| *waiting == ticket) {
                 // If the caller no longer waits, the order was carried out all the same.
                 let _ = self.waiting.swap_remove(at).1.send(outcome);
             }
         }
-        if !self.guest.is_sampling()
+        if !self.link.guest.is_sampling()
             && let Some(tick) = self.tick.take()
         {
             tick.leave();

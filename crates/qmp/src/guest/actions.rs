@@ -109,7 +109,7 @@ impl GuestMonitor {
         if now >= action.deadline {
             return Err(format!("{}: not sent: the deadline has passed", command.name()));
         }
-        if !self.send_until(Purpose::Step, requester, &command, action.deadline) {
+        if !self.send_until(Purpose::Step, requester, &command, now, action.deadline) {
             return Err(format!("{}: not sent: {}", command.name(), SendError::Full));
         }
         action.sent = Some(step);

@@ -187,8 +187,9 @@ impl GuestMonitor {
                 let Some(at) = self.sent.iter().position(|command| command.id == id) else {
                     return Ok(true);
                 };
-                let SentCommand { purpose, requester, .. } = self.sent.remove(at);
-                self.handle_reply(purpose, requester, result, now, wall_secs)?;
+                let command = self.sent.remove(at);
+                let requester = command.requester;
+                self.handle_reply(command, result, now, wall_secs)?;
                 match requester {
                     Requester::Probe => {
                         if let Some((left, _)) = &mut self.probe {

@@ -135,7 +135,7 @@ impl GuestMonitor {
         command: &QmpCommand<'_>,
         now: Timestamp,
     ) -> bool {
-        self.send_until(purpose, requester, command, now + self.command_timeout)
+        self.send_until(purpose, requester, command, now, now + self.command_timeout)
     }
 
     pub(super) fn send_until(
@@ -143,11 +143,12 @@ impl GuestMonitor {
         purpose: Purpose,
         requester: Requester,
         command: &QmpCommand<'_>,
+        now: Timestamp,
         deadline: Timestamp,
     ) -> bool {
         let Some(session) = &mut self.session else { return false };
         let Ok(id) = session.send(command, deadline) else { return false };
-        self.sent.push(SentCommand { id, purpose, requester });
+        self.sent.push(SentCommand { id, purpose, requester, at: now });
         true
     }
 }

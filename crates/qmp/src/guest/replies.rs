@@ -11,7 +11,7 @@ use super::actions::failure;
 use super::devices::{ADDRESSABLE_MAX, MemoryDevices};
 use super::monitor::GuestMonitor;
 use super::probe::QomEntry;
-use super::requests::{Purpose, Requester};
+use super::requests::{Purpose, Requester, SentCommand};
 use super::stats::read_guest_stats;
 use crate::codec::{self, ErrorReply};
 
@@ -36,16 +36,15 @@ impl GuestMonitor {
     /// Handles the reply to one command.
     pub(super) fn handle_reply(
         &mut self,
-        purpose: Purpose,
-        requester: Requester,
+        command: SentCommand,
         result: Result<&str, ErrorReply>,
         now: Timestamp,
         wall_secs: u64,
     ) -> Result<(), LinkDown> {
         match result {
-            Ok(json) => self.succeeded(purpose, requester, json, now, wall_secs),
+            Ok(json) => self.succeeded(command, json, now, wall_secs),
             Err(error) => {
-                self.failed(purpose, requester, &error, now);
+                self.failed(command.purpose, command.requester, &error, now);
                 Ok(())
             }
         }
@@ -53,28 +52,29 @@ impl GuestMonitor {
 
     fn succeeded(
         &mut self,
-        purpose: Purpose,
-        requester: Requester,
+        command: SentCommand,
         json: &str,
         now: Timestamp,
         wall_secs: u64,
     ) -> Result<(), LinkDown> {
+        // However late it is answered, a reading is as old as its question.
+        let SentCommand { purpose, requester, at, .. } = command;
         match purpose {
             Purpose::Status => {
                 self.run.status(&parse::<StatusReply<'_>>("query-status", json)?.status);
-                self.update_allocation_without_balloon(now);
+                self.update_allocation_without_balloon(at);
             }
             Purpose::Balloon => {
                 let reply: BalloonReply = parse("query-balloon", json)?;
                 self.balloon_actual = Some((requester, Bytes::new(reply.actual).page_floor()));
                 self.found_balloon(true);
-                self.update_allocation_with_balloon(now);
+                self.update_allocation_with_balloon(at);
             }
             Purpose::Stats => {
                 let (stats, last_update) = read_guest_stats(json)
                     .map_err(|error| unreadable("qom-get guest-stats", json, &error))?;
                 self.stats = (last_update != 0).then_some(stats);
-                self.stats_age.observe(last_update, now, wall_secs);
+                self.stats_age.observe(last_update, at, now, wall_secs);
             }
             Purpose::Summary => {
                 let reply: SummaryReply = parse("query-memory-size-summary", json)?;
@@ -96,7 +96,7 @@ impl GuestMonitor {
                     }
                     _ => self.capabilities.memory_devices = has_devices,
                 }
-                self.devices_listed(requester, devices, now);
+                self.devices_listed(requester, devices, at);
             }
             Purpose::MachineMemory => {
                 let machine_memory = parse("qom-get memory", json)?;

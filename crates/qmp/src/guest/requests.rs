@@ -50,6 +50,7 @@ pub(super) struct SentCommand {
     pub(super) id: CommandId,
     pub(super) purpose: Purpose,
     pub(super) requester: Requester,
+    pub(super) at: Timestamp,
 }
 
 /// The queries of one tick.

@@ -1,0 +1,159 @@
+//! A machine at a Unix socket.
+//!
+//! Idea: a task moves bytes between the socket and a [`Machine`], which decides everything, and
+//! tells it the time.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ballast_model::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::machine::{Answer, Machine};
+use crate::peer_config::{Misbehaviour, PeerConfig, PeerHotplug};
+
+/// How often a moving balloon is announced, at most; QEMU's own limit.
+const BALLOON_CHANGE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A running peer. Dropping it closes its socket and removes it.
+#[derive(Debug)]
+pub struct Peer {
+    path: PathBuf,
+    shared: Arc<Shared>,
+    task: AbortHandle,
+}
+
+#[derive(Debug)]
+struct Shared {
+    machine: Mutex<Machine>,
+    event: Notify,
+    /// What the machine's times count from.
+    origin: Instant,
+    /// The guest's memory, as far as a process can map that much: a daemon looks at what is mapped.
+    _mapped: Vec<u8>,
+}
+
+impl Shared {
+    fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+}
+
+impl Peer {
+    /// Listens on `path` and serves clients one after the other, on the current tokio runtime.
+    ///
+    /// # Errors
+    /// When it cannot listen there.
+    pub fn spawn(path: &Path, config: PeerConfig) -> std::io::Result<Peer> {
+        let listener = UnixListener::bind(path)?;
+        let machine = Mutex::new(Machine::new(config, Duration::ZERO));
+        let (event, origin) = (Notify::new(), Instant::now());
+        let shared = Arc::new(Shared { machine, event, origin, _mapped: mapped(&config) });
+        let task = tokio::spawn(serve_all(listener, Arc::clone(&shared))).abort_handle();
+        Ok(Peer { path: path.to_owned(), shared, task })
+    }
+
+    /// Misbehaves like this until the next call.
+    pub fn misbehave(&self, misbehaviour: Misbehaviour) {
+        self.shared.machine().misbehave(misbehaviour);
+    }
+
+    /// Memory the guest holds.
+    pub fn allocation(&self) -> Bytes {
+        self.shared.machine().holds(self.shared.now())
+    }
+
+    /// How many pieces of memory there are for modules, plugged in or not.
+    pub fn module_memory_count(&self) -> usize {
+        self.shared.machine().module_memory_count()
+    }
+
+    /// From now on another hypervisor answers as far as memory devices go; `None`: it has none.
+    pub fn replace_hotplug(&self, hotplug: Option<PeerHotplug>) {
+        self.shared.machine().replace_hotplug(hotplug, self.shared.now());
+    }
+
+    /// Boot memory that the last balloon command leaves the guest.
+    pub fn target(&self) -> Bytes {
+        self.shared.machine().target()
+    }
+
+    /// Sends an event of this name, such as `GUEST_PANICKED`, to the client.
+    pub fn send_event(&self, name: &str) {
+        self.shared.machine().queue_event(name);
+        self.shared.event.notify_one();
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.task.abort();
+        // It may have been removed by whoever made the folder.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+async fn serve_all(listener: UnixListener, shared: Arc<Shared>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        // How a client leaves is its own affair.
+        let _ = serve(stream, &shared).await;
+    }
+}
+
+/// Serves one client until it leaves, or until misbehaviour ends it.
+async fn serve(mut stream: UnixStream, shared: &Shared) -> std::io::Result<()> {
+    let greeting = shared.machine().connect();
+    match greeting {
+        Some(greeting) => stream.write_all(greeting.as_bytes()).await?,
+        None => return wait_for_end(&mut stream).await,
+    }
+    loop {
+        let (mut bytes, mut count) = ([0; 4096], 0);
+        let is_moving = shared.machine().is_moving(shared.now());
+        tokio::select! {
+            read = stream.read(&mut bytes) => match read? {
+                0 => return Ok(()),
+                read => count = read,
+            },
+            () = shared.event.notified() => {}
+            () = tokio::time::sleep(BALLOON_CHANGE_INTERVAL), if is_moving => {
+                shared.machine().queue_balloon_change(shared.now());
+            }
+        }
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let answer = shared.machine().receive(&bytes[..count], shared.now(), wall.as_secs());
+        let Answer { bytes, after, closes } = answer;
+        if !after.is_zero() {
+            tokio::time::sleep(after).await;
+        }
+        stream.write_all(&bytes).await?;
+        if closes {
+            return Ok(());
+        }
+    }
+}
+
+/// Address space as large as the guest's memory.
+fn mapped(config: &PeerConfig) -> Vec<u8> {
+    let pluggable = config.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.max);
+    let memory = config.boot_memory.saturating_add(pluggable).get();
+    let mut mapped = Vec::new();
+    // Where that is refused, the guest claims memory that it cannot have.
+    let _ = mapped.try_reserve_exact(usize::try_from(memory).unwrap_or(usize::MAX));
+    mapped
+}
+
+async fn wait_for_end(stream: &mut UnixStream) -> std::io::Result<()> {
+    let mut bytes = [0; 64];
+    while stream.read(&mut bytes).await? > 0 {}
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! One guest's QMP: the daemon's side, a machine, and the bytes between them, with faults.
+//!
+//! Idea: what the daemon knows of a guest comes through the QMP code that it runs, from bytes of a
+//! machine that says what the guest claims; what it orders becomes commands, which the machine may
+//! carry out late or not at all. Bytes move when time passes, and in no time when the daemon waits
+//! for an answer; what is held back then is late.
+//!
+//! Cost: some 20 µs a guest and tick. Limits: a socket takes what is written, and a connection that is
+//! made was accepted; a wait for an answer takes no time.
+
+use std::time::Duration;
+
+use ballast_model::{
+    Action, Bytes, GuestId, GuestSample, LinkDown, LinkState, OutcomeKind, ProcessId, Timestamp,
+};
+use ballast_qmp::link::GuestLink;
+use ballast_qmp_testing::{Claims, Machine, PeerConfig};
+
+use crate::fault::Fault;
+use crate::guest::StormGuest;
+use crate::sabotage::Sabotage;
+use crate::tamper::Tamper;
+
+/// As the daemon has it.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Exchanges until both sides have nothing to say: a first probe has four rounds, a poll one.
+const ROUNDS_MAX: u32 = 16;
+
+/// Both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) now: Duration,
+    /// Seconds of the wall clock.
+    pub(crate) wall: u64,
+}
+
+impl Moment {
+    fn timestamp(self) -> Timestamp {
+        Timestamp::ZERO + self.now
+    }
+}
+
+/// One guest's QMP.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    link: GuestLink,
+    machine: Machine,
+    /// The process that the machine is.
+    process: ProcessId,
+    /// When the daemon connects next.
+    connects_at: Duration,
+    /// Whether the machine has greeted this connection.
+    is_greeted: bool,
+    /// Before this the machine greets nobody.
+    greets_at: Duration,
+    /// On the way to the machine, and from it.
+    to_machine: Vec<u8>,
+    to_daemon: Vec<u8>,
+    /// Until when bytes of the machine are held back, all but so many.
+    held_until: Duration,
+    passing: usize,
+    /// Whether the connection ends once they have come.
+    ends: bool,
+    tamper: Tamper,
+}
+
+impl Wire {
+    pub(crate) fn new(guest: &StormGuest, now: Duration, sabotage: Option<Sabotage>) -> Wire {
+        Wire {
+            link: link(guest),
+            machine: machine(guest, now),
+            process: guest.process,
+            connects_at: now,
+            is_greeted: false,
+            greets_at: Duration::ZERO,
+            to_machine: Vec::new(),
+            to_daemon: Vec::new(),
+            held_until: Duration::ZERO,
+            passing: 0,
+            ends: false,
+            tamper: Tamper::new(sabotage == Some(Sabotage::Replies)),
+        }
+    }
+
+    /// The daemon is gone. What it wrote last may still be read.
+    pub(crate) fn daemon_died(&mut self, guest: &StormGuest, now: Duration) {
+        self.disconnect("the daemon was killed", now);
+        self.link = link(guest);
+        self.connects_at = now;
+    }
+
+    /// Lets one fault strike until then.
+    pub(crate) fn strike(&mut self, fault: Fault, until: Duration, amount: u64) {
+        match fault {
+            Fault::HoldBytes => {
+                (self.held_until, self.passing) = (until, (amount % 400) as usize);
+            }
+            Fault::CutLink => self.ends = true,
+            Fault::GreetLate => (self.greets_at, self.ends) = (until, true),
+            Fault::RefuseCommands => self.machine.refuse(1 + (amount % 5) as u32),
+            Fault::DoubleEvents => {
+                const EVENTS: [&str; 6] =
+                    ["STOP", "RESUME", "RESET", "DEVICE_DELETED", "SUSPEND", "WATCHDOG"];
+                let event = EVENTS[(amount % 6) as usize];
+                (0..1 + amount % 3).for_each(|_| self.machine.queue_event(event));
+            }
+            _ => self.tamper.strike(fault, until, amount),
+        }
+    }
+
+    /// Moves all bytes that can move now. `is_late`: the machine reads nothing for now.
+    pub(crate) fn exchange(&mut self, guest: &mut StormGuest, at: Moment, is_late: bool) {
+        if guest.process != self.process {
+            self.disconnect("end of stream", at.now);
+            self.to_machine.clear();
+            self.process = guest.process;
+            self.machine = machine(guest, at.now);
+            // Its socket is new.
+            self.connects_at = at.now;
+        }
+        let hangs = is_late || at.now < guest.stalled_until;
+        for _ in 0..ROUNDS_MAX {
+            if !self.link.guest.is_connected() && at.now >= self.connects_at {
+                self.link.connected(at.timestamp(), u32::try_from(self.process.start_ticks).ok());
+                self.is_greeted = false;
+            }
+            let outgoing = self.link.guest.outgoing();
+            let written = outgoing.len();
+            self.to_machine.extend_from_slice(outgoing);
+            self.link.guest.mark_written(written);
+            if !hangs {
+                self.run_machine(guest, at);
+            }
+            if !self.deliver(at) && self.link.guest.outgoing().is_empty() {
+                break;
+            }
+        }
+        if let Err(why) = self.link.step(at.timestamp()) {
+            self.drop_link(why, at.now);
+        }
+    }
+
+    fn run_machine(&mut self, guest: &mut StormGuest, at: Moment) {
+        self.machine.claim(Self::claims(guest, at));
+        if !self.to_machine.is_empty() || self.is_greeted {
+            self.tamper.watch(&self.to_machine);
+            let answer = self.machine.receive(&self.to_machine, at.now, at.wall);
+            self.to_machine.clear();
+            if let Some(order) = self.machine.take_order() {
+                guest.order(order.get() >> 20);
+            }
+            // What a connection that is gone asked for is answered to nobody.
+            if self.is_greeted {
+                self.to_daemon.extend(self.tamper.tampered(answer.bytes, at.now));
+            }
+        }
+        if self.link.guest.is_connected() && !self.is_greeted && at.now >= self.greets_at {
+            let greeting = self.machine.connect().unwrap_or_default();
+            self.to_daemon.extend_from_slice(greeting.as_bytes());
+            self.is_greeted = true;
+        }
+    }
+
+    /// What the machine says of its guest.
+    fn claims(guest: &StormGuest, at: Moment) -> Claims {
+        let (mut stats, stats_at) = guest.stats();
+        // The machine's balloon does not deflate by itself: Linux counts what it holds as gone.
+        stats.total = stats.total.map(|total| total.min(Bytes::mib(guest.claimed())));
+        Claims {
+            actual: Bytes::mib(guest.claims()),
+            plugged: Bytes::ZERO,
+            stats: (stats, stats_at),
+            is_running: at.now >= guest.stopped_until,
+        }
+    }
+
+    /// Gives the daemon what came; whether there was anything.
+    fn deliver(&mut self, at: Moment) -> bool {
+        let passing = match at.now < self.held_until {
+            true => std::mem::take(&mut self.passing).min(self.to_daemon.len()),
+            false => self.to_daemon.len(),
+        };
+        let bytes: Vec<u8> = self.to_daemon.drain(..passing).collect();
+        if passing > 0
+            && let Err(why) = self.link.guest.receive(&bytes, at.timestamp(), at.wall)
+        {
+            self.drop_link(why, at.now);
+        }
+        if self.ends && self.to_daemon.is_empty() {
+            self.disconnect("end of stream", at.now);
+        }
+        passing > 0
+    }
+
+    fn disconnect(&mut self, why: &str, now: Duration) {
+        self.drop_link(LinkDown::Closed(why.to_owned()), now);
+    }
+
+    fn drop_link(&mut self, why: LinkDown, now: Duration) {
+        self.ends = false;
+        self.is_greeted = false;
+        self.to_daemon.clear();
+        if self.link.guest.is_connected() {
+            self.connects_at = now + self.link.disconnected(why);
+        }
+    }
+
+    /// What the daemon sees of the guest once it was asked.
+    pub(crate) fn sample(&mut self, guest: &mut StormGuest, at: Moment) -> GuestSample {
+        self.exchange(guest, at, false);
+        if self.link.guest.begin_sample(at.timestamp()) {
+            self.exchange(guest, at, false);
+        }
+        let sample = self.link.guest.sample(guest.id.clone(), at.timestamp());
+        let heard = sample.allocation.filter(|_| sample.link == LinkState::Up);
+        guest.is_unheard = heard.is_none_or(|holds| !holds.age.is_zero());
+        guest.heard = heard.map_or(0, |holds| holds.value.get() >> 20);
+        sample
+    }
+
+    /// Orders it something. `is_late`: it is read later.
+    pub(crate) fn act(
+        &mut self,
+        action: &Action,
+        guest: &mut StormGuest,
+        at: Moment,
+        is_late: bool,
+    ) -> OutcomeKind {
+        let ticket = match self.link.begin_action(action, at.timestamp()) {
+            Ok(ticket) => ticket,
+            Err(why) => return why,
+        };
+        self.exchange(guest, at, is_late);
+        let mut outcome = None;
+        while let Some((finished, kind)) = self.link.guest.pop_finished() {
+            if finished == ticket {
+                outcome = Some(kind);
+            }
+        }
+        let late = || OutcomeKind::Failed("no outcome in time".to_owned());
+        outcome.unwrap_or_else(late)
+    }
+}
+
+fn link(guest: &StormGuest) -> GuestLink {
+    GuestLink::new(COMMAND_TIMEOUT, seed_of(&guest.id))
+}
+
+fn machine(guest: &StormGuest, now: Duration) -> Machine {
+    let boot_memory = Bytes::mib(guest.boot);
+    Machine::new(PeerConfig { boot_memory, ..PeerConfig::default() }, now)
+}
+
+/// Guests wait differently before they are connected again.
+fn seed_of(id: &GuestId) -> u64 {
+    id.as_str().bytes().map(u64::from).sum()
+}
