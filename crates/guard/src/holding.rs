@@ -42,8 +42,10 @@ impl Holding {
     pub fn observe(&mut self, sample: &GuestSample, now: Timestamp) {
         self.overhead = sample.overhead.or(self.overhead);
         let (least, most) = self.overhead(sample);
-        let within =
-            |occupied: Bytes| (occupied.saturating_sub(most), occupied.saturating_sub(least));
+        // A target may follow from what is resident for certain: an eighth of a guest is no whole page.
+        let within = |occupied: Bytes| {
+            (occupied.saturating_sub(most).page_floor(), occupied.saturating_sub(least))
+        };
         let told = sample.resident.filter(|size| size.age <= REMEMBERED);
         let fresh = told.filter(|size| size.age <= FRESH);
         self.resident = fresh.map(|size| within(size.value));
@@ -65,7 +67,7 @@ impl Holding {
     /// The daemon before this one last knew the guest to hold `held`: that stands until the host
     /// sees the guest's process.
     pub fn restore(&mut self, held: Option<Bytes>, now: Timestamp) {
-        self.seen = held.map(|held| (held, now));
+        self.seen = held.map(|held| (held.page_floor(), now));
     }
 
     /// What the guest holds by the last sample: its claim or, if that is more, what was seen.
@@ -123,6 +125,19 @@ mod tests {
             holding.held().unwrap().get() >> 20
         });
         held.collect()
+    }
+
+    #[test]
+    fn what_is_held_is_whole_pages() {
+        // 1,000,004 KiB: an eighth is no whole page.
+        let memory = Bytes::new(1_000_004 << 10);
+        let mut guest = sample(400, 900, None);
+        guest.boot_memory = Some(memory);
+        let mut holding = Holding::default();
+        holding.observe(&guest, Timestamp::from_millis(1000));
+        let held = holding.held().unwrap();
+        assert_eq!(held, held.page_floor());
+        assert!(held < Bytes::mib(900 - 64) - memory.fraction(1, 8) && held > Bytes::mib(700));
     }
 
     #[test]

@@ -62,8 +62,9 @@ impl DomainGuest {
         if let Some((stats, at)) = &self.latest {
             let age = now.saturating_since(*at);
             sample.run_state = stats.state.map(run_state);
-            sample.allocation = stats.current.map(|kib| Measured { value: Bytes::kib(kib), age });
-            sample.boot_memory = stats.maximum.map(Bytes::kib);
+            sample.allocation =
+                stats.current.map(|kib| Measured { value: Bytes::kib(kib).page_floor(), age });
+            sample.boot_memory = stats.maximum.map(|kib| Bytes::kib(kib).page_floor());
             let value = guest_stats(&self.balloon);
             sample.stats = self.stats_age.age(now).map(|age| Measured { value, age });
         }
