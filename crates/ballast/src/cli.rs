@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{control, daemon, explain, journal, plan, policy, set, status, track};
+use crate::commands::{
+    control, daemon, doctor, explain, journal, plan, policy, set, status, track,
+};
 use crate::lab::LabArgs;
 
 /// Balances the memory of the virtual machines on a host.
@@ -56,6 +58,8 @@ pub enum Command {
     Mrc(LabArgs),
     /// The working set of a live guest.
     Track(track::Args),
+    /// What works on this host, what does not, and what to do about it.
+    Doctor(doctor::Args),
     /// How often working sets need tracking, and what resting costs.
     #[command(disable_help_flag = true)]
     Imt(LabArgs),

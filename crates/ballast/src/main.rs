@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use ballast::cli::{Cli, Command};
-use ballast::commands::{control, daemon, explain, journal, plan, policy, set, status, track};
+use ballast::commands::{
+    control, daemon, doctor, explain, journal, plan, policy, set, status, track,
+};
 use clap::Parser;
 
 fn main() -> ExitCode {
@@ -31,6 +33,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Resume(args) => control::resume(args).await,
         Command::Journal(args) => journal::run(args),
         Command::Track(args) => track::run(args).await,
+        Command::Doctor(args) => doctor::run(args),
         Command::Daemon(args) => daemon::run(args).await,
         Command::Demo(args) => args.hand_on("demo"),
         Command::Lab(args) => args.hand_on("lab"),

@@ -53,6 +53,37 @@ fn every_commented_key_of_the_example_is_valid() {
     assert_eq!(config.settings.limits.default.floor, Some(Bytes::mib(256)));
 }
 
+/// The blocks of a guide that begin with a table's name.
+fn toml_blocks(guide: &str) -> Vec<String> {
+    let mut blocks = vec![String::new()];
+    for line in guide.lines() {
+        match line.strip_prefix("    ") {
+            Some(line) => *blocks.last_mut().unwrap() += &format!("{line}\n"),
+            None if line.is_empty() => {}
+            None => blocks.push(String::new()),
+        }
+    }
+    blocks.retain(|block| block.starts_with('['));
+    blocks
+}
+
+#[test]
+fn configurations_in_the_guides_are_valid() {
+    for (name, guide, guests) in [
+        ("proxmox", include_str!("../../../docs/proxmox.md"), 1),
+        ("incus", include_str!("../../../docs/incus.md"), 1),
+        ("vmspawn", include_str!("../../../docs/vmspawn.md"), 1),
+        ("kubevirt", include_str!("../../../docs/kubevirt.md"), 0),
+    ] {
+        let blocks = toml_blocks(guide);
+        let [block] = &blocks[..] else { panic!("{name}: {blocks:?}") };
+        let config = read(block).unwrap_or_else(|error| panic!("{name}: {error}\n{block}"));
+        assert_eq!(config.settings.limits.named.len(), guests, "{name}");
+        assert_eq!(config.libvirt.is_some(), name == "kubevirt");
+        assert_eq!(config.settings.limits.default.managed, name != "kubevirt");
+    }
+}
+
 #[test]
 fn domains_of_libvirt_are_guests_where_it_is_enabled() {
     let libvirt = |text: &str| read(text).unwrap().libvirt;

@@ -44,10 +44,11 @@ fn swap_need(guest: &GuestTick<'_>, used: Bytes) -> Bytes {
 }
 
 /// Adds what guests need of their swap to their memory in use, as far as there is memory for it that
-/// nobody uses: the one that reads back most must not take what another one uses.
+/// nobody uses: the one that reads back most must not take what another one uses. What a guest has as
+/// its floor is left to it whether it uses that or not.
 fn add_needs(contenders: &mut [Contender], needs: &[(usize, Bytes)], left: Bytes) {
-    let in_use: Bytes = contenders.iter().map(|contender| contender.used).sum();
-    let unused = left.saturating_sub(in_use);
+    let is_taken = |contender: &Contender| contender.used.max(contender.floor);
+    let unused = left.saturating_sub(contenders.iter().map(is_taken).sum());
     let needed: Bytes = needs.iter().map(|&(_, need)| need).sum();
     for &(place, need) in needs {
         let need = need.min(need.fraction(unused.get(), needed.get()));

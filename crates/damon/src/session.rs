@@ -94,6 +94,17 @@ impl DamonSession {
         Ok(DamonSession { paths, instance, running: None, _lock: lock })
     }
 
+    /// Tries whether DAMON could be taken into use now; nothing is left.
+    ///
+    /// # Errors
+    /// Those of [`DamonSession::begin`] and [`DamonError::Operations`].
+    pub fn probe(paths: DamonPaths) -> Result<(), DamonError> {
+        let session = DamonSession::begin(paths)?;
+        let created = session.create_context();
+        let released = release(&session.paths);
+        created.and(released)
+    }
+
     /// Samples these guests from now on, in place of those before, window by window.
     ///
     /// # Errors
@@ -152,16 +163,8 @@ impl DamonSession {
         samples: usize,
     ) -> Result<Running, DamonError> {
         let kdamond = self.paths.kdamonds.join("0");
-        let context = kdamond.join("contexts/0");
+        let context = self.create_context()?;
         let set = |name: &str, value: u64| write(&context.join(name), &value.to_string());
-        write(&self.paths.kdamonds.join("nr_kdamonds"), "1")?;
-        write(&kdamond.join("contexts/nr_contexts"), "1")?;
-        set("monitoring_attrs/intervals/update_us", SIGNATURE_US)?;
-        let operations = read(&context.join("avail_operations"))?;
-        if !operations.split_ascii_whitespace().any(|it| it == "fvaddr") {
-            return Err(DamonError::Operations(operations.replace('\n', " ")));
-        }
-        write(&context.join("operations"), "fvaddr")?;
         let window_us = u64::try_from(window.max(WINDOW_MIN).as_micros()).unwrap_or(u64::MAX);
         set("monitoring_attrs/intervals/sample_us", window_us)?;
         set("monitoring_attrs/intervals/aggr_us", window_us)?;
@@ -179,6 +182,22 @@ impl DamonSession {
             other => other,
         })?;
         Ok(Running { pipe, reader: WindowReader::new(targets) })
+    }
+
+    /// Creates the kdamond's context, signed and for chosen addresses; its folder.
+    fn create_context(&self) -> Result<PathBuf, DamonError> {
+        let kdamond = self.paths.kdamonds.join("0");
+        let context = kdamond.join("contexts/0");
+        write(&self.paths.kdamonds.join("nr_kdamonds"), "1")?;
+        write(&kdamond.join("contexts/nr_contexts"), "1")?;
+        let update = context.join("monitoring_attrs/intervals/update_us");
+        write(&update, &SIGNATURE_US.to_string())?;
+        let operations = read(&context.join("avail_operations"))?;
+        if !operations.split_ascii_whitespace().any(|it| it == "fvaddr") {
+            return Err(DamonError::Operations(operations.replace('\n', " ")));
+        }
+        write(&context.join("operations"), "fvaddr")?;
+        Ok(context)
     }
 
     /// Begins to record what DAMON sees, in an empty buffer.

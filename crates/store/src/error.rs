@@ -160,7 +160,8 @@ impl JournalError {
             Some(ErrorCode::NotADatabase) => {
                 JournalError::NotAJournal { path: path_owned, found: "not an SQLite file".into() }
             }
-            Some(ErrorCode::DatabaseCorrupt) => {
+            // No row is as large as SQLite's limit, a gigabyte: a length in the file is wrong.
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::TooBig) => {
                 JournalError::Damaged { path: path_owned, what: source.to_string() }
             }
             // A full disk also shows as a failure to enlarge the shared-memory index.
@@ -176,4 +177,21 @@ impl JournalError {
 fn no_room(path: &Path) -> bool {
     rustix::fs::statvfs(path)
         .is_ok_and(|room| room.f_bavail.saturating_mul(room.f_frsize) < ROOM_BYTES_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::*;
+
+    #[test]
+    fn a_row_that_is_too_big_is_damage() {
+        let connection = Connection::open_in_memory().unwrap();
+        let read: rusqlite::Result<Vec<u8>> =
+            connection.query_row("SELECT zeroblob(2000000000)", [], |row| row.get(0));
+        let error = JournalError::sqlite(Path::new("journal.db"), read.unwrap_err());
+        let JournalError::Damaged { what, .. } = error else { panic!("{error}") };
+        assert!(what.contains("too big"), "{what}");
+    }
 }

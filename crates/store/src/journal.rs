@@ -297,7 +297,7 @@ fn run(
         Err(e) => (Err(Shut { error: e.to_string(), config: None }), Some(e)),
     };
     match &state {
-        Ok(writer) => publish(writer, shared, |status| status.error = None),
+        Ok(writer) => publish(writer, shared, |_| {}),
         Err(shut) => locked(shared).status.error = Some(shut.error.clone()),
     }
     // Whoever opens it may have given up waiting.
@@ -376,7 +376,6 @@ fn write(writer: &mut Writer, message: Message, shared: &Mutex<Shared>) {
     publish(writer, shared, |status| {
         status.last_write = began.elapsed();
         status.ticks_recorded += u64::from(is_tick && is_written);
-        status.error = result.err().map(|e| e.to_string());
     });
     written(is_written);
 }
@@ -397,6 +396,7 @@ fn publish(writer: &Writer, shared: &Mutex<Shared>, change: impl FnOnce(&mut Jou
     status.wal_bytes = wal_bytes;
     status.ticks_lost = writer.lost().ticks;
     status.events_lost = writer.lost().events;
+    status.error = writer.error().map(ToOwned::to_owned);
     if status.moved_aside.len() != writer.moved_aside().len() {
         status.moved_aside = writer.moved_aside().to_vec();
     }

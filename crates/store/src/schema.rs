@@ -240,10 +240,14 @@ fn try_reading(path: &Path, name: &Path, flags: OpenFlags) -> Result<Connection,
     let connection = Connection::open_with_flags(name, flags).map_err(sqlite)?;
     connection.busy_timeout(BUSY_MAX).map_err(sqlite)?;
     if is_empty(&connection).map_err(sqlite)? {
-        return Err(JournalError::NotAJournal {
-            path: path.to_owned(),
-            found: "an empty file".into(),
-        });
+        // A writer that died early leaves either, and so does a log that is gone or cannot be read.
+        let found = match fs::metadata(path).is_ok_and(|found| found.len() == 0) {
+            true => "an empty file",
+            false => {
+                "an SQLite file without tables; they may be in a log beside it that is gone or damaged"
+            }
+        };
+        return Err(JournalError::NotAJournal { path: path.to_owned(), found: found.into() });
     }
     check(&connection, path)?;
     Ok(connection)

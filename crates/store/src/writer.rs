@@ -76,6 +76,8 @@ pub struct Writer {
     /// The part of `lost` that no [`Event::Gap`] records yet, and its last cause.
     unrecorded: Lost,
     lost_why: String,
+    /// Why the last write failed.
+    error: Option<String>,
     pages: Pages,
     moved_aside: Vec<MovedAside>,
     /// Whether every tick is written whole.
@@ -86,8 +88,8 @@ pub struct Writer {
 
 impl Writer {
     /// Opens or creates the journal at `path` and records the daemon's start. A file that cannot be
-    /// used is moved aside ([`Writer::moved_aside`]). A full or failing disk is not an error here:
-    /// recording begins once it takes writes.
+    /// used is moved aside ([`Writer::moved_aside`]). A full or failing disk is not an error here, nor is
+    /// whatever fails once a file was moved aside: recording begins once the disk takes writes.
     ///
     /// # Errors
     /// Another daemon records there; the file is another program's; it cannot be used nor moved
@@ -108,17 +110,23 @@ impl Writer {
             lost: Lost::default(),
             unrecorded: Lost::default(),
             lost_why: String::new(),
+            error: None,
             pages: Pages::default(),
             moved_aside: Vec::new(),
             all_whole: false,
             _lock: lock,
         };
         let written = match writer.write(None) {
-            Err(e) if aside::is_unusable(&e) => writer.write_anew(None, e),
+            // One file at most: the new one has nothing that could be wrong but its disk.
+            Err(e) if writer.moved_aside.is_empty() && aside::is_unusable(&e) => {
+                writer.write_anew(None, e)
+            }
             written => written,
         };
+        writer.error = written.as_ref().err().map(ToString::to_string);
         match written {
-            Err(e) if !e.may_pass() => Err(e),
+            // Whoever moved a file aside has to say so, and goes on to try.
+            Err(e) if !e.may_pass() && writer.moved_aside.is_empty() => Err(e),
             _ => Ok(writer),
         }
     }
@@ -180,6 +188,11 @@ impl Writer {
         &self.lost
     }
 
+    /// Why the last write failed; `None`: it did not.
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
     /// The files that were in the way since the journal was opened, oldest first; at most
     /// [`ASIDE_MAX`](crate::ASIDE_MAX).
     pub fn moved_aside(&self) -> &[MovedAside] {
@@ -201,6 +214,7 @@ impl Writer {
             Err(e) if aside::is_about_content(&e) => self.write_anew(tick, e),
             result => result,
         };
+        self.error = result.as_ref().err().map(ToString::to_string);
         // After a full disk the connection is still good; after other errors a new one is safer.
         if let Err(e) = &result
             && !matches!(e, JournalError::NoSpace { .. } | JournalError::WalBlocked { .. })

@@ -84,7 +84,7 @@ pub use run_folder::{GuestRecord, GuestState, RunFolder, runs_folder};
 pub use scenario::{Host, Scenario};
 pub use scenario_guest::{ScenarioGuest, ScenarioWorkload};
 pub use scenario_settings::{DemandSignal, Settings, Transfer};
-pub use scenario_variant::{BEST, Variant};
+pub use scenario_variant::{BEST, BY_HAND, Variant, VariantKind};
 pub use supervisor::{GuestStatus, RunStatus, down, list_runs, supervisor_main, up};
 pub use tracker::{TRACK_LIBRARY, is_tracking_permitted};
 pub use truth::{Truth, TruthRow};

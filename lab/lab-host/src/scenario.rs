@@ -18,8 +18,8 @@ use serde_json::{Map, Value};
 
 use crate::host_swap;
 use crate::scenario_guest::{Mistake, ScenarioGuest, check, path};
-use crate::scenario_settings::{Settings, Transfer};
-use crate::scenario_variant::{BEST, Variant, merged};
+use crate::scenario_settings::{ByHand, Settings, Transfer};
+use crate::scenario_variant::{BEST, BY_HAND, Variant, VariantKind, merged};
 use crate::{Balloon, GUESTS_MAX, GuestSpec, RunOptions, Truth};
 
 /// Longest scenario.
@@ -53,6 +53,10 @@ pub struct Scenario {
     /// name [`BEST`]; no by default.
     #[serde(default)]
     pub best: bool,
+    /// Whether and how balloons are also set by hand, as an operator does who knows what comes: a
+    /// bound on what any daemon can reach. Runs after the policies, under the name [`BY_HAND`].
+    #[serde(default)]
+    pub by_hand: Option<ByHand>,
     /// Whether each guest's need is measured first, by bisection: the least memory in which it
     /// reads nothing back from swap; no by default.
     #[serde(default)]
@@ -123,10 +127,14 @@ impl Scenario {
     /// settings.
     pub fn contestants(&self) -> Vec<Variant> {
         let policies = self.policies.iter().map(|policy| Variant::of(*policy));
-        let best =
-            Variant { name: BEST.to_owned(), is_best: true, ..Variant::of(PolicyName::Static) };
+        let special = |name: &str, kind| Variant {
+            name: name.to_owned(),
+            kind,
+            ..Variant::of(PolicyName::Static)
+        };
         let mut all: Vec<Variant> = policies.chain(self.variants.iter().cloned()).collect();
-        all.extend(self.best.then_some(best));
+        all.extend(self.by_hand.as_ref().map(|_| special(BY_HAND, VariantKind::ByHand)));
+        all.extend(self.best.then(|| special(BEST, VariantKind::Best)));
         for variant in &mut all {
             variant.policy = merged(&self.policy, &variant.policy);
             variant.tracking = merged(&self.tracking, &variant.tracking);
@@ -214,12 +222,15 @@ impl Scenario {
         if let Some(Err((key, why))) = self.transfer.as_ref().map(|it| it.validate(&self.guests)) {
             return check(&["transfer", key], false, || why);
         }
+        if let Some(Err((key, why))) = self.by_hand.as_ref().map(|it| it.validate(self)) {
+            return check(&["by_hand", key], false, || why);
+        }
         self.validate_sums()
     }
 
     fn validate_variants(&self) -> Result<(), Mistake> {
         let mut names: BTreeSet<&str> = self.policies.iter().map(|it| it.as_str()).collect();
-        names.insert(BEST);
+        names.extend([BEST, BY_HAND]);
         check(&["variants"], self.variants.len() <= VARIANTS_MAX, || {
             format!("{}: expected at most {VARIANTS_MAX}", self.variants.len())
         })?;
@@ -346,6 +357,24 @@ ceiling = "2GiB""#;
     }
 
     #[test]
+    fn balloons_set_by_hand_fit_guests_and_budget() {
+        let by_hand = |table: &str| parse(&format!("{GOOD}[by_hand]\n{table}"));
+        let scenario = by_hand("at = \"5s\"\nguests = { a = \"768MiB\", b = \"256MiB\" }").unwrap();
+        let names: Vec<String> = scenario.contestants().into_iter().map(|it| it.name).collect();
+        assert_eq!(names, ["static", "global", BY_HAND]);
+        for (table, expected) in [
+            ("at = \"60s\"\nguests = {}", "by_hand.at: is not before the end"),
+            ("at = \"5s\"\nguests = { c = \"1GiB\" }", "no guest `c`"),
+            ("at = \"5s\"\nguests = { a = \"2GiB\" }", "expected its floor, 128MiB, to its"),
+            ("at = \"5s\"\nguests = { a = \"1MiB\" }", "expected its floor, 128MiB, to its"),
+            ("at = \"5s\"\nguests = { a = \"768MiB\" }", "1.3GiB in all is more than host.budget"),
+        ] {
+            let error = by_hand(table).unwrap_err();
+            assert!(error.contains(expected), "{table}: {error}");
+        }
+    }
+
+    #[test]
     fn every_mistake_is_reported_with_place_and_key() {
         for (from, to, expected) in [
             ("duration = \"60s\"", "duration = 60", "s.toml:3:12: duration: 60 has no unit"),
@@ -454,7 +483,9 @@ tracking = { every = true }
         let told: Vec<String> = scenario
             .contestants()
             .into_iter()
-            .map(|it| format!("{} {} {}", it.name, Value::from(it.policy), it.is_best))
+            .map(|it| {
+                format!("{} {} {}", it.name, Value::from(it.policy), it.kind == VariantKind::Best)
+            })
             .collect();
         let common = r#""interval":"1s","meb":{"shrink_max":0.2,"step":"2MiB"},"name":"static""#;
         assert_eq!(

@@ -1,8 +1,9 @@
-//! `[settings]` and `[transfer]` of a scenario file: the settings common to its runs, and a timed
-//! transfer.
+//! `[settings]`, `[transfer]` and `[by_hand]` of a scenario file: the settings common to its runs, a
+//! timed transfer, and balloons set by hand.
 //!
 //! Idea: every setting has a default that suits most scenarios. Limits: see [`crate::scenario`].
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ballast_model::{Bytes, GuestId, PAGE_SIZE};
@@ -10,10 +11,10 @@ use ballast_toml_strict::duration;
 use serde::Deserialize;
 
 use crate::KernelChoice;
-use crate::ScenarioGuest;
 use crate::accel::AccelChoice;
 use crate::intermittent::Intermittent;
 use crate::libvirt::Manager;
+use crate::{Scenario, ScenarioGuest};
 
 /// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -82,6 +83,52 @@ pub struct Transfer {
     /// How the daemon learns of the demand; `use` by default.
     #[serde(default)]
     pub demand: DemandSignal,
+}
+
+/// Balloons set by hand, all at one moment; guests that get less are set first, and the others once
+/// those have given.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ByHand {
+    /// When, from the start of the measurement.
+    #[serde(with = "duration")]
+    pub at: Duration,
+    /// What each guest is set to; one that is not named keeps what it has.
+    pub guests: BTreeMap<GuestId, Bytes>,
+}
+
+impl ByHand {
+    /// Checks it against the scenario's guests.
+    ///
+    /// # Errors
+    /// The key, and the mistake.
+    pub(crate) fn validate(&self, scenario: &Scenario) -> Result<(), (&'static str, String)> {
+        if self.at >= scenario.duration {
+            return Err(("at", "is not before the end: expected less than duration".to_owned()));
+        }
+        for (name, size) in &self.guests {
+            let Some(guest) = scenario.guests.iter().find(|guest| guest.name == *name) else {
+                return Err(("guests", format!("no guest `{name}` in this scenario")));
+            };
+            if *size > guest.memory || *size < guest.limits().floor_for(guest.memory) {
+                return Err((
+                    "guests",
+                    format!(
+                        "{size} for guest `{name}`: expected its floor, {}, to its memory, {}",
+                        guest.limits().floor_for(guest.memory),
+                        guest.memory
+                    ),
+                ));
+            }
+        }
+        let size = |guest: &ScenarioGuest| self.guests.get(&guest.name).copied();
+        let sum: Bytes = scenario.guests.iter().map(|it| size(it).unwrap_or(it.start())).sum();
+        if sum > scenario.host.budget {
+            let budget = scenario.host.budget;
+            return Err(("guests", format!("{sum} in all is more than host.budget = {budget}")));
+        }
+        Ok(())
+    }
 }
 
 /// How the daemon learns that a guest needs memory.

@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 
 /// The name of the variant in which guests have all their memory.
 pub const BEST: &str = "best";
+/// The name of the variant in which balloons are set by hand.
+pub const BY_HAND: &str = "by-hand";
 
 /// A policy with its settings and those of tracking.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -21,9 +23,21 @@ pub struct Variant {
     /// The daemon's `[tracking]`, likewise.
     #[serde(default)]
     pub tracking: Map<String, Value>,
-    /// Whether guests have all their memory.
+    /// Who decides what guests hold.
     #[serde(skip)]
-    pub is_best: bool,
+    pub kind: VariantKind,
+}
+
+/// Who decides what the guests of a variant hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VariantKind {
+    /// The daemon, by the policy.
+    #[default]
+    Policy,
+    /// Nobody: they have all their memory.
+    Best,
+    /// The scenario's [`ByHand`](crate::scenario_settings::ByHand); the daemon is paused.
+    ByHand,
 }
 
 impl Variant {

@@ -2,18 +2,24 @@
 //!
 //! Idea: this goes over the lab's own QMP socket; the other one is the daemon's.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use ballast_lab_host::Guest;
 use ballast_model::Bytes;
 use ballast_qmp::client::QmpClient;
 use ballast_qmp::command::QmpCommand;
 use serde::Deserialize;
+use tokio::time::Instant;
 
 /// How long one answer may take.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long guests may take to give what is set by hand.
+const GIVE_PATIENCE: Duration = Duration::from_secs(60);
+/// Time between two looks at that.
+const POLL: Duration = Duration::from_millis(100);
 
 /// A connection to the guest's QEMU.
 pub(super) struct Balloon {
@@ -49,4 +55,34 @@ impl Balloon {
         let info: BalloonInfo = serde_json::from_str(&reply).context("query-balloon")?;
         Ok(Bytes::new(info.actual))
     }
+}
+
+/// Sets guests, each by the socket of its QEMU, to their sizes: first those that give, then, once they
+/// have given, those that get.
+pub(super) async fn set_all(sizes: Vec<(PathBuf, Bytes)>) -> anyhow::Result<()> {
+    let mut giving = Vec::new();
+    let mut getting = Vec::new();
+    for (socket, size) in sizes {
+        let mut balloon = Balloon::at(&socket).await?;
+        match balloon.actual().await? > size {
+            true => giving.push((balloon, size)),
+            false => getting.push((balloon, size)),
+        }
+    }
+    for (balloon, size) in &mut giving {
+        balloon.set(*size).await?;
+    }
+    let end = Instant::now() + GIVE_PATIENCE;
+    for (balloon, size) in &mut giving {
+        while balloon.actual().await? > *size {
+            if Instant::now() > end {
+                bail!("a guest set to {size} by hand has not given within {GIVE_PATIENCE:?}");
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+    for (balloon, size) in &mut getting {
+        balloon.set(*size).await?;
+    }
+    Ok(())
 }

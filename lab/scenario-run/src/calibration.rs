@@ -187,6 +187,7 @@ fn figure_of(figure: Figure, report: &PolicyReport, guest: Option<&str>) -> Opti
             | Figure::OfNeed
             | Figure::NearNeed
             | Figure::UpRatio
+            | Figure::FullSpeed
             | Figure::TrackingCost => return None,
         })
     };

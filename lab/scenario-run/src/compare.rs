@@ -12,7 +12,8 @@
 
 use serde::Serialize;
 
-use super::record::{GuestRun, Record, RunRecord, Sample, ScenarioInfo, TrackingNow};
+use super::record::{GuestInfo, GuestRun, Record, RunRecord, Sample, ScenarioInfo, TrackingNow};
+use super::series;
 
 /// How near to its end, or to what a guest needs, a size counts as there, as a ratio: that of TWS
 /// §4.1.
@@ -50,6 +51,9 @@ pub enum Figure {
     /// Time from when its workload has gone through its memory once until it holds what it needs,
     /// within 5 % and for five seconds, in seconds.
     NearNeed,
+    /// Time from the start of its last workload until it touches pages at full speed, over the time
+    /// between two of its reports, in seconds; absent where it never did.
+    FullSpeed,
     /// How often its pages were watched rather than left in peace, as a ratio of all samples.
     UpRatio,
     /// Processor time that watching took, as a ratio of one core; the mean over the time.
@@ -58,7 +62,7 @@ pub enum Figure {
 
 impl Figure {
     /// Every figure, in the order in which they are shown.
-    pub const ALL: [Figure; 14] = [
+    pub const ALL: [Figure; 15] = [
         Figure::Touches,
         Figure::OfBest,
         Figure::Iterations,
@@ -71,19 +75,20 @@ impl Figure {
         Figure::Settled,
         Figure::OfNeed,
         Figure::NearNeed,
+        Figure::FullSpeed,
         Figure::UpRatio,
         Figure::TrackingCost,
     ];
 
     /// Whether it is left out where no guest has it.
     const fn is_rare(self) -> bool {
-        use Figure::{NearNeed, OfBest, OfNeed, Settled, TrackingCost, UpRatio};
-        matches!(self, OfBest | Settled | OfNeed | NearNeed | UpRatio | TrackingCost)
+        use Figure::{FullSpeed, NearNeed, OfBest, OfNeed, Settled, TrackingCost, UpRatio};
+        matches!(self, OfBest | Settled | OfNeed | NearNeed | FullSpeed | UpRatio | TrackingCost)
     }
 
-    /// The figure of one guest in one run; `best` is the guest with all its memory, `need` what it
-    /// needs.
-    fn of(self, guest: &GuestRun, best: Option<&GuestRun>, need: Option<u64>) -> Option<f64> {
+    /// The figure of one guest in one run; `best` is the guest with all its memory, `info` what it
+    /// was to be.
+    fn of(self, guest: &GuestRun, best: Option<&GuestRun>, info: &GuestInfo) -> Option<f64> {
         let inside = guest.last_inside();
         let count = |n: u64| n as f64;
         match self {
@@ -105,9 +110,10 @@ impl Figure {
             Figure::Settled => settled(&allocations(&guest.samples).collect::<Vec<_>>()),
             Figure::OfNeed => {
                 let (_, held) = allocations(&guest.samples).last()?;
-                Some(held / need.filter(|need| *need > 0)? as f64)
+                Some(held / info.needs_bytes.filter(|need| *need > 0)? as f64)
             }
-            Figure::NearNeed => near(&guest.samples, need? as f64),
+            Figure::NearNeed => near(&guest.samples, info.needs_bytes? as f64),
+            Figure::FullSpeed => at_full_speed(guest, info.full_speed_per_s? as f64),
             Figure::UpRatio => mean(tracked(&guest.samples).filter_map(|it| match &*it.state {
                 "watching" => Some(1.0),
                 "resting" => Some(0.0),
@@ -131,21 +137,29 @@ impl Figure {
     ) -> Option<f64> {
         let of_best = |guest: &GuestRun| best.and_then(|best| best.guest(&guest.guest));
         let of_guest =
-            |guest: &GuestRun| self.of(guest, of_best(guest), scenario.needs_of(&guest.guest));
+            |guest: &GuestRun| self.of(guest, of_best(guest), scenario.guest(&guest.guest)?);
         let known = run.guests.iter().filter_map(of_guest);
         match self {
-            // Where one never gets there, all of them do not.
             Figure::NearNeed => {
                 let needing = scenario.guests.iter().filter(|guest| guest.needs_bytes.is_some());
-                let times: Vec<f64> = known.collect();
-                let all = times.len() == needing.count();
-                times.into_iter().reduce(f64::max).filter(|_| all)
+                longest_of(needing.count(), known)
+            }
+            Figure::FullSpeed => {
+                let timed = scenario.guests.iter().filter(|it| it.full_speed_per_s.is_some());
+                longest_of(timed.count(), known)
             }
             Figure::OfBest | Figure::OfNeed | Figure::UpRatio => mean(known),
             Figure::RunTime | Figure::Settled => known.reduce(f64::max),
             _ => known.reduce(|a, b| a + b),
         }
     }
+}
+
+/// The longest of `count` times; `None` where a guest has none, as all of them do not get there.
+fn longest_of(count: usize, times: impl Iterator<Item = f64>) -> Option<f64> {
+    let times: Vec<f64> = times.collect();
+    let is_whole = times.len() == count;
+    times.into_iter().reduce(f64::max).filter(|_| is_whole)
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
@@ -186,6 +200,14 @@ fn near(samples: &[Sample], need: f64) -> Option<f64> {
         }
     }
     None
+}
+
+/// See [`Figure::FullSpeed`].
+fn at_full_speed(guest: &GuestRun, full_per_s: f64) -> Option<f64> {
+    let began = guest.workloads.iter().map(|it| it.started_s).reduce(f64::max)?;
+    let mut rates = series::touch_rates(guest).into_iter();
+    let (at, _) = rates.find(|(at, rate)| *at >= began && *rate >= full_per_s)?;
+    Some(at - began)
 }
 
 /// The mean over time; each value holds until the next one.
@@ -329,7 +351,10 @@ impl Comparison {
             .collect();
         let has = |figure: Figure| {
             let cells = rows.iter().filter_map(|row| row.cell(figure));
-            cells.filter_map(|cell| cell.value).next().is_some()
+            let is_timed = figure == Figure::FullSpeed
+                && record.scenario.guests.iter().any(|guest| guest.full_speed_per_s.is_some());
+            // That nobody was at full speed is worth a column.
+            is_timed || cells.filter_map(|cell| cell.value).next().is_some()
         };
         let figures: Vec<Figure> =
             Figure::ALL.into_iter().filter(|figure| !figure.is_rare() || has(*figure)).collect();
@@ -380,7 +405,7 @@ fn row(record: &Record, guest: Option<&str>, policy: &str) -> Row {
     let value = |figure: Figure, run: &RunRecord| match guest {
         Some(guest) => {
             let best = best_of(run).and_then(|best| best.guest(guest));
-            figure.of(run.guest(guest)?, best, record.scenario.needs_of(guest))
+            figure.of(run.guest(guest)?, best, record.scenario.guest(guest)?)
         }
         None => figure.of_all(run, best_of(run), &record.scenario),
     };
@@ -522,6 +547,20 @@ mod tests {
         // There before it has gone through its memory: at once.
         assert_eq!(near(&series(&[100; 9]), 100.0), Some(0.0));
         assert_eq!(near(&series(&[100; 2]), 100.0), None);
+    }
+
+    #[test]
+    fn full_speed_is_timed_from_the_last_start() {
+        let mut record = fixture::record(&[("static", &[1000])]);
+        let guest = &mut record.runs[0].guests[0];
+        guest.workloads[0].started_s = 1.5;
+        // It touches 100 pages in each second.
+        assert_eq!(at_full_speed(guest, 100.0), Some(0.5));
+        assert_eq!(at_full_speed(guest, 101.0), None);
+        record.scenario.guests[0].full_speed_per_s = Some(101);
+        let comparison = Comparison::new(&record);
+        let cell = comparison.row(Some("a"), "static").unwrap().cell(Figure::FullSpeed).unwrap();
+        assert_eq!(cell.value, None, "it was never that fast, and that is shown");
     }
 
     #[test]

@@ -134,6 +134,11 @@ impl Daemon {
         self.client.set_guest(guest, &change).await.map(drop).with_context(told)
     }
 
+    /// From now on it only looks.
+    pub(super) async fn pause(&self) -> anyhow::Result<()> {
+        self.client.pause().await.map(drop).context("the daemon does not pause")
+    }
+
     /// Ends it and waits for that; where it kept what it has.
     pub(super) async fn stop(mut self) -> anyhow::Result<Places> {
         self.ensure_alive()?;

@@ -1,5 +1,7 @@
 //! A scenario in words, for the record.
 
+use std::num::NonZeroU64;
+
 use ballast_lab_guest::workload::{Pattern, Ramp, WorkloadSpec};
 use ballast_lab_host::{BEST, DiskSpec, Scenario, ScenarioGuest, ScenarioWorkload};
 
@@ -27,6 +29,7 @@ fn guest(guest: &ScenarioGuest) -> GuestInfo {
         boot_bytes: guest.memory.get(),
         start_bytes: guest.start().get(),
         needs_bytes: None,
+        full_speed_per_s: guest.full_speed.map(NonZeroU64::get),
         swap: guest.swap.map(|DiskSpec { size, speed }| format!("{size} on {speed}")),
         workloads: guest.workloads.iter().map(workload).collect(),
     }

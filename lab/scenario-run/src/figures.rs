@@ -20,6 +20,7 @@ pub(super) const fn name(figure: Figure) -> &'static str {
         Figure::Settled => "settled after",
         Figure::OfNeed => "of need",
         Figure::NearNeed => "at need after",
+        Figure::FullSpeed => "full speed after",
         Figure::UpRatio => "tracked",
         Figure::TrackingCost => "tracking",
     }
@@ -38,7 +39,9 @@ pub(super) fn value(figure: Figure, value: Option<Spread>) -> String {
 pub(super) fn one_value(figure: Figure, n: f64) -> String {
     match figure {
         Figure::Touches | Figure::Iterations | Figure::MajorFaults => count(n),
-        Figure::RunTime | Figure::Settled | Figure::NearNeed => format!("{n:.1} s"),
+        Figure::RunTime | Figure::Settled | Figure::NearNeed | Figure::FullSpeed => {
+            format!("{n:.1} s")
+        }
         Figure::OfBest | Figure::OfNeed | Figure::UpRatio => format!("{:.0} %", 100.0 * n),
         Figure::TrackingCost => format!("{:.2} %", 100.0 * n),
         _ => size(n),

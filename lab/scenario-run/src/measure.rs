@@ -11,10 +11,13 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use ballast_api::GuestView;
 use ballast_lab_guest::protocol::{FromGuest, ProcessEnd, WorkloadTotals};
-use ballast_lab_host::{DemandSignal, Event, Guest, LabError, Run, Scenario, Subscription};
+use ballast_lab_host::{
+    DemandSignal, Event, Guest, LabError, Run, Scenario, Subscription, VariantKind,
+};
 use ballast_model::{Bytes, GuestId};
 use tokio::time::Instant;
 
+use super::balloon;
 use super::daemon::Daemon;
 use super::inside::Collector;
 use super::live::{GuestNow, Live};
@@ -63,11 +66,18 @@ pub(super) async fn measure(
     let mut due = starts(scenario).into_iter().peekable();
     let mut stops = stops(scenario).into_iter().peekable();
     let guaranteed = guaranteed(scenario);
+    let mut by_hand =
+        scenario.by_hand.as_ref().filter(|_| turn.variant.kind == VariantKind::ByHand);
+    let mut setting = None;
     let mut started: Vec<Started> = Vec::new();
     let end = began + scenario.duration;
     let mut sample_at = began;
     loop {
-        let next = [due.peek().map(|start| start.at), stops.peek().map(|(at, _)| *at)];
+        let next = [
+            due.peek().map(|start| start.at),
+            stops.peek().map(|(at, _)| *at),
+            by_hand.map(|by_hand| by_hand.at),
+        ];
         let next = next.into_iter().flatten().map(|at| began + at).fold(sample_at, Instant::min);
         tokio::time::sleep_until(next).await;
         while let Some((_, guest)) = stops.next_if(|(at, _)| began + *at <= Instant::now()) {
@@ -83,6 +93,14 @@ pub(super) async fn measure(
                 daemon.guarantee(&start.guest, *floor).await?;
             }
             started.push(Started { start, at_s });
+        }
+        if let Some(sizes) = by_hand.take_if(|it| began + it.at <= Instant::now()) {
+            let sockets = sizes.guests.iter().map(|(guest, size)| {
+                Ok((run.guest(guest.as_str())?.lab_qmp_socket().to_owned(), *size))
+            });
+            let sockets = sockets.collect::<Result<Vec<_>, LabError>>()?;
+            setting = Some(tokio::spawn(balloon::set_all(sockets)));
+            live.say("balloons are set by hand");
         }
         if Instant::now() < sample_at {
             continue;
@@ -105,6 +123,9 @@ pub(super) async fn measure(
         sample_at = sample_at.min(end);
     }
     let measured_s = began.elapsed().as_secs_f64();
+    if let Some(setting) = setting {
+        setting.await.context("balloons were not set by hand")??;
+    }
     let demanded = started.iter().rfind(|it| is_receiver(scenario, &it.start));
     let demanded = demanded.map(|it| began.into_std() + Duration::from_secs_f64(it.at_s));
     let workloads = stop(run, started, &mut watched)?;

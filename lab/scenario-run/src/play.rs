@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
-use ballast_lab_host::{ProcessId, Run, RunFolder, Scenario};
+use ballast_lab_host::{ProcessId, Run, RunFolder, Scenario, VariantKind};
 use tokio::time::Instant;
 
 use super::daemon::Daemon;
@@ -51,9 +51,11 @@ pub async fn play(
         let Turn { variant, repetition, number, of } = &turn;
         let name = &variant.name;
         live.say(&format!("run {number} of {of}: {name}, repetition {repetition}"));
-        let played = match variant.is_best {
-            true => play_turn(&scenario.unlimited(), &turn, &mut machine, live).await,
-            false => play_turn(scenario, &turn, &mut machine, live).await,
+        let played = match variant.kind {
+            VariantKind::Best => play_turn(&scenario.unlimited(), &turn, &mut machine, live).await,
+            VariantKind::Policy | VariantKind::ByHand => {
+                play_turn(scenario, &turn, &mut machine, live).await
+            }
         };
         runs.push(played.with_context(|| format!("run {number} of {of} ({name}) failed"))?);
     }
@@ -119,6 +121,9 @@ async fn with_daemon(
     let names: Vec<&str> = scenario.guests.iter().map(|guest| guest.name.as_str()).collect();
     daemon.wait_until_seen(&names).await?;
     live.say(&format!("the daemon sees all guests, policy {}", turn.variant.name));
+    if turn.variant.kind == VariantKind::ByHand {
+        daemon.pause().await?;
+    }
     if settled.saturating_duration_since(Instant::now()) > Duration::ZERO {
         tokio::time::sleep_until(settled).await;
     }

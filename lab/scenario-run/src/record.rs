@@ -54,9 +54,9 @@ pub struct ScenarioInfo {
 }
 
 impl ScenarioInfo {
-    /// What a guest needs, in bytes, where that was looked for.
-    pub fn needs_of(&self, guest: &str) -> Option<u64> {
-        self.guests.iter().find(|info| info.guest == guest)?.needs_bytes
+    /// What a guest was to be.
+    pub fn guest(&self, name: &str) -> Option<&GuestInfo> {
+        self.guests.iter().find(|info| info.guest == name)
     }
 }
 
@@ -72,6 +72,9 @@ pub struct GuestInfo {
     /// The smallest memory in which it read nothing back, where that was looked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs_bytes: Option<u64>,
+    /// Pages that it touches in a second at full speed, where the time until then is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_speed_per_s: Option<u64>,
     /// The disk it swaps to, in words.
     pub swap: Option<String>,
     /// What it was to do, in words; empty: idle.

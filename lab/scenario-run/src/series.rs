@@ -138,6 +138,11 @@ fn inside(guest: &GuestRun, kind: Kind, figure: impl Fn(&Inside) -> Option<u64>)
     Series { kind, points: reports(guest).filter_map(point).collect() }
 }
 
+/// Pages that the guest touches in a second: (the end of the time meant, rate).
+pub(super) fn touch_rates(guest: &GuestRun) -> Vec<(f64, f64)> {
+    rate(guest, Kind::Throughput, |it| Some(it.touches)).points
+}
+
 /// The rate of a counter of the guest's, per second; each value is that of the time before its
 /// point.
 fn rate(guest: &GuestRun, kind: Kind, counter: impl Fn(&Inside) -> Option<u64>) -> Series {

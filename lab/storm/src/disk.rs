@@ -46,7 +46,9 @@ pub(crate) struct Disk {
     synced: usize,
     /// Whether the power was lost while the disk was gone: nobody has counted what that took.
     is_uncounted: bool,
-    /// Files moved aside that are known.
+    /// Files that lay beside it when this daemon was started.
+    asides_before: usize,
+    /// Files moved aside since that are known.
     aside: usize,
     /// Whether the file may have damaged rows.
     is_damaged: bool,
@@ -78,6 +80,7 @@ impl Disk {
             moments: Vec::new(),
             synced: 0,
             is_uncounted: false,
+            asides_before: 0,
             aside: 0,
             is_damaged: false,
             promised: None,
@@ -146,6 +149,7 @@ impl Disk {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: self.files.daemons(),
         };
+        self.asides_before = self.files.asides();
         let failures = self.files.disk().failures();
         let opened = Journal::open(&self.files.file(), KEEP, start);
         let mut journal = opened.map_err(|e| Violation::Journal { what: e.to_string() })?;
@@ -162,6 +166,8 @@ impl Disk {
             let why = &status.moved_aside[0].why;
             return Err(journal_violation(&format!("a sound journal was moved aside: {why}")));
         }
+        // Power that was lost while the disk was gone, and nothing was recorded since.
+        let was_lost = self.is_uncounted && self.plans.is_empty();
         self.is_uncounted |= damage == Damage::Unsynced && self.files.is_gone();
         if self.aside > 0 {
             self.begun_anew();
@@ -184,12 +190,15 @@ impl Disk {
                 self.is_behind = false;
                 if self.aside > 0 {
                     self.promised = None;
+                } else if let (Damage::Unsynced, Ok(told)) = (damage, self.told()) {
+                    // That is less than was promised, and all of another boot.
+                    self.promised = told;
                 }
                 return Ok((Restart::default(), false));
             }
         };
         // After a loss of power nobody runs who was promised anything.
-        let is_same = damage == Damage::Unsynced || self.is_promised(left.as_ref());
+        let is_same = damage == Damage::Unsynced || was_lost || self.is_promised(left.as_ref());
         if is_whole && !is_same {
             return Err(journal_violation(
                 "the next daemon is not told what the last one promised",
@@ -272,14 +281,21 @@ impl Disk {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
         }
-        if self.journal.is_none() || self.files.is_gone() {
+        let Some(journal) = self.journal.as_ref().filter(|_| !self.files.is_gone()) else {
             return Ok(());
+        };
+        let (moved, said) =
+            (self.files.asides() - self.asides_before, journal.status().moved_aside.len());
+        if moved != said {
+            let what = format!("{moved} files were moved aside, and {said} are said to be");
+            return Err(journal_violation(&what));
         }
         // A damaged file is read as well: that has to come to an end.
         let found = match self.quietly(|file| ticks(file, self.from_id)) {
             _ if self.is_damaged => return Ok(()),
-            // Nobody could begin the file yet.
+            // Nobody could begin the file yet, or nobody has since the power was lost.
             Err(_) if self.moments.is_empty() => return Ok(()),
+            Err(_) if self.is_uncounted && self.plans.is_empty() => return Ok(()),
             found => found.map_err(unreadable)?,
         };
         let mut expected = self.plans.iter().peekable();
@@ -290,6 +306,12 @@ impl Disk {
             Some((at, _)) => Err(not_read_back(*at)),
             None => Ok(()),
         }
+    }
+
+    /// What the file tells a daemon of this boot.
+    fn told(&self) -> Result<Option<Restart>, JournalError> {
+        let left = self.quietly(|file| Reader::open(file)?.left())?;
+        Ok(left.map(|left| Inherited::of(left, &self.boot_id()).restart))
     }
 
     /// Takes what the file says for what was recorded, once it can be seen.

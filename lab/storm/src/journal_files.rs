@@ -97,8 +97,9 @@ impl JournalFiles {
     pub(crate) fn asides(&self) -> usize {
         let found = fs::read_dir(self.folder_of(self.daemons)).into_iter().flatten().flatten();
         let names = found.filter_map(|it| it.file_name().into_string().ok());
-        // Each may have its log beside it.
-        names.filter(|it| it.contains(".aside-") && !it.ends_with("-wal")).count()
+        // Each may have its log beside it, and the index of that.
+        let is_side_file = |it: &String| it.ends_with("-wal") || it.ends_with("-shm");
+        names.filter(|it| it.contains(".aside-") && !is_side_file(it)).count()
     }
 
     /// The disk is gone, or back.

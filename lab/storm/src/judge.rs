@@ -42,7 +42,7 @@ const SLEEP_MIN: Duration = Duration::from_secs(2);
 const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(60);
 
 /// A guest that holds this much more than its part is left that.
-const DEAD_BAND: u64 = 10;
+pub(crate) const DEAD_BAND: u64 = 10;
 
 /// What an offender may hide.
 pub(crate) fn hidden(guest: &StormGuest) -> u64 {

@@ -18,20 +18,31 @@
 //!   own: nobody can tell it from what it was to have (it has that or the quarter, not both);
 //! - a guest that says that it uses all and has no swap keeps what it was granted, by then and since
 //!   (`docs/security.md`): its part by shares or what it is believed to need and a reserve, but no
-//!   grant beyond these excuses itself.
+//!   grant beyond these excuses itself;
+//! - where the host lost its power, what it fills of its grants is no gain, as far as it really uses that.
+//!   All guests begin anew together there, in memory that nobody uses, and what is filled is evidence
+//!   (decision 12): one that is believed a quarter more at each decision is served before one that waits
+//!   for its use to show, and where more is needed than there is, the last one lacks. Elsewhere what a
+//!   liar fills by its lie others used before, and counts.
 //!
 //! Honest guests may lack as much *in all*, whoever of them lacks it: what one of them has more for the
 //! lies, another one has less. A single guest's due would be no sound measure: where more is needed than
 //! there is, many divisions are at rest, and lies, as any other event, may lead from one to another. But
 //! only what an honest guest *uses* makes up for what another one lacks: were memory that lies in
 //! surplus counted, a lie that starves one guest and leaves another more than it needs would cost nothing.
+//!
+//! A guest may hold a dead band more than is divided to it, as the policies send no order for less, and
+//! whether it does is left to the order of events. What is not worth an order to each of the others adds up
+//! for one that lacks memory, as in the calm (`judge.rs`): what they have more than where nobody lies, and
+//! do not use, up to a dead band each.
 
 use std::collections::BTreeSet;
 
 use ballast_model::PolicyName;
 
 use crate::drawn::{Drawn, Strike};
-use crate::judge::{BELIEVED_PART, SLACK};
+use crate::fault::Fault;
+use crate::judge::{BELIEVED_PART, DEAD_BAND, SLACK};
 use crate::run::Kept;
 use crate::violation::Violation;
 use crate::world::{CAP_ROOM, NEED_GROWS};
@@ -56,12 +67,13 @@ pub(crate) fn compare(
     lying: &[Kept],
     honest: &[Kept],
 ) -> Result<(), Violation> {
-    let (mut lacking, mut gained) = (0, 0);
+    let (mut lacking, mut gained, mut at_rest) = (0, 0, 0);
     let mut worst: Option<(u64, &Kept, u64)> = None;
     let guests = drawn.guests.iter().zip(lying.iter().zip(honest));
     for (_, (mine, twin)) in guests.filter(|(guest, _)| !guest.is_offender) {
         let due = mine.wants.min(twin.has);
         gained += mine.has.min(mine.wants).saturating_sub(twin.has);
+        at_rest += mine.has.saturating_sub(mine.wants.max(twin.has)).min(DEAD_BAND);
         let lacks = due.saturating_sub(mine.has + SLACK);
         lacking += lacks;
         if lacks > 0 && worst.is_none_or(|(most, ..)| lacks > most) {
@@ -70,7 +82,9 @@ pub(crate) fn compare(
     }
     let liars: BTreeSet<usize> =
         struck.iter().filter(|strike| is_lie(strike)).map(|strike| strike.guest).collect();
-    let allowed = liars.iter().map(|&it| gain_max(drawn, &lying[it], &honest[it])).sum();
+    let begins_anew = struck.iter().any(|strike| strike.fault == Fault::LosePower);
+    let gain = |&it: &usize| gain_max(drawn, &lying[it], &honest[it], begins_anew);
+    let allowed = at_rest + liars.iter().map(gain).sum::<u64>();
     let lacking = lacking.saturating_sub(gained);
     match worst {
         Some((_, &Kept { ref guest, has, .. }, due)) if lacking > allowed => {
@@ -81,8 +95,8 @@ pub(crate) fn compare(
     }
 }
 
-/// The most that a liar may gain.
-fn gain_max(drawn: &Drawn, lying: &Kept, honest: &Kept) -> u64 {
+/// The most that a liar may gain; `begins_anew`: all guests did at once.
+fn gain_max(drawn: &Drawn, lying: &Kept, honest: &Kept, begins_anew: bool) -> u64 {
     let believed = match drawn.settings.policy {
         PolicyName::Static => 0,
         _ => lying.filled / BELIEVED_PART,
@@ -92,5 +106,6 @@ fn gain_max(drawn: &Drawn, lying: &Kept, honest: &Kept) -> u64 {
     // are given beside their needs it has without a lie as well.
     let needs = honest.has.min(honest.wants);
     let most = lying.own.max(lying.filled + believed).saturating_sub(needs);
-    HIDDEN + CAP_ROOM + most.min(believed + own)
+    let filled = if begins_anew { lying.filled.saturating_sub(needs) } else { 0 };
+    HIDDEN + CAP_ROOM + most.min(believed + own + filled)
 }

@@ -3,9 +3,9 @@
 //! Idea: a program without guests runs all its tests in parallel, on all cores. Tests with real
 //! guests (in programs named `real`) run each in its own process and one at a time within a program:
 //! they share the host's swap and the lab's sockets. Two programs run side by side, as guests mostly
-//! wait. A failed one runs again at the end, alone; if it then passes, it is flaky, not failed. Some
-//! run once more on a KVM host, in an outer machine. A test that prints [`SKIPPED`] cannot run on
-//! this machine and does not count as passed.
+//! wait, and some tests run once more on a KVM host, in an outer machine beside them. A failed one runs
+//! again at the end, alone; if it then passes, it is flaky, not failed. A test that prints [`SKIPPED`]
+//! cannot run on this machine and does not count as passed.
 //! Limits: relies on the output format of Rust's test harness.
 
 mod log;
@@ -78,10 +78,12 @@ pub fn run(selection: Selection, beside: usize, cargo: &[String]) -> anyhow::Res
     for program in without {
         run_at_once(program, &logs, &mut tally)?;
     }
-    run_with_guests(&with_guests, beside, &logs, &mut tally)?;
-    if !selection.nested().is_empty() {
-        nested::run(selection.nested(), &built, &logs, &mut tally)?;
-    }
+    let nested = thread::scope(|scope| {
+        let nested = scope.spawn(|| nested::run(selection.nested(), &built, &logs));
+        run_with_guests(&with_guests, beside, &logs, &mut tally)?;
+        nested.join().expect("the thread of the outer machine does not panic")
+    })?;
+    tally.append(nested);
     print!("{tally}");
     Ok(tally)
 }

@@ -85,12 +85,11 @@ impl Case<'_> {
 }
 
 /// Runs the chosen tests of `programs`, and counts them under names that begin with `nested: `.
-pub(super) fn run(
-    chosen: &[Chosen],
-    programs: &[Program],
-    logs: &Path,
-    tally: &mut Tally,
-) -> anyhow::Result<()> {
+pub(super) fn run(chosen: &[Chosen], programs: &[Program], logs: &Path) -> anyhow::Result<Tally> {
+    let mut tally = Tally::default();
+    if chosen.is_empty() {
+        return Ok(tally);
+    }
     let began = Instant::now();
     let cases = cases(chosen, programs)?;
     let path = log_file(logs, "nested", ".log");
@@ -122,7 +121,7 @@ pub(super) fn run(
     let seconds = began.elapsed().as_secs_f64();
     println!("nested: {} tests, {seconds:.1} s", cases.len());
     tally.time("nested".to_owned(), seconds);
-    Ok(())
+    Ok(tally)
 }
 
 /// The tests that are chosen; each choice finds one.

@@ -61,6 +61,13 @@ impl Tally {
         }
     }
 
+    /// Takes in the outcomes and run times of `other`.
+    pub fn append(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.special.extend(other.special);
+        self.times.extend(other.times);
+    }
+
     /// Records a run time.
     pub fn time(&mut self, name: String, seconds: f64) {
         self.times.push((name, seconds));

@@ -77,6 +77,8 @@ const RULES: &[Rule] = &[
     ),
     mechanism("ballast-host", MODEL),
     mechanism("ballast-libvirt", BACKEND),
+    // Reads files; nothing of QMP, by whose sockets its guests are found.
+    mechanism("ballast-proxmox", MODEL),
     mechanism("ballast-qmp", BACKEND),
     mechanism("ballast-reclaim", MODEL),
     // Inside a guest: no policy, and nothing of the host.

@@ -6,6 +6,7 @@
 
 pub mod control;
 pub mod daemon;
+pub mod doctor;
 pub mod explain;
 pub mod journal;
 pub mod plan;

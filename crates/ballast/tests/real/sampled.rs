@@ -75,6 +75,14 @@ fn working_set(interval: &serde_json::Value) -> Bytes {
     Bytes::new(interval["working_set_bytes"].as_u64().unwrap())
 }
 
+/// What `ballast doctor tracking` finds of the guest.
+fn diagnosis(ground: &Ground) -> serde_json::Value {
+    let (code, told, error) = ground.ballast(&["doctor", "tracking", "--json"]);
+    assert_eq!(code, Some(0), "{error}");
+    let mut told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    told["guests"][0].take()
+}
+
 fn is_left_behind() -> bool {
     std::fs::read_to_string(COUNT).unwrap().trim() != "0" || Path::new(INSTANCE).exists()
 }
@@ -100,6 +108,12 @@ fn a_stock_guest_is_sampled_by_whoever_asks() {
     });
     let (_, told, _) = ground.ballast(&["status"]);
     assert!(told.contains("by DAMON"), "{told}");
+
+    let found = diagnosis(&ground);
+    assert_eq!(found["best"], "damon", "{found}");
+    assert_eq!(found["damon"]["note"], "page by page", "although the daemon uses it: {found}");
+    assert_eq!([&found["library"]["works"], &found["referenced"]["works"]], [false, false]);
+    assert!(found["referenced"]["note"].as_str().unwrap().contains("KVM"), "{found}");
 
     // One program has DAMON at a time: a second one reports that and changes nothing.
     let (code, _, told) = ground.ballast(&["track", "stock", "--for", "2s"]);
@@ -148,6 +162,8 @@ fn huge_pages_give_an_upper_bound_that_decides_nothing() {
     });
     eprintln!("at most {size}");
     assert!(size >= LOOP, "{size}");
+    let found = diagnosis(&ground);
+    assert!(found["damon"]["note"].as_str().unwrap().contains("upper bound"), "{found}");
     let told = wait_for("the guest's own figures", || {
         let (_, told, _) = ground.ballast(&["explain", "stock"]);
         told.contains("from used memory").then_some(told)

@@ -243,6 +243,23 @@ fn nothing_is_undone_while_somebody_else_lacks_memory() {
     assert!(world.guest("b").holds < before);
 }
 
+/// An idle guest's floor is nothing that others can have.
+#[test]
+fn swap_traffic_takes_nothing_of_what_others_use() {
+    let full = |name| ToyGuest::new(name, 1024, 344, 1024);
+    let guests = vec![full("a"), full("b"), ToyGuest::new("idle", 4096, 512, 100)];
+    let mut world = World::new(settings(PolicyName::Global, 1200), guests);
+    world.ticks(10);
+    let before = world.guest("a").holds;
+    for _ in 0..60 {
+        let b = world.guest("b");
+        (b.swap_in, b.swap_out) = (b.swap_in + 40, b.swap_out + 80);
+        world.tick();
+    }
+    let after = world.guest("a").holds;
+    assert!(after + 10 >= before, "{before} to {after}");
+}
+
 #[test]
 fn a_guest_that_cannot_free_host_memory_is_reported() {
     let mut world = rich_and_poor(settings(PolicyName::Global, 1536));

@@ -66,6 +66,8 @@ pub(crate) struct ToyGuest {
     pub(crate) has_swap: bool,
     /// What it has read back from its swap in all.
     pub(crate) swap_in: u64,
+    /// What it was seen to write to its swap beyond the first MiB.
+    pub(crate) swap_out: u64,
     /// What it has touched of what it holds; `None`: all.
     pub(crate) touched: Option<u64>,
 }
@@ -124,6 +126,7 @@ impl ToyGuest {
             reads_back: 0,
             has_swap: true,
             swap_in: 0,
+            swap_out: 0,
             touched: None,
         }
     }
@@ -209,7 +212,7 @@ impl ToyGuest {
                 value: GuestStats {
                     available: Some(Bytes::mib(available)),
                     swap_in: Some(Bytes::mib(self.swap_in)),
-                    swap_out: Some(Bytes::mib(self.has_swap.into())),
+                    swap_out: Some(Bytes::mib(u64::from(self.has_swap) + self.swap_out)),
                     total: (self.plug_max > 0).then(|| {
                         let unused = if self.onlines { 0 } else { self.plugged };
                         Bytes::mib(self.holds.saturating_sub(40 + unused))

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use ballast_damon::{ChosenPages, DamonTarget, HugeShare, choose_pages};
 use ballast_host::PROC;
 use ballast_model::{Bytes, TrackingSource};
-use ballast_reclaim::{GuestMemory, GuestRam};
+use ballast_reclaim::{GuestMemory, GuestRam, ReclaimError};
 use ballast_tracker_proto::HashKind;
 use ballast_working_set::{Analysis, AnalysisSettings, IntervalTouches, Sampling};
 
@@ -36,7 +36,7 @@ use crate::pager::RAM_MIN;
 
 /// Share of a guest's memory in huge pages above which its working set is an upper bound. Up to it, a
 /// working set is too large by that share of the guest's memory at most.
-const HUGE_MAX: f64 = 0.05;
+pub(super) const HUGE_MAX: f64 = 0.05;
 /// Smallest piece of guest memory that is sampled. What is smaller, directly beside, is the
 /// hypervisor's own, and comes and goes.
 const PIECE_MIN: Bytes = Bytes::mib(16);
@@ -76,8 +76,7 @@ impl DamonFollower {
         start_ticks: Option<u64>,
         seed: u64,
     ) -> Result<DamonFollower, SourceError> {
-        let ram = GuestRam::AtLeast(RAM_MIN);
-        let memory = GuestMemory::open(Path::new(PROC), pid, start_ticks, ram)?;
+        let memory = open(pid, start_ticks)?;
         let regions = regions(&memory)?;
         let chosen = choose_pages(&regions, SAMPLES, seed);
         let membership = join(&hub, &memory, &chosen)?;
@@ -198,6 +197,19 @@ fn join(
 ) -> Result<Membership, SourceError> {
     let target = DamonTarget { pid: memory.vmm().pid(), pages: chosen.addresses.clone() };
     hub.join(target).ok_or(SourceError::Full(DamonHub::guests_max()))
+}
+
+fn open(pid: u32, start_ticks: Option<u64>) -> Result<GuestMemory, ReclaimError> {
+    GuestMemory::open(Path::new(PROC), pid, start_ticks, GuestRam::AtLeast(RAM_MIN))
+}
+
+/// How much memory of the guest of process `pid` is in huge pages.
+///
+/// # Errors
+/// The process is gone or has no guest memory.
+pub(super) fn huge_share(pid: u32) -> Result<HugeShare, SourceError> {
+    let memory = open(pid, None)?;
+    Ok(huge(&memory, &regions(&memory)?))
 }
 
 fn regions(memory: &GuestMemory) -> Result<Vec<Range<u64>>, SourceError> {

@@ -9,6 +9,7 @@
 mod coldness;
 mod damon;
 mod damon_hub;
+mod diagnosis;
 #[cfg(any(test, feature = "testing"))]
 pub mod fixture;
 mod follow;
@@ -26,6 +27,7 @@ mod tiny;
 
 pub use damon::DamonFollower;
 pub use damon_hub::DamonHub;
+pub use diagnosis::{GuestDiagnosis, SourceFinding, TrackingDiagnosis};
 pub use follow::{FollowSettings, Follower};
 pub use interval_json::IntervalJson;
 pub use record::Recording;

@@ -72,6 +72,22 @@ fn guests_become_targets_with_regions_of_one_page() {
 }
 
 #[test]
+fn a_probe_leaves_nothing() {
+    let kernel = FakeKernel::new();
+    DamonSession::probe(kernel.paths()).unwrap();
+    assert_eq!(kernel.get("nr_kdamonds"), "0");
+    kernel.set("0/contexts/0/avail_operations", "paddr\n");
+    let told = DamonSession::probe(kernel.paths()).unwrap_err();
+    assert!(matches!(told, DamonError::Operations(_)), "{told}");
+    assert_eq!(kernel.get("nr_kdamonds"), "0");
+    kernel.set("nr_kdamonds", "1");
+    kernel.set("0/contexts/0/monitoring_attrs/intervals/update_us", "1000");
+    let told = DamonSession::probe(kernel.paths()).unwrap_err();
+    assert!(matches!(told, DamonError::Foreign { .. }), "{told}");
+    assert_eq!(kernel.get("nr_kdamonds"), "1", "somebody else's stays");
+}
+
+#[test]
 fn what_a_killed_daemon_left_is_stopped() {
     let kernel = FakeKernel::new();
     let mut session = DamonSession::begin(kernel.paths()).unwrap();

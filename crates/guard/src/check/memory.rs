@@ -245,13 +245,18 @@ impl Memory {
         holds.max(promised).or(sample.present_memory()).unwrap_or(Bytes::ZERO)
     }
 
-    /// The same, where the host takes what is beyond a cap. The room in it for the hypervisor is
-    /// nothing promised.
-    pub(super) fn committed(&self, sample: &GuestSample, stale_after: Duration) -> Bytes {
+    /// The same, where the host takes what is beyond a cap, as long as the plan `keeps_cap`. The room in
+    /// it for the hypervisor is nothing promised.
+    pub(super) fn committed(
+        &self,
+        sample: &GuestSample,
+        keeps_cap: bool,
+        stale_after: Duration,
+    ) -> Bytes {
         let holds = self.holds(sample);
         let occupies = sample.resident.filter(|it| it.age <= stale_after);
         match (self.cap, occupies) {
-            (Some(cap), Some(occupies)) => holds.min(occupies.value.max(cap)),
+            (Some(cap), Some(occupies)) if keeps_cap => holds.min(occupies.value.max(cap)),
             _ => holds,
         }
     }

@@ -20,8 +20,8 @@
 //! it.
 //!
 //! Cost: O(n), O(n log n) where actions are few and far between. Limits: that targets are wise is
-//! not checked, only that they are safe. That a cap ends is no grant: what the guest holds counts
-//! from the next snapshot on.
+//! not checked, only that they are safe. That a cap ends is no grant, as the host may be unable to keep
+//! it; but no grant of the same plan counts what its guest holds as free.
 
 mod memory;
 mod promise;
@@ -188,7 +188,7 @@ impl<'a> Check<'a> {
     fn guest(&self, place: usize) -> Option<Guest<'a>> {
         let (sample, memory) = (self.samples.get(place)?, self.guests.at(place)?);
         let limits = self.rules.limits.of(&sample.id);
-        let committed = memory.committed(sample, self.rules.stale_after);
+        let committed = memory.committed(sample, true, self.rules.stale_after);
         Some(Guest { sample, limits, memory, committed })
     }
 
@@ -334,11 +334,13 @@ impl<'a> Check<'a> {
             return (Bytes::ZERO, let_go);
         };
         let (mut committed, mut touched) = (Bytes::ZERO, Bytes::ZERO);
+        let mut promises = self.promises.iter().peekable();
         for (memory, sample) in self.guests.values().zip(self.samples) {
             if memory.known_for(self.now) < SETTLES_IN {
                 return (Bytes::ZERO, let_go);
             }
-            let own = memory.committed(sample, rules.stale_after);
+            let kept = promises.next_if(|it| it.guest == sample.id).and_then(|it| it.cap);
+            let own = memory.committed(sample, kept.is_some(), rules.stale_after);
             committed = committed.saturating_add(own);
             let resident = sample.resident.map_or(Bytes::ZERO, |it| it.value);
             touched = touched.saturating_add(resident.min(own));

@@ -10,6 +10,7 @@ use ballast_model::{
     LinkDown, LinkState, Measured, Mechanism, Paging, Plan, PolicyName, PressureLevel, RunState,
     Snapshot, Timestamp,
 };
+use proptest::prelude::*;
 
 fn id(name: &str) -> GuestId {
     name.parse().unwrap()
@@ -334,6 +335,32 @@ fn what_a_raised_cap_lets_go_counts_once() {
     let found = grant(589);
     let [Violation::Overcommitted { granted, free }] = found[..] else { panic!("{found:?}") };
     assert_eq!((granted, free), (Bytes::mib(189), Bytes::mib(188)));
+}
+
+proptest! {
+    /// What a process is no longer held to is free for nobody in the plan that ends its cap.
+    #[test]
+    fn no_grant_relies_on_a_cap_that_ends(
+        holds in 100_u64..800,
+        resident_percent in 10_u64..=100,
+        cap in 64_u64..800,
+        grown in 1_u64..600,
+        ends: bool,
+    ) {
+        let resident = holds * resident_percent / 100;
+        let mut case = Case::new().act("b", 512 + grown);
+        case.guests[0] = guest("a", holds);
+        case.guests[0].resident = Some(Measured::fresh(Bytes::mib(resident)));
+        case.past.insert(id("a"), Past { cap: Some(Bytes::mib(cap)), ..Past::default() });
+        if !ends {
+            case.promises.push(capped(&id("a"), Bytes::mib(cap)));
+        }
+        let counts = if ends { holds } else { holds.min(resident.max(cap)) };
+        let free = (1100_u64 - 512).saturating_sub(counts);
+        let found = case.check();
+        let is_found = found.iter().any(|it| matches!(it, Violation::Overcommitted { .. }));
+        prop_assert_eq!(is_found, grown > free, "{} free: {:?}", free, found);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ballast_guard::check::{Checker, Rules, Violation};
+use ballast_guard::check::{Checker, Promise, Rules, Violation};
 use ballast_model::{
     Action, Budget, Bytes, Generation, GuestId, GuestSample, GuestStats, Handover, HostSample,
     LeftGuest, LimitTable, LinkDown, LinkState, Measured, Plan, PolicyName, PressureLevel,
@@ -54,6 +54,12 @@ fn granting(left: Option<LeftGuest>, seen: [GuestSample; 2]) -> Vec<Violation> {
     };
     let mut checker = Checker::default();
     checker.restore(left.as_slice());
+    // The plan keeps the cap.
+    let kept = |left: LeftGuest| {
+        let cap = Some(left.handover.resident_cap?);
+        Some(Promise { guest: id("a"), entitled: None, asked: None, cap })
+    };
+    let promises = Vec::from_iter(left.and_then(kept));
     let mut latest = None;
     for (second, a) in (1..).step_by(8).zip(seen) {
         let at = Timestamp::from_millis(second * 1000);
@@ -88,7 +94,7 @@ fn granting(left: Option<LeftGuest>, seen: [GuestSample; 2]) -> Vec<Violation> {
         limits: &LimitTable::default(),
         paused: false,
     };
-    checker.check(&plan, &[], &snapshot, &rules)
+    checker.check(&plan, &promises, &snapshot, &rules)
 }
 
 fn too_much(free_mib: u64) -> Vec<Violation> {

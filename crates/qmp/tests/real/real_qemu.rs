@@ -100,6 +100,39 @@ async fn a_guest_is_found_probed_and_sampled() {
     assert_eq!(can.discard_inhibited, Some(false));
 }
 
+/// QEMU's options for Ballast's socket, as the guides tell operators to give them to whoever starts
+/// QEMU: what is in quotes on a line.
+fn options_in(guide: &str) -> Vec<String> {
+    let quoted = guide.lines().flat_map(|line| line.split(['\'', '"']));
+    let options = quoted.filter_map(|text| {
+        text.find("-qmp unix:").or(text.find("-chardev socket")).map(|at| &text[at..])
+    });
+    options.map(|text| text.replace("%i", "web-1")).collect()
+}
+
+#[tokio::test]
+async fn sockets_that_the_guides_ask_for_are_found() {
+    for (guide, count) in [
+        (include_str!("../../../../docs/proxmox.md"), 1),
+        (include_str!("../../../../docs/incus.md"), 1),
+        (include_str!("../../../../docs/vmspawn.md"), 2),
+    ] {
+        let found = options_in(guide);
+        assert_eq!(found.len(), count, "{found:?}");
+        for options in found {
+            let mut host = TestHost::new();
+            let folder = host.folder.path().display().to_string();
+            let options = options.replace("/run/ballast/qmp", &folder);
+            let options: Vec<&str> = options.split(' ').chain(BALLOON.iter().copied()).collect();
+            // Whoever starts QEMU has a monitor of its own, in no folder of Ballast's.
+            let own = tempfile::tempdir().unwrap();
+            let qemu = Qemu::start(&own.path().join("own.qmp"), &options);
+            let reading = host.sample_until(is_up).await;
+            assert_eq!((reading.sample.id.as_str(), reading.pid), ("web-1", Some(qemu.pid())));
+        }
+    }
+}
+
 #[tokio::test]
 async fn without_a_balloon_all_memory_is_allocated() {
     let mut host = TestHost::new();

@@ -260,6 +260,32 @@ fn files_moved_aside_do_not_fill_the_disk() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "not a journal");
 }
 
+#[test]
+fn a_moved_file_is_named_though_no_new_one_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    fs::write(&path, "not a journal").unwrap();
+    // SQLite needs a file of that name to begin one.
+    let in_the_way = folder.path().join("journal.db-journal");
+    fs::create_dir(&in_the_way).unwrap();
+    let journal = Journal::open(&path, KEEP, start()).unwrap();
+    let record = || {
+        let (written, is_written) = std::sync::mpsc::channel();
+        let tick = realistic(1000, 1);
+        journal.record_and(&tick.tick(), move |it| written.send(it).unwrap()).unwrap();
+        (is_written.recv().unwrap(), journal.status())
+    };
+    assert!(journal.status().error.is_some(), "nothing was recorded");
+    let (is_written, status) = record();
+    assert!(!is_written && status.error.is_some(), "{status:?}");
+    let [moved] = &status.moved_aside[..] else { panic!("{status:?}") };
+    assert_eq!(fs::read_to_string(&moved.to).unwrap(), "not a journal");
+    fs::remove_dir(&in_the_way).unwrap();
+    let (is_written, status) = record();
+    assert!(is_written && status.error.is_none(), "{status:?}");
+    assert_eq!(status.moved_aside.len(), 1, "{status:?}");
+}
+
 /// The child of [`a_folder_that_may_not_be_written_is_read`].
 fn in_a_folder_of_others(path: &Path) {
     let (status, left) = use_it(path);

@@ -328,6 +328,11 @@ fn other_files_are_refused_with_the_remedy() {
     assert!(error.contains("no/folder"), "{error}");
     fs::write(at("empty"), "").unwrap();
     assert!(Reader::open(&at("empty")).unwrap_err().to_string().contains("an empty file"));
+    let writer = Writer::open(&at("whole"), KEEP, start()).unwrap();
+    fs::copy(at("whole"), at("no-log")).unwrap();
+    let error = Reader::open(&at("no-log")).unwrap_err().to_string();
+    assert!(error.contains("without tables"), "{error}");
+    drop(writer);
     Writer::open(&at("empty"), KEEP, start()).unwrap();
 }
 

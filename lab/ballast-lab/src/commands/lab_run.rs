@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use ballast_lab_host::{BEST, Scenario};
+use ballast_lab_host::{BEST, BY_HAND, Scenario};
 use serde::Serialize;
 
 use ballast_report::Output;
@@ -29,8 +29,9 @@ Examples:
 
 The first policy is what the others are measured against. Progress goes to standard error.
 The daemon's journal gives what was moved of each guest, by which mechanism, how fast and why. A scenario can
-give the host swap while it runs ([host] swap, as root), unload a guest's balloon driver (balloon_stops), and time a
-transfer from guest to guest against what the giver's balloon alone needs ([transfer]).
+give the host swap while it runs ([host] swap, as root), unload a guest's balloon driver (balloon_stops), time a
+transfer from guest to guest against what the giver's balloon alone needs ([transfer]), and time how long a guest
+needs to be at full speed (full_speed), also with balloons set by hand ([by_hand]).
 With --simulated the same scenario is also played in the simulator, on the machine that the file
 describes and at the speeds that the real runs turned out to have, and every figure stands beside the
 real one.")]
@@ -41,8 +42,8 @@ pub struct Args {
     /// Write a page with plots, and the raw data beside it as JSON and CSV
     #[arg(long, value_name = "PATH")]
     report: Option<PathBuf>,
-    /// Policies, in this order, of the scenario's variants those named, and `best`, instead of all
-    /// that the scenario has; repeatable
+    /// Policies, in this order, of the scenario's variants those named, and `by-hand` and `best`,
+    /// instead of all that the scenario has; repeatable
     #[arg(long = "policy", value_name = "NAME")]
     policies: Vec<String>,
     /// How long each run is measured, such as 90s, instead of the scenario's
@@ -55,6 +56,9 @@ pub struct Args {
     /// fast)
     #[arg(long)]
     truth: bool,
+    /// Who starts the guests, `qemu` (the lab itself) or `libvirt`, instead of whom the scenario names
+    #[arg(long, value_name = "NAME")]
+    manager: Option<String>,
     /// Simulate the same scenario too, and show how far that is from the real runs
     #[arg(long)]
     simulated: bool,
@@ -110,6 +114,9 @@ impl Args {
         for policy in &self.policies {
             option("--policy", policy.clone());
         }
+        if let Some(manager) = &self.manager {
+            option("--manager", manager.clone());
+        }
         if let Some(duration) = self.duration {
             option("--duration", humantime::format_duration(duration).to_string());
         }
@@ -129,10 +136,12 @@ impl Args {
     fn scenario(&self, text: &str) -> anyhow::Result<(Scenario, String)> {
         let scenario = Scenario::parse(text, &self.scenario)?;
         let mut changes = toml::Table::new();
+        let is_named = |name: &str| self.policies.iter().any(|policy| policy == name);
         if !self.policies.is_empty() {
-            let is_named = |name: &str| self.policies.iter().any(|policy| policy == name);
             let own = |name: &&String| {
-                *name != BEST && scenario.variants.iter().all(|variant| variant.name != **name)
+                *name != BEST
+                    && !(*name == BY_HAND && scenario.by_hand.is_some())
+                    && scenario.variants.iter().all(|variant| variant.name != **name)
             };
             let names = self.policies.iter().filter(own).map(|policy| policy.as_str().into());
             changes.insert("policies".to_owned(), toml::Value::Array(names.collect()));
@@ -151,18 +160,22 @@ impl Args {
         if let Some(repetitions) = self.repetitions {
             changes.insert("repetitions".to_owned(), i64::from(repetitions).into());
         }
-        if changes.is_empty() && !self.truth {
+        if changes.is_empty() && !self.truth && self.manager.is_none() {
             return Ok((scenario, text.to_owned()));
         }
         // Read again as a whole, so that nothing impossible gets by.
         let mut table: toml::Table = text.parse().context("cannot read the scenario again")?;
         table.extend(changes);
+        if !self.policies.is_empty() && !is_named(BY_HAND) {
+            table.remove("by_hand");
+        }
+        let settings = table.entry("settings").or_insert_with(|| toml::Table::new().into());
+        let settings = settings.as_table_mut().context("[settings] is no table")?;
         if self.truth {
-            let settings = table.entry("settings").or_insert_with(|| toml::Table::new().into());
-            settings
-                .as_table_mut()
-                .context("[settings] is no table")?
-                .insert("truth".to_owned(), true.into());
+            settings.insert("truth".to_owned(), true.into());
+        }
+        if let Some(manager) = &self.manager {
+            settings.insert("manager".to_owned(), manager.as_str().into());
         }
         let changed = toml::to_string(&table).context("cannot change the scenario")?;
         let name = format!("{}, changed by the options", self.scenario.display());
@@ -339,6 +352,21 @@ mod tests {
     }
 
     #[test]
+    fn by_hand_is_chosen_by_name() {
+        let text = include_str!("../../../../scenarios/lab/libvirt-starved.toml");
+        for (line, expected) in [
+            ("run s.toml", vec!["static", "global", "by-hand"]),
+            ("run s.toml --policy global", vec!["global"]),
+            ("run s.toml --policy global --policy by-hand", vec!["global", "by-hand"]),
+        ] {
+            let args = Line::try_parse_from(line.split(' ')).unwrap().args;
+            let scenario = args.scenario(text).unwrap().0;
+            let names: Vec<String> = scenario.contestants().into_iter().map(|it| it.name).collect();
+            assert_eq!(names, expected, "{line}");
+        }
+    }
+
+    #[test]
     fn the_truth_is_recorded_when_asked_for() {
         assert!(changed("run demo.toml --truth").unwrap().settings.truth);
         assert!(!changed("run demo.toml").unwrap().settings.truth);
@@ -353,6 +381,8 @@ mod tests {
             ("--policy static --policy static", "each once"),
             ("--policy fastest", "`fastest` is not a policy"),
             ("--policy best", "at least one policy"),
+            ("--manager xen", "settings.manager"),
+            ("--policy by-hand", "`by-hand` is not a policy"),
             ("--duration 90", "expected such as 90s"),
         ] {
             let error = changed(&format!("run demo.toml {options}")).expect_err(options);

@@ -15,6 +15,7 @@ use serde::Serialize;
 Examples:
   ballast-lab storm
   ballast-lab storm --seeds 2000 --json
+  ballast-lab storm --from 10000 --seeds 1000
   ballast-lab storm --seed 184
   ballast-lab storm --sabotage evidence
 
@@ -31,11 +32,14 @@ to find that.
 
 Exit status: 0 if all promises held (with --sabotage: if it was found), else 1.")]
 pub struct Args {
-    /// How many seeds, from 0 on
+    /// How many seeds
     #[arg(long, value_name = "N", default_value_t = 200)]
     seeds: u64,
+    /// The first of them
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    from: u64,
     /// This seed only
-    #[arg(long, value_name = "SEED", conflicts_with = "seeds")]
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
     /// Take a safety away
     #[arg(long, value_name = "NAME", value_parser = sabotage)]
@@ -92,7 +96,7 @@ impl StormStory {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let seeds = match args.seed {
         Some(seed) => seed..seed.saturating_add(1),
-        None => 0..args.seeds,
+        None => args.from..args.from.saturating_add(args.seeds),
     };
     let mut injected = Injected::default();
     let mut output = StormOutput {

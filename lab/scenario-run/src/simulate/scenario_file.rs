@@ -71,6 +71,8 @@ struct FileTable {
     _best: IgnoredAny,
     #[serde(default, rename = "needs")]
     _needs: IgnoredAny,
+    #[serde(default, rename = "by_hand")]
+    _by_hand: IgnoredAny,
     #[serde(default, rename = "transfer")]
     _transfer: IgnoredAny,
     #[serde(default)]
@@ -162,6 +164,8 @@ struct GuestTable {
     sources: Option<SourcesTable>,
     #[serde(default, rename = "with")]
     _with: IgnoredAny,
+    #[serde(default, rename = "full_speed")]
+    _full_speed: IgnoredAny,
     #[serde(default, rename = "balloon_stops")]
     _balloon_stops: IgnoredAny,
     #[serde(default)]

@@ -110,6 +110,30 @@ fn a_slow_release_settles() {
     holds(&[10569]);
 }
 
+/// A guest claimed to swap, and what idle guests have as their floors was given to it over and over.
+#[test]
+fn swap_traffic_takes_nothing_of_what_others_use() {
+    holds(&[372, 3594, 5437, 9782, 10962]);
+}
+
+/// Three guests held a little more than was divided to them, and a fourth one lacked that.
+#[test]
+fn what_is_not_worth_an_order_adds_up() {
+    holds(&[7754]);
+}
+
+/// All guests began anew together, and one that claimed more filled first what it really uses.
+#[test]
+fn what_is_filled_after_a_power_loss_is_no_gain() {
+    holds(&[10604, 11618]);
+}
+
+/// The power was lost, and nobody could say yet what of the journal was left.
+#[test]
+fn a_journal_is_judged_by_what_a_power_loss_left() {
+    holds(&[3227, 7533, 7553, 7727, 15444]);
+}
+
 #[test]
 fn every_sabotage_is_found() {
     for sabotage in Sabotage::ALL {

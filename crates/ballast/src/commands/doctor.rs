@@ -1,0 +1,138 @@
+//! `ballast doctor`: what works on this host, and what does not, without a daemon.
+
+use ballast_daemon::track::{GuestDiagnosis, SourceFinding, TrackingDiagnosis};
+use ballast_report::{Output, harmless_line};
+use clap::Subcommand;
+use serde::Serialize;
+
+/// Say what works on this host, what does not, and what to do about it.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast doctor tracking")]
+pub struct Args {
+    #[command(subcommand)]
+    subject: Subject,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Subject {
+    /// By which source the working set of each guest can be tracked here, and why not by others.
+    Tracking(TrackingArgs),
+}
+
+/// Say by which source each guest that runs here can be tracked, and why not by others.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast doctor tracking
+  ballast doctor tracking --json | jq '.guests[] | select(.best == null) | .guest'
+
+It asks this host, not the daemon, and leaves nothing changed. Run it as root: it sees no hypervisors of other users
+else. Exit status: 1 if a guest has no source.")]
+struct TrackingArgs {
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Prints the diagnosis.
+///
+/// # Errors
+/// A guest has no source; the output cannot be written.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let Subject::Tracking(TrackingArgs { output }) = args.subject;
+    let diagnosis = TrackingDiagnosis::of_host();
+    let reply = TrackingReply {
+        damon: &diagnosis.damon,
+        guests: diagnosis
+            .guests
+            .iter()
+            .map(|it| GuestReply { best: it.best(), guest: it })
+            .collect(),
+    };
+    output.print(&reply, |reply, _| render(reply))?;
+    let without = reply.guests.iter().filter(|it| it.best.is_none()).count();
+    anyhow::ensure!(without == 0, "{without} guests have no source of working sets");
+    Ok(())
+}
+
+/// The diagnosis in JSON.
+#[derive(Debug, Serialize)]
+struct TrackingReply<'a> {
+    damon: &'a SourceFinding,
+    guests: Vec<GuestReply<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct GuestReply<'a> {
+    #[serde(flatten)]
+    guest: &'a GuestDiagnosis,
+    /// What `source = "auto"` takes; `None`: none works.
+    best: Option<&'static str>,
+}
+
+fn render(reply: &TrackingReply<'_>) -> String {
+    let mut text = finding("DAMON on this host", reply.damon);
+    if reply.guests.is_empty() {
+        text.push_str("\nno guest runs on this host\n");
+    }
+    for GuestReply { guest, best } in &reply.guests {
+        let name = harmless_line(guest.guest.as_deref().unwrap_or("?"));
+        let best = best.unwrap_or("nothing");
+        text.push_str(&format!("\n{name} (process {}): tracked by {best}\n", guest.pid));
+        text.push_str(&finding("  library", &guest.library));
+        text.push_str(&finding("  damon", &guest.damon));
+        text.push_str(&finding("  referenced", &guest.referenced));
+    }
+    text
+}
+
+fn finding(source: &str, finding: &SourceFinding) -> String {
+    let works = if finding.works { "works" } else { "does not work" };
+    let mut text = format!("{source}: {works}: {}\n", harmless_line(&finding.note));
+    if let Some(remedy) = &finding.remedy {
+        let indent = source.len() - source.trim_start().len() + 2;
+        text.push_str(&format!("{:indent$}to do: {remedy}\n", ""));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    #[test]
+    fn every_source_is_told_with_its_reason() {
+        let fails = |note: &str, remedy: Option<&str>| SourceFinding {
+            works: false,
+            note: note.to_owned(),
+            remedy: remedy.map(str::to_owned),
+        };
+        let works = SourceFinding { works: true, note: "page by page".to_owned(), remedy: None };
+        let guest = GuestDiagnosis {
+            guest: Some("web-1".to_owned()),
+            pid: 4711,
+            library: fails("not preloaded", Some("restart the guest")),
+            damon: works.clone(),
+            referenced: fails("under KVM", None),
+        };
+        let reply = TrackingReply {
+            damon: &works,
+            guests: vec![GuestReply { best: guest.best(), guest: &guest }],
+        };
+        expect![[r#"
+            DAMON on this host: works: page by page
+
+            web-1 (process 4711): tracked by damon
+              library: does not work: not preloaded
+                to do: restart the guest
+              damon: works: page by page
+              referenced: does not work: under KVM
+        "#]]
+        .assert_eq(&render(&reply));
+        let json = serde_json::to_value(&reply).unwrap();
+        assert_eq!(json["guests"][0]["best"], "damon");
+        assert_eq!(json["guests"][0]["library"]["remedy"], "restart the guest");
+    }
+}

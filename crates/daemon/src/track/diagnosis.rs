@@ -1,0 +1,210 @@
+//! Which sources of working sets work on this host, guest by guest, and why the others do not.
+//!
+//! Idea: each source is asked what it would ask itself before it starts, so that a diagnosis and what
+//! the daemon then does agree.
+//! Cost: some 10 ms a guest, for its mappings.
+//! Limits: a tracker is not connected to, as it has one client at a time. DAMON is taken into use for
+//! an instant, which stops what a killed daemon left.
+
+use std::path::Path;
+
+use ballast_damon::{DamonError, DamonPaths, DamonSession};
+use ballast_host::PROC;
+use ballast_tracker::{
+    Hypervisor, TrackerError, check_bits_tell, check_shared, hypervisors, memory_paths_at,
+};
+use serde::Serialize;
+
+use super::damon::{HUGE_MAX, huge_share};
+
+/// Whether a source works, and why not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SourceFinding {
+    /// Whether it works.
+    pub works: bool,
+    /// What to know of it; why it does not work.
+    pub note: String,
+    /// What to do for it to work, if anything helps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+/// The sources for one guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GuestDiagnosis {
+    /// Its name, where the hypervisor's command line has one.
+    pub guest: Option<String>,
+    /// The hypervisor's process.
+    pub pid: u32,
+    /// The library in its hypervisor.
+    pub library: SourceFinding,
+    /// The kernel's DAMON.
+    pub damon: SourceFinding,
+    /// The kernel's referenced bits.
+    pub referenced: SourceFinding,
+}
+
+/// The sources on this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TrackingDiagnosis {
+    /// The kernel's DAMON, for any guest.
+    pub damon: SourceFinding,
+    /// Every guest that runs.
+    pub guests: Vec<GuestDiagnosis>,
+}
+
+impl SourceFinding {
+    fn works(note: impl Into<String>) -> SourceFinding {
+        SourceFinding { works: true, note: note.into(), remedy: None }
+    }
+
+    fn fails(note: impl Into<String>, remedy: Option<&str>) -> SourceFinding {
+        SourceFinding { works: false, note: note.into(), remedy: remedy.map(str::to_owned) }
+    }
+}
+
+impl GuestDiagnosis {
+    /// The source that `source = "auto"` takes; `None`: none works.
+    pub fn best(&self) -> Option<&'static str> {
+        let sources =
+            [("library", &self.library), ("damon", &self.damon), ("referenced", &self.referenced)];
+        sources.into_iter().find(|(_, finding)| finding.works).map(|(name, _)| name)
+    }
+}
+
+impl TrackingDiagnosis {
+    /// Looks at this host and all its guests.
+    pub fn of_host() -> TrackingDiagnosis {
+        let is_root = rustix::process::geteuid().is_root();
+        let damon = of_damon(DamonSession::probe(DamonPaths::default()), is_root);
+        let guests = hypervisors(Path::new(PROC));
+        let guests = guests.iter().map(|guest| of_guest(guest, &damon)).collect();
+        TrackingDiagnosis { damon, guests }
+    }
+}
+
+fn of_damon(probed: Result<(), DamonError>, is_root: bool) -> SourceFinding {
+    match probed {
+        Ok(()) => SourceFinding::works("nobody uses it"),
+        Err(DamonError::Ours) => {
+            SourceFinding::works("in use by the daemon, or by `ballast track`")
+        }
+        Err(error @ DamonError::System { .. }) if !is_root => {
+            SourceFinding::fails(error.to_string(), Some("run this as root"))
+        }
+        Err(error) => {
+            let remedy = error.is_lasting().then_some("boot a kernel that has it");
+            SourceFinding::fails(error.to_string(), remedy)
+        }
+    }
+}
+
+fn of_guest(guest: &Hypervisor, damon: &SourceFinding) -> GuestDiagnosis {
+    let paths = memory_paths_at(Path::new(PROC), guest.pid);
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let is_shared = check_shared(guest.pid, &paths, 0);
+    GuestDiagnosis {
+        guest: guest.name.clone(),
+        pid: guest.pid,
+        library: of_library(guest.tracker.is_some(), &is_shared),
+        damon: of_damon_for(guest.pid, damon),
+        referenced: match check_bits_tell(Path::new(PROC), guest.pid).and(is_shared) {
+            Ok(()) => SourceFinding::works("with `referenced = true` under [tracking]"),
+            // Its remedy is another source.
+            Err(TrackerError::Kvm) => SourceFinding::fails(
+                "the guest runs under KVM, so its process's referenced bits do not show what it touches",
+                None,
+            ),
+            Err(error) => SourceFinding::fails(error.to_string(), None),
+        },
+    }
+}
+
+fn of_library(is_preloaded: bool, is_shared: &Result<(), TrackerError>) -> SourceFinding {
+    const PRELOAD: &str = "restart the guest with LD_PRELOAD=libballast_track.so, \
+        BALLAST_TRACK_SOCKET=PATH and shared memory (docs/tracking.md)";
+    match (is_preloaded, is_shared) {
+        (true, Ok(())) => SourceFinding::works("preloaded"),
+        (true, Err(error)) => SourceFinding::fails(error.to_string(), Some(PRELOAD)),
+        (false, _) => SourceFinding::fails("not preloaded in its hypervisor", Some(PRELOAD)),
+    }
+}
+
+fn of_damon_for(pid: u32, host: &SourceFinding) -> SourceFinding {
+    const SPLIT: &str =
+        "write never to /sys/kernel/mm/transparent_hugepage/enabled before the guest starts";
+    if !host.works {
+        return host.clone();
+    }
+    match huge_share(pid) {
+        Err(error) => SourceFinding::fails(error.to_string(), None),
+        Ok(huge) if huge.ratio() > HUGE_MAX => SourceFinding {
+            works: true,
+            note: format!(
+                "an upper bound: {:.0} % of its memory is in huge pages",
+                100.0 * huge.ratio()
+            ),
+            remedy: Some(SPLIT.to_owned()),
+        },
+        Ok(_) => SourceFinding::works("page by page"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn guest(library: bool, damon: bool, referenced: bool) -> GuestDiagnosis {
+        let finding = |works| SourceFinding { works, note: String::new(), remedy: None };
+        GuestDiagnosis {
+            guest: None,
+            pid: 1,
+            library: finding(library),
+            damon: finding(damon),
+            referenced: finding(referenced),
+        }
+    }
+
+    #[test]
+    fn the_most_trusted_source_that_works_is_best() {
+        assert_eq!(guest(true, true, true).best(), Some("library"));
+        assert_eq!(guest(false, true, true).best(), Some("damon"));
+        assert_eq!(guest(false, false, true).best(), Some("referenced"));
+        assert_eq!(guest(false, false, false).best(), None);
+    }
+
+    #[test]
+    fn what_ails_damon_is_told_with_its_remedy() {
+        assert!(of_damon(Ok(()), true).works);
+        assert!(of_damon(Err(DamonError::Ours), true).works, "the daemon's own use is no fault");
+        let absent = || DamonError::Absent(PathBuf::from("/sys/x"));
+        assert_eq!(
+            of_damon(Err(absent()), true),
+            SourceFinding::fails(absent().to_string(), Some("boot a kernel that has it"))
+        );
+        let denied = || DamonError::System {
+            what: "open",
+            path: PathBuf::from("/sys/x"),
+            source: std::io::ErrorKind::PermissionDenied.into(),
+        };
+        assert_eq!(of_damon(Err(denied()), false).remedy.as_deref(), Some("run this as root"));
+        assert_eq!(of_damon(Err(denied()), true).remedy, None);
+    }
+
+    #[test]
+    fn a_library_needs_shared_memory() {
+        let private = TrackerError::Private { private: 4096 };
+        assert!(of_library(true, &Ok(())).works);
+        let told = of_library(true, &Err(private));
+        assert!(!told.works && told.note.contains("share=on"), "{told:?}");
+        assert!(!of_library(false, &Ok(())).works);
+    }
+
+    #[test]
+    fn a_process_without_guest_memory_has_no_source() {
+        let own = Hypervisor { pid: std::process::id(), name: None, tracker: None };
+        let told = of_guest(&own, &SourceFinding::works("nobody uses it"));
+        assert_eq!(told.best(), None, "{told:?}");
+    }
+}
