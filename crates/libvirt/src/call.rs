@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::event::EventKind;
+use crate::metadata::{NAMESPACE, PREFIX};
 use crate::xdr::{XdrError, XdrReader, XdrWriter};
 
 /// Most domains in one reply; libvirt's own bound is 16,384 for a list.
@@ -16,8 +18,12 @@ const PARAMS_MAX: u32 = 4096;
 const STATS: u32 = 1 | 1 << 2;
 /// Active domains only, and no waiting for one whose hypervisor is busy.
 const STATS_FLAGS: u32 = 1 | 1 << 29;
-/// Changes concern the running domain, never its stored configuration.
+/// Changes concern the running domain, never its stored configuration, metadata apart.
 const LIVE: u32 = 1;
+/// Changes concern the stored configuration.
+const CONFIG: u32 = 2;
+/// Metadata that is an element of one's own.
+const METADATA_ELEMENT: i32 = 2;
 
 /// A domain, as libvirt names it in calls.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +37,7 @@ pub struct Domain {
 }
 
 impl Domain {
-    fn read(from: &mut XdrReader<'_>) -> Result<Domain, XdrError> {
+    pub(crate) fn read(from: &mut XdrReader<'_>) -> Result<Domain, XdrError> {
         Ok(Domain {
             name: from.text("a domain's name")?.to_owned(),
             uuid: from.fixed("a domain's UUID")?,
@@ -65,6 +71,19 @@ pub enum Call {
         /// What it is to hold, KiB.
         kib: u64,
     },
+    /// Whether a domain is stored, so that it can be started again.
+    IsPersistent(Domain),
+    /// Replaces our own element of a domain's metadata.
+    SetMetadata {
+        /// The domain.
+        domain: Domain,
+        /// The element, without its namespace.
+        element: String,
+        /// Whether also in its stored configuration.
+        stored: bool,
+    },
+    /// Asks to be told of events of one kind, of all domains.
+    Watch(EventKind),
     /// Sets how often a domain's balloon reports.
     SetStatsPeriod {
         /// The domain.
@@ -81,8 +100,11 @@ impl Call {
             Call::Open { .. } => 1,
             Call::Xml(_) => 14,
             Call::AuthList => 66,
+            Call::IsPersistent(_) => 151,
             Call::SetMemory { .. } => 204,
+            Call::SetMetadata { .. } => 264,
             Call::SetStatsPeriod { .. } => 308,
+            Call::Watch(_) => 316,
             Call::AllDomainStats => 344,
         }
     }
@@ -96,6 +118,15 @@ impl Call {
             // Of all domains: of none in particular.
             Call::AllDomainStats => XdrWriter::default().u32(0).u32(STATS).u32(STATS_FLAGS),
             Call::Xml(domain) => domain.written().u32(0),
+            Call::IsPersistent(domain) => domain.written(),
+            Call::SetMetadata { domain, element, stored } => {
+                let flags = if *stored { LIVE | CONFIG } else { LIVE };
+                // All three texts are there.
+                let typed = domain.written().i32(METADATA_ELEMENT).u32(1).text(element);
+                typed.u32(1).text(PREFIX).u32(1).text(NAMESPACE).u32(flags)
+            }
+            // Of no domain in particular.
+            Call::Watch(kind) => XdrWriter::default().i32(kind.id()).u32(0),
             Call::SetMemory { domain, kib } => domain.written().u64(*kib).u32(LIVE),
             Call::SetStatsPeriod { domain, seconds } => domain.written().i32(*seconds).u32(LIVE),
         };
@@ -117,7 +148,12 @@ impl Call {
                 Reply::AllDomainStats(all?)
             }
             Call::Xml(_) => Reply::Xml(from.text("the domain's XML")?.to_owned()),
-            Call::Open { .. } | Call::SetMemory { .. } | Call::SetStatsPeriod { .. } => Reply::Done,
+            Call::IsPersistent(_) => Reply::IsPersistent(from.i32("an answer")? != 0),
+            Call::Open { .. }
+            | Call::SetMemory { .. }
+            | Call::SetMetadata { .. }
+            | Call::Watch(_)
+            | Call::SetStatsPeriod { .. } => Reply::Done,
         })
     }
 }
@@ -131,6 +167,8 @@ pub enum Reply {
     AllDomainStats(Vec<DomainStats>),
     /// A domain's configuration.
     Xml(String),
+    /// Whether a domain is stored.
+    IsPersistent(bool),
     /// It is done.
     Done,
 }

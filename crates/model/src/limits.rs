@@ -6,7 +6,7 @@ use std::iter::Peekable;
 
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_default, is_none};
-use crate::{Bounds, Bytes, GuestId, GuestSample, Snapshot};
+use crate::{Bounds, Bytes, GuestChange, GuestId, GuestSample, Snapshot};
 
 /// The operator's bounds for one guest, already resolved from defaults and overrides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,9 @@ pub struct GuestLimits {
     pub fence: bool,
     /// Whether Ballast may move this guest's memory at all.
     pub managed: bool,
+    /// Whether it does so although somebody else moves it, too.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_default"))]
+    pub take_over: bool,
 }
 
 impl Default for GuestLimits {
@@ -55,6 +58,7 @@ impl Default for GuestLimits {
             swap: None,
             fence: false,
             managed: true,
+            take_over: false,
         }
     }
 }
@@ -114,6 +118,8 @@ pub struct LimitTable {
     pub default: GuestLimits,
     /// Limits of guests named.
     pub named: BTreeMap<GuestId, GuestLimits>,
+    /// What the configuration gives of those, without the defaults.
+    pub given: BTreeMap<GuestId, GuestChange>,
 }
 
 impl LimitTable {

@@ -18,6 +18,10 @@ const BOOT: Bytes = Bytes::gib(1);
 /// What each of two guests has by shares.
 const HALF: Bytes = Bytes::mib(512);
 
+fn obey(engine: &mut Engine, command: Command, world: &mut MemoryWorld) {
+    engine.obey(command, world).now_or_never().expect("nothing here waits").unwrap();
+}
+
 /// A guest that follows its target at once.
 struct MemoryGuest {
     id: GuestId,
@@ -161,7 +165,7 @@ fn fences_rise_before_grants_and_fall_with_a_pause() {
     let beyond = |fence: &FenceOrder| fence.height.saturating_sub(HALF);
     let beyond: Vec<Bytes> = world.fences.iter().map(beyond).collect();
     assert_eq!(beyond, [Bytes::mib(200); 2]);
-    engine.obey(Command::Pause, &mut world).unwrap();
+    obey(&mut engine, Command::Pause, &mut world);
     run(&mut engine, &mut world, 1);
     assert_eq!(world.fences, []);
 }
@@ -183,11 +187,11 @@ fn an_order_whose_outcome_is_lost_is_given_again() {
 #[test]
 fn a_paused_engine_observes_and_records_but_does_not_act() {
     let (mut engine, mut world) = poor_and_rich();
-    engine.obey(Command::Pause, &mut world).unwrap();
+    obey(&mut engine, Command::Pause, &mut world);
     run(&mut engine, &mut world, 10);
     assert!(world.acted.is_empty() && engine.view(&world).unwrap().paused);
     assert!(world.ticks_recorded >= 10);
-    engine.obey(Command::Resume, &mut world).unwrap();
+    obey(&mut engine, Command::Resume, &mut world);
     run(&mut engine, &mut world, 20);
     assert_eq!(held(&world), [HALF, HALF]);
     let words = world.events.iter().map(|event| match event {
@@ -201,12 +205,12 @@ fn a_paused_engine_observes_and_records_but_does_not_act() {
 fn a_dry_run_is_computed_once_and_changes_nothing() {
     let (mut engine, mut world) = poor_and_rich();
     assert!(engine.dry_run().is_err());
-    engine.obey(Command::Pause, &mut world).unwrap();
+    obey(&mut engine, Command::Pause, &mut world);
     run(&mut engine, &mut world, 1);
     let first = engine.dry_run().unwrap();
     assert!(!first.actions.is_empty(), "a pause is disregarded");
     assert!(Arc::ptr_eq(&first, &engine.dry_run().unwrap()));
-    engine.obey(Command::SetPolicy(PolicyName::Global), &mut world).unwrap();
+    obey(&mut engine, Command::SetPolicy(PolicyName::Global), &mut world);
     let other = engine.dry_run().unwrap();
     assert_eq!(other.policy, PolicyName::Global);
     run(&mut engine, &mut world, 1);

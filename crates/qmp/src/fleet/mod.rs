@@ -170,7 +170,7 @@ impl Fleet {
             let mut state = member.slot.lock();
             state.tick = None;
             let sample = state.guest.sample(id.clone(), now);
-            readings.push(GuestReading { sample, pid: state.guest.pid() });
+            readings.push(GuestReading { sample, pid: state.guest.pid(), settings: None });
         }
         readings
     }
