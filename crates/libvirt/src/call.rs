@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use crate::domain::Domain;
 use crate::event::EventKind;
 use crate::metadata::{NAMESPACE, PREFIX};
 use crate::xdr::{XdrError, XdrReader, XdrWriter};
@@ -24,31 +25,6 @@ const LIVE: u32 = 1;
 const CONFIG: u32 = 2;
 /// Metadata that is an element of one's own.
 const METADATA_ELEMENT: i32 = 2;
-
-/// A domain, as libvirt names it in calls.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Domain {
-    /// Its name.
-    pub name: String,
-    /// What does not change with its name.
-    pub uuid: [u8; 16],
-    /// Another one each time it is started.
-    pub id: i32,
-}
-
-impl Domain {
-    pub(crate) fn read(from: &mut XdrReader<'_>) -> Result<Domain, XdrError> {
-        Ok(Domain {
-            name: from.text("a domain's name")?.to_owned(),
-            uuid: from.fixed("a domain's UUID")?,
-            id: from.i32("a domain's ID")?,
-        })
-    }
-
-    fn written(&self) -> XdrWriter {
-        XdrWriter::default().text(&self.name).fixed(&self.uuid).i32(self.id)
-    }
-}
 
 /// A call.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,8 @@ use ballast_model::{
 
 use tokio::time::Instant;
 
-use crate::call::{BalloonStats, Domain, DomainStats};
+use crate::call::{BalloonStats, DomainStats};
+use crate::domain::Domain;
 use crate::domain_xml::DomainFacts;
 
 /// How long a balloon is expected to be on its way to a target.

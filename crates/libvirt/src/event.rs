@@ -5,7 +5,7 @@
 //! that is made up costs a call. Source: `remote_protocol.x`; `virDomainEventID`.
 //! Limits: of what an event says only its domain is read.
 
-use crate::call::Domain;
+use crate::domain::Domain;
 use crate::xdr::{XdrError, XdrReader};
 
 /// Kinds of events.

@@ -8,6 +8,7 @@
 
 mod call;
 mod connection;
+mod domain;
 mod domain_guest;
 mod domain_xml;
 mod event;
@@ -17,7 +18,8 @@ mod metadata;
 mod session;
 mod xdr;
 
-pub use call::{BalloonStats, Call, Domain, DomainStats, RemoteError, Reply};
+pub use call::{BalloonStats, Call, DomainStats, RemoteError, Reply};
+pub use domain::Domain;
 pub use domain_xml::{DomainFacts, read_domain_xml};
 pub use event::{DomainEvent, EventKind};
 pub use host::{LibvirtConfig, LibvirtHost};

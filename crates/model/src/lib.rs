@@ -25,6 +25,7 @@ mod guest_id;
 mod held;
 mod input;
 mod limit_layers;
+mod limit_table;
 mod limits;
 mod mapped;
 mod measured;
@@ -57,7 +58,8 @@ pub use guest_id::{GuestId, ParseGuestIdError};
 pub use held::{Held, Implausible};
 pub use input::Input;
 pub use limit_layers::{LimitLayers, LimitSource, LimitSources};
-pub use limits::{BoundsError, GuestLimits, LimitTable, LimitsInOrder};
+pub use limit_table::{LimitTable, LimitsInOrder};
+pub use limits::{BoundsError, GuestLimits};
 pub use measured::Measured;
 pub use mechanism::{Mechanism, Move, Paging, PressureLevel, Regret, Why};
 #[cfg(feature = "serde")]
