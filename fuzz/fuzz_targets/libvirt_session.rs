@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use ballast_libvirt::{Call, LibvirtSession};
+use ballast_libvirt::{Call, EventKind, LibvirtSession};
 use libfuzzer_sys::fuzz_target;
 
 /// Longest part of the bytes that comes at once.
@@ -22,8 +22,10 @@ fuzz_target!(|data: &[u8]| {
         }
         if session.is_open() {
             made.extend(session.call(Call::AllDomainStats));
+            made.extend(session.call(Call::Watch(EventKind::MetadataChange)));
         }
         session.mark_written(usize::from(len));
+        while session.next_event().is_some() {}
         while let Some((serial, _)) = session.next_answer() {
             assert!(made.contains(&serial) && answered.insert(serial), "{serial:?}");
         }

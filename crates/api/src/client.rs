@@ -206,6 +206,18 @@ impl Client {
         self.post(&of_guest(path::SET_GUEST, guest), change).await
     }
 
+    /// Changes one guest's bounds, also where the guest itself is defined.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn persist_guest(
+        &self,
+        guest: &GuestId,
+        change: &GuestChange,
+    ) -> Result<CommandReply, ClientError> {
+        self.post(&of_guest(path::PERSIST_GUEST, guest), change).await
+    }
+
     /// Changes the policy.
     ///
     /// # Errors

@@ -3,7 +3,8 @@
 use std::time::SystemTime;
 
 use ballast_model::{
-    Bounds, Bytes, Capabilities, GuestId, GuestLimits, GuestStats, Measured, Outcome,
+    Bounds, Bytes, Capabilities, GuestId, GuestLimits, GuestStats, LimitSource, LimitSources,
+    Measured, Outcome,
 };
 use serde::{Deserialize, Serialize};
 
@@ -74,7 +75,7 @@ impl ExplainReply {
                 agent: AgentView::of(sample),
                 capabilities: CapabilitiesView::from(&sample.capabilities),
             },
-            limits: LimitsView::new(tick.limits.get(id), bounds),
+            limits: LimitsView::new(tick.limits.get(id), tick.limit_sources.get(id), bounds),
             budget: BudgetView::from(&tick.plan.budget),
             notes: tick.plan.notes.iter().map(Coded::from).collect(),
             estimate: plan.and_then(|plan| plan.estimate.as_ref()).map(|estimate| {
@@ -195,6 +196,9 @@ pub struct CapabilitiesView {
     pub memory_devices: Option<bool>,
     /// Ballooned pages stay on the host.
     pub discard_inhibited: Option<bool>,
+    /// Others can order its balloon through the same manager.
+    #[serde(default)]
+    pub shared_control: Option<bool>,
 }
 
 impl From<&Capabilities> for CapabilitiesView {
@@ -206,6 +210,7 @@ impl From<&Capabilities> for CapabilitiesView {
             deflate_on_oom: capabilities.deflate_on_oom,
             memory_devices: capabilities.memory_devices,
             discard_inhibited: capabilities.discard_inhibited,
+            shared_control: capabilities.shared_control,
         }
     }
 }
@@ -229,10 +234,55 @@ pub struct LimitsView {
     pub miss_rate_max_per_s: Option<u64>,
     /// Whether Ballast may move its memory.
     pub managed: Option<bool>,
+    /// Whether it does so although somebody else moves it, too.
+    #[serde(default)]
+    pub take_over: Option<bool>,
+    /// Who said each of them; `None`: not known, as in a journal.
+    #[serde(default)]
+    pub sources: Option<SourcesView>,
+}
+
+/// Who said each bound of a guest: `default`, `metadata` (settings that live with the guest), `file`
+/// (the configuration) or `set`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourcesView {
+    /// Of the floor.
+    pub floor: String,
+    /// Of the ceiling.
+    pub ceiling: String,
+    /// Of the shares.
+    pub shares: String,
+    /// Of the priority.
+    pub priority: String,
+    /// Of the objective.
+    pub miss_rate_max: String,
+    /// Whether it is managed.
+    pub managed: String,
+    /// Whether it is taken over.
+    pub take_over: String,
+}
+
+impl From<&LimitSources> for SourcesView {
+    fn from(sources: &LimitSources) -> Self {
+        let word = |source: LimitSource| source.as_str().to_owned();
+        SourcesView {
+            floor: word(sources.floor),
+            ceiling: word(sources.ceiling),
+            shares: word(sources.shares),
+            priority: word(sources.priority),
+            miss_rate_max: word(sources.miss_rate_max),
+            managed: word(sources.managed),
+            take_over: word(sources.take_over),
+        }
+    }
 }
 
 impl LimitsView {
-    fn new(limits: Option<&GuestLimits>, bounds: Option<Bounds>) -> Self {
+    fn new(
+        limits: Option<&GuestLimits>,
+        sources: Option<&LimitSources>,
+        bounds: Option<Bounds>,
+    ) -> Self {
         LimitsView {
             floor_set_bytes: limits.and_then(|limits| limits.floor).map(Bytes::get),
             ceiling_set_bytes: limits.and_then(|limits| limits.ceiling).map(Bytes::get),
@@ -242,6 +292,8 @@ impl LimitsView {
             priority: limits.map(|limits| limits.priority),
             miss_rate_max_per_s: limits.and_then(|limits| limits.miss_rate_max),
             managed: limits.map(|limits| limits.managed),
+            take_over: limits.map(|limits| limits.take_over),
+            sources: sources.map(SourcesView::from),
         }
     }
 }

@@ -35,7 +35,8 @@ pub use estimate::{
     CURVE_PERCENTS, CurvePointView, CurveView, DemandView, EstimateView, PassedOverView,
 };
 pub use explain::{
-    CapabilitiesView, DesiredView, ExplainReply, InputsView, LimitsView, OutcomeView, StatsView,
+    CapabilitiesView, DesiredView, ExplainReply, InputsView, LimitsView, OutcomeView, SourcesView,
+    StatsView,
 };
 pub use fence::FenceView;
 pub use mechanism::{HotplugView, MoveView, PagingView, RegretView};
@@ -58,6 +59,8 @@ pub mod path {
     pub const EXPLAIN: &str = "/v1/guests/{id}/explain";
     /// Change one guest's bounds.
     pub const SET_GUEST: &str = "/v1/guests/{id}/set";
+    /// `POST`: the same, also where the guest itself is defined; body [`GuestChange`](crate::GuestChange).
+    pub const PERSIST_GUEST: &str = "/v1/guests/{id}/persist";
     /// The latest plan; with `?dry_run=true` the one the next tick would make.
     pub const PLAN: &str = "/v1/plan";
     /// Pause Ballast.
@@ -69,6 +72,6 @@ pub mod path {
     /// Figures in the OpenMetrics text format.
     pub const METRICS: &str = "/metrics";
     /// Every path.
-    pub const ALL: [&str; 9] =
-        [STATUS, GUESTS, EXPLAIN, SET_GUEST, PLAN, PAUSE, RESUME, POLICY, METRICS];
+    pub const ALL: [&str; 10] =
+        [STATUS, GUESTS, EXPLAIN, SET_GUEST, PERSIST_GUEST, PLAN, PAUSE, RESUME, POLICY, METRICS];
 }

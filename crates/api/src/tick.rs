@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ballast_model::{GuestId, GuestLimits, Outcome, Plan, Snapshot};
+use ballast_model::{GuestId, GuestLimits, LimitSources, Outcome, Plan, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use crate::API_VERSION;
@@ -36,6 +36,8 @@ pub struct Tick<'a> {
     pub plan: &'a Plan,
     /// The operator's bounds, by guest.
     pub limits: &'a BTreeMap<GuestId, GuestLimits>,
+    /// Who said them, by guest; empty where that is not known.
+    pub limit_sources: &'a BTreeMap<GuestId, LimitSources>,
     /// The last outcome of each guest, with the wall clock of its arrival.
     pub outcomes: &'a BTreeMap<GuestId, (SystemTime, Outcome)>,
     /// Whether the operator paused Ballast.

@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ballast_model::{Action, GuestId, Outcome, OutcomeKind, Timestamp};
-use futures_util::future::join_all;
+use ballast_model::{Action, GuestChange, GuestId, Outcome, OutcomeKind, Timestamp};
+use futures_util::future::{join_all, select_all};
 
 use crate::{Backend, GuestReading, SampleRequest};
 
@@ -53,6 +53,24 @@ impl Backends {
             in_order.push(outcome.unwrap_or_else(|| gone(action)));
         }
         in_order
+    }
+
+    /// Waits until something happens to the guests of one; see [`Backend::news`].
+    pub async fn news(&mut self) {
+        match self.all.is_empty() {
+            true => std::future::pending().await,
+            false => drop(select_all(self.all.iter_mut().map(|it| it.news())).await),
+        }
+    }
+
+    /// Writes settings where the guest is defined; see [`Backend::persist`].
+    ///
+    /// # Errors
+    /// As there, or the guest is gone.
+    pub async fn persist(&mut self, guest: &GuestId, settings: &GuestChange) -> Result<(), String> {
+        let owner = self.owners.get(guest).and_then(|&owner| self.all.get_mut(owner));
+        let owner = owner.ok_or_else(|| format!("{guest} is gone"))?;
+        owner.persist(guest, settings).await
     }
 
     /// What they have to say since the last call.
@@ -151,7 +169,7 @@ mod tests {
         fn sample<'a>(&'a mut self, _request: SampleRequest<'a>) -> Waiting<'a, Vec<GuestReading>> {
             let reading = |&(name, pid): &(&str, Option<u32>)| {
                 let sample = GuestSample::unknown(name.parse().unwrap(), LinkState::Up);
-                GuestReading { sample, pid }
+                GuestReading { sample, pid, settings: None }
             };
             let readings = self.1.iter().map(reading).collect();
             Box::pin(std::future::ready(readings))
@@ -212,5 +230,12 @@ mod tests {
         let told: Vec<String> = outcomes.iter().map(told).collect();
         assert_eq!(told, ["d qmp", "a libvirt", "x not sent: the guest is gone", "b qmp"]);
         assert_eq!(backends.refused(), 2);
+        let guests = ["d", "a", "x"].map(|guest| guest.parse().unwrap());
+        let mut kept = Vec::new();
+        for guest in &guests {
+            kept.push(backends.persist(guest, &GuestChange::default()).await.unwrap_err());
+        }
+        assert!(kept[0].contains("of qmp") && kept[1].contains("of libvirt"), "{kept:?}");
+        assert_eq!(kept[2], "x is gone");
     }
 }

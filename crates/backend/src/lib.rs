@@ -15,9 +15,10 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ballast_model::{Action, GuestId, GuestSample, Outcome, Timestamp};
+use ballast_model::{Action, GuestChange, GuestId, GuestSample, Outcome, Timestamp};
 
 pub use backends::Backends;
 pub use gate::GenerationGate;
@@ -30,6 +31,8 @@ pub struct GuestReading {
     pub sample: GuestSample,
     /// The hypervisor's process. `None` while it is not known.
     pub pid: Option<u32>,
+    /// The settings that live with the guest, where whoever manages it keeps such.
+    pub settings: Option<Arc<GuestChange>>,
 }
 
 /// The time of a sample, and the guests to query.
@@ -64,6 +67,27 @@ pub trait Backend: Debug {
         now: Timestamp,
         actions: &'a [Action],
     ) -> Waiting<'a, Vec<Outcome>>;
+
+    /// Writes all settings that are to live with a guest to where it is defined, within the time of
+    /// a command.
+    ///
+    /// # Errors
+    /// They were not written, or perhaps not; says why.
+    fn persist<'a>(
+        &'a mut self,
+        guest: &'a GuestId,
+        settings: &'a GuestChange,
+    ) -> Waiting<'a, Result<(), String>> {
+        let _ = settings;
+        let why = format!("{guest} is a guest of {}, which keeps no settings", self.name());
+        Box::pin(std::future::ready(Err(why)))
+    }
+
+    /// Waits until something happens that cannot wait for the next sample, such as a new guest. May
+    /// be given up at any time.
+    fn news(&mut self) -> Waiting<'_, ()> {
+        Box::pin(std::future::pending())
+    }
 
     /// What it has to say since the last call, oldest first.
     fn take_notices(&mut self) -> Vec<String>;

@@ -252,4 +252,5 @@ pub(super) struct GuestTable {
     pub(super) swap: Option<bool>,
     pub(super) fence: Option<bool>,
     pub(super) managed: Option<bool>,
+    pub(super) take_over: Option<bool>,
 }

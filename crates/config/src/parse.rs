@@ -102,11 +102,12 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         .map_err(|error| at(&["policy", "flexmemd"], error.to_string()))?;
     let limits_default = file.defaults.limits();
     limits_default.validate().map_err(|e| at(&["defaults"], e.to_string()))?;
-    let mut limits = BTreeMap::new();
+    let (mut limits, mut given) = (BTreeMap::new(), BTreeMap::new());
     for (id, table) in &file.guests {
         let own = table.over(&limits_default);
         own.validate().map_err(|e| at(&["guests", id.as_str()], e.to_string()))?;
         limits.insert(id.clone(), own);
+        given.insert(id.clone(), table.change());
     }
     if let (Some(floor), Some(budget)) = (limits_default.floor, file.host.budget)
         && floor > budget
@@ -151,7 +152,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             reserve: settings.swap.reserve,
         }),
         undo: file.mechanisms.undo,
-        limits: LimitTable { default: limits_default, named: limits },
+        limits: LimitTable { default: limits_default, named: limits, given },
         ..Settings::new(policy)
     };
     Ok(Config {
@@ -216,18 +217,23 @@ impl GuestTable {
 
     /// The limits of this table, with `default` for missing keys.
     fn over(&self, default: &GuestLimits) -> GuestLimits {
-        let change = GuestChange {
+        GuestLimits {
+            swap: self.swap.or(default.swap),
+            fence: self.fence.unwrap_or(default.fence),
+            ..self.change().apply(default)
+        }
+    }
+
+    /// What can be changed without a file, too.
+    fn change(&self) -> GuestChange {
+        GuestChange {
             floor: self.floor,
             ceiling: self.ceiling,
             shares: self.shares,
             priority: self.priority,
             miss_rate_max: self.miss_rate_max,
             managed: self.managed,
-        };
-        GuestLimits {
-            swap: self.swap.or(default.swap),
-            fence: self.fence.unwrap_or(default.fence),
-            ..change.apply(default)
+            take_over: self.take_over,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ballast_actuation::hotplug::{HotplugSettings, Range, range};
 use ballast_estimate::NoEstimate;
-use ballast_guard::{Assessment, Known, verdict};
+use ballast_guard::{Assessment, Known, OwnerWatch, verdict};
 use ballast_model::{Bounds, Bytes, Estimate, Held, PerGuest, Snapshot, Timestamp};
 
 use crate::Settings;
@@ -24,10 +24,19 @@ pub(crate) fn observe<'a>(
 ) -> impl Iterator<Item = Seen<'a>> {
     let (now, stale_after) = (snapshot.taken_at, settings.guard.stale_after);
     let mut limits = settings.limits.in_order();
+    let owner = snapshot.host.balloon_owner;
     snapshot.guests().iter().zip(guests.values_mut()).map(move |(sample, state)| {
         let limits = limits.of(&sample.id);
         let verdict = verdict(sample, limits, stale_after, settings.hotplug.is_some());
         let thrashes = state.observe(sample, verdict.is_ok(), now, settings);
+        if limits.take_over {
+            // What it did until now is no reason to stand back later.
+            state.owner = OwnerWatch::default();
+        }
+        let verdict = match verdict {
+            Ok(()) if state.owner.is_owned() => Err(Held::AnotherOwner { owner }),
+            other => other,
+        };
         Seen { sample, limits, state, verdict, thrashes }
     })
 }

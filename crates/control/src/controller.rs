@@ -157,6 +157,12 @@ impl Controller {
                 Arc::make_mut(&mut self.settings).limits.named.insert(id, limits);
                 self.next_decision = None;
             }
+            Event::ReplaceLimits(named) => {
+                if self.settings.limits.named != named {
+                    Arc::make_mut(&mut self.settings).limits.named = named;
+                    self.next_decision = None;
+                }
+            }
             Event::SetPolicy(name) => {
                 Arc::make_mut(&mut self.settings).policy = name;
                 self.replace_policy();

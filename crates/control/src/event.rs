@@ -1,5 +1,7 @@
 //! What happens between samples.
 
+use std::collections::BTreeMap;
+
 use ballast_model::{GuestId, GuestLimits, Outcome, PolicyName, Restart};
 
 use crate::Settings;
@@ -15,6 +17,8 @@ pub enum Event {
     Resume,
     /// New limits for one guest.
     SetLimits(GuestId, GuestLimits),
+    /// New limits for all guests that have any of their own.
+    ReplaceLimits(BTreeMap<GuestId, GuestLimits>),
     /// Another policy.
     SetPolicy(PolicyName),
     /// A new configuration; targets in force, compliance and, between policies that have such,

@@ -7,7 +7,7 @@ use ballast_actuation::hotplug::Actuator;
 use ballast_actuation::paging::{OVERHEAD, ResidentCap};
 use ballast_actuation::rates::{InForce, Rates};
 use ballast_actuation::thrash::{ThrashDetector, Verdict};
-use ballast_guard::{ComplianceLog, Goal, Holding};
+use ballast_guard::{ComplianceLog, Goal, Holding, OwnerWatch};
 use ballast_model::{Bounds, Bytes, GuestSample, Timestamp};
 
 use crate::Settings;
@@ -32,6 +32,8 @@ pub(crate) struct GuestState {
     pub(crate) request: Option<u64>,
     /// What its process is held to.
     pub(crate) resident_cap: ResidentCap,
+    /// Whether somebody else moves it.
+    pub(crate) owner: OwnerWatch,
     /// Plugs memory in and out; `None`: it has no device for that.
     pub(crate) actuator: Option<Box<Actuator>>,
     /// How fast memory was taken from it.
@@ -57,6 +59,7 @@ impl GuestState {
             // What was decided on its word alone is decided anew, before it is granted that.
             self.goal = None;
         }
+        self.owner.observe(sample, &self.log, now);
         self.log.observe(sample, &self.holding, usable, now, &settings.guard);
         let in_force = InForce { target: self.log.promised(), bound: self.resident_cap.in_force() };
         self.rates.observe(now, sample, in_force);

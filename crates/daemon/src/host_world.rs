@@ -2,13 +2,14 @@
 //!
 //! Idea: joins the observer, the backends, the agents, the pager and the journal. It decides nothing.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use ballast_actuation::fence::Fences;
 use ballast_backend::{Backend, Backends};
 use ballast_config::Config;
 use ballast_libvirt::{LibvirtConfig, LibvirtHost};
-use ballast_model::{Action, Bytes, GuestId, Outcome, Paging, Plan, Snapshot};
+use ballast_model::{Action, Bytes, GuestChange, GuestId, Outcome, Paging, Plan, Snapshot};
 use ballast_qmp::fleet::{Fleet, FleetConfig};
 use ballast_store::{Event as Recorded, JournalStatus, Tick};
 
@@ -72,6 +73,11 @@ impl HostWorld {
         self.observer.agents.as_ref()
     }
 
+    /// Waits until something happens to a guest that cannot wait for the next tick.
+    pub(crate) async fn news(&mut self) {
+        self.observer.backends.news().await;
+    }
+
     /// Applies what a new configuration changes here.
     pub(crate) fn reload(&mut self, new: &Config) {
         if let Some(journal) = &new.journal {
@@ -102,12 +108,21 @@ impl World for HostWorld {
         self.observer.backends.act_all(clock::now(), actions).await
     }
 
+    fn changed_settings(&mut self) -> Option<BTreeMap<GuestId, GuestChange>> {
+        self.observer.changed_settings()
+    }
+
+    async fn persist(&mut self, guest: &GuestId, settings: &GuestChange) -> Result<(), String> {
+        self.observer.backends.persist(guest, settings).await
+    }
+
     fn fence(&mut self, fences: Fences) {
         self.observer.fence(fences);
     }
 
     fn page(&mut self, plan: &Plan) -> Vec<PagingOutcome> {
         self.observer.expect_paging(plan, self.pager.is_on());
+        self.observer.seek_owner(plan);
         if !self.pager.is_on() {
             return Vec::new();
         }

@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use ballast_actuation::fence::Fences;
 use ballast_backend::{Backends, GuestReading, SampleRequest};
-use ballast_host::{HostReader, PROC, ProcessMemory, ProcessReader};
+use ballast_host::{HostReader, PROC, ProcessMemory, ProcessReader, balloon_owner};
 use ballast_model::{
-    Bytes, Compliance, GuestId, GuestPlan, GuestSample, Measured, Plan, PressureLevel, ProcessId,
-    RunState, Snapshot, Timestamp,
+    BalloonOwner, Bytes, Change, Compliance, GuestChange, GuestId, GuestPlan, GuestSample, Held,
+    Measured, Plan, PressureLevel, ProcessId, RunState, Snapshot, Timestamp,
 };
 use ballast_reclaim::{Coldness, SwapBounds};
 use tracing::info;
@@ -31,6 +31,9 @@ use super::warn_once::WarnOnce;
 use crate::agents::{AgentNotice, Agents};
 use crate::track::{PresentGuest, Service};
 use ballast_config::{AgentSettings, TrackingSettings};
+
+/// How long it counts who else moves balloons: all processes are looked at for that.
+const OWNER_PERIOD: Duration = Duration::from_secs(60);
 
 /// Age given to a resident size that may be incomplete: too old for any decision to use it.
 const INCOMPLETE_AGE: Duration = Duration::from_secs(3600);
@@ -53,6 +56,12 @@ pub(super) struct Observer {
     occupancy: Occupancy,
     pub(super) agents: Option<Agents>,
     pub(super) fencer: Fencer,
+    /// The settings that live with guests, and whether anybody asked for them since they changed.
+    settings: BTreeMap<GuestId, Arc<GuestChange>>,
+    /// Who else moves balloons, and when that was looked for.
+    balloon_owner: Option<BalloonOwner>,
+    owner_sought_at: Option<Timestamp>,
+    are_settings_new: bool,
     buffer: Vec<u8>,
     warnings: WarnOnce,
 }
@@ -75,6 +84,10 @@ impl Observer {
             agents: agents.map(|settings| Agents::new(settings.clone())),
             occupancy: Occupancy::new(),
             fencer: Fencer::new(swap),
+            settings: BTreeMap::new(),
+            balloon_owner: None,
+            owner_sought_at: None,
+            are_settings_new: false,
             buffer: Vec::new(),
             warnings: WarnOnce::default(),
         }
@@ -118,6 +131,12 @@ impl Observer {
             agents
                 .keep(|id| readings.binary_search_by(|reading| reading.sample.id.cmp(id)).is_ok());
         }
+        let with_settings =
+            |it: &GuestReading| Some((it.sample.id.clone(), Arc::clone(it.settings.as_ref()?)));
+        let settings = readings.iter().filter_map(with_settings).collect();
+        if self.settings != settings {
+            (self.settings, self.are_settings_new) = (settings, true);
+        }
         let complete = |reading: GuestReading| {
             let is_read = is_read(&reading.sample.id);
             self.complete(reading, is_read)
@@ -129,11 +148,19 @@ impl Observer {
                 place.is_ok_and(|place| guests[place].process == Some(process))
             });
         }
-        let (host, errors) = self.host.sample();
+        let (mut host, errors) = self.host.sample();
+        host.balloon_owner = self.balloon_owner;
         for error in errors {
             self.warnings.warn("host", &error.to_string());
         }
         Snapshot::new(clock::now(), host, guests)
+    }
+
+    /// The settings that live with guests; `None`: as at the last call.
+    pub(super) fn changed_settings(&mut self) -> Option<BTreeMap<GuestId, GuestChange>> {
+        let is_new = std::mem::take(&mut self.are_settings_new);
+        let copy = |(id, own): (&GuestId, &Arc<GuestChange>)| (id.clone(), GuestChange::clone(own));
+        is_new.then(|| self.settings.iter().map(copy).collect())
     }
 
     /// A guest's process and the host memory it occupied at the last reading.
@@ -163,6 +190,18 @@ impl Observer {
             counted.extend(process.map(|process| process.reader.pid()));
         }
         self.occupancy.count(counted);
+    }
+
+    /// Looks for who else moves balloons, if a plan says that somebody does.
+    pub(super) fn seek_owner(&mut self, plan: &Plan) {
+        let is_owned =
+            |guest: &GuestPlan| matches!(guest.change, Change::Hold(Held::AnotherOwner { .. }));
+        let now = clock::now();
+        let is_due = self.owner_sought_at.is_none_or(|at| now.saturating_since(at) > OWNER_PERIOD);
+        if is_due && plan.guests.iter().any(is_owned) {
+            self.owner_sought_at = Some(now);
+            self.balloon_owner = balloon_owner(Path::new(PROC), std::process::id());
+        }
     }
 
     fn hides_memory(&self, id: &GuestId) -> bool {
@@ -227,7 +266,7 @@ impl Observer {
     /// Adds the memory the hypervisor's process occupies: read now if `is_read`, else the last
     /// reading.
     fn with_process(&mut self, reading: GuestReading, is_read: bool) -> GuestSample {
-        let GuestReading { mut sample, pid } = reading;
+        let GuestReading { mut sample, pid, .. } = reading;
         let Some(pid) = pid else { return sample };
         if self.processes.get(&sample.id).is_none_or(|process| process.reader.pid() != pid) {
             self.processes.remove(&sample.id);

@@ -174,11 +174,15 @@ impl Daemon {
                     is_called = true;
                     continue;
                 }
+                () = self.world.news(), if !is_called => {
+                    is_called = true;
+                    continue;
+                }
                 () = api_ended.notified() => api.look_after(),
                 () = pressure.notified() => self.tick(SampleScope::All).await,
                 Some((command, answer)) = queues.commands.recv() => {
                     let decides_anew = command.decides_anew() && self.engine.ticks() > 0;
-                    let done = self.engine.obey(command, &mut self.world);
+                    let done = self.engine.obey(command, &mut self.world).await;
                     let decides_anew = decides_anew && done.is_ok();
                     // The journal has a command before its client hears that it was carried out.
                     self.world.settle().await;

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use ballast_api::FairnessView;
 use ballast_model::{
-    Bytes, GuestChange, GuestId, GuestLimits, Outcome, Plan, PolicyName, Snapshot,
+    Bytes, GuestChange, GuestId, GuestLimits, LimitSources, Outcome, Plan, PolicyName, Snapshot,
 };
 use ballast_policy::fairness::Fairness;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -38,6 +38,8 @@ pub struct View {
     pub policy: PolicyName,
     /// The bounds in force for each guest of the snapshot.
     pub limits: BTreeMap<GuestId, GuestLimits>,
+    /// Who said them.
+    pub limit_sources: BTreeMap<GuestId, LimitSources>,
     /// Whether the operator paused acting.
     pub paused: bool,
     /// Time between ticks.
@@ -81,6 +83,8 @@ pub enum Command {
     Resume,
     /// Change one guest's bounds. Lasts until the daemon restarts or reloads its configuration.
     SetGuest(GuestId, GuestChange),
+    /// The same, also where the guest itself is defined.
+    PersistGuest(GuestId, GuestChange),
     /// Change the policy.
     SetPolicy(PolicyName),
 }
@@ -89,7 +93,10 @@ impl Command {
     /// Whether it triggers a decision at once, because the operator waits for the effect.
     pub(crate) fn decides_anew(&self) -> bool {
         match self {
-            Command::Resume | Command::SetGuest(..) | Command::SetPolicy(_) => true,
+            Command::Resume
+            | Command::SetGuest(..)
+            | Command::PersistGuest(..)
+            | Command::SetPolicy(_) => true,
             Command::Pause => false,
         }
     }
@@ -100,18 +107,23 @@ impl Command {
             Command::Pause => "pause".to_owned(),
             Command::Resume => "resume".to_owned(),
             Command::SetPolicy(name) => format!("set --policy {name}"),
-            Command::SetGuest(id, change) => {
-                let floor = change.floor.map(|floor| format!(" --floor {floor:#}"));
-                let ceiling = change.ceiling.map(|ceiling| format!(" --ceiling {ceiling:#}"));
-                let shares = change.shares.map(|shares| format!(" --shares {shares}"));
-                let priority = change.priority.map(|priority| format!(" --priority {priority}"));
-                let misses = change.miss_rate_max.map(|rate| format!(" --miss-rate-max {rate}"));
-                let managed = change.managed.map(|managed| format!(" --managed={managed}"));
-                let parts = [floor, ceiling, shares, priority, misses, managed];
-                format!("set {id}{}", parts.into_iter().flatten().collect::<String>())
-            }
+            Command::SetGuest(id, change) => format!("set {id}{}", arguments(change)),
+            Command::PersistGuest(id, change) => format!("set {id}{} --persist", arguments(change)),
         }
     }
+}
+
+/// A change as arguments of `ballast set`.
+fn arguments(change: &GuestChange) -> String {
+    let floor = change.floor.map(|floor| format!(" --floor {floor:#}"));
+    let ceiling = change.ceiling.map(|ceiling| format!(" --ceiling {ceiling:#}"));
+    let shares = change.shares.map(|shares| format!(" --shares {shares}"));
+    let priority = change.priority.map(|priority| format!(" --priority {priority}"));
+    let misses = change.miss_rate_max.map(|rate| format!(" --miss-rate-max {rate}"));
+    let managed = change.managed.map(|managed| format!(" --managed={managed}"));
+    let take_over = change.take_over.map(|take_over| format!(" --take-over={take_over}"));
+    let parts = [floor, ceiling, shares, priority, misses, managed, take_over];
+    parts.into_iter().flatten().collect()
 }
 
 /// A command and the channel for its answer: the new state, or what was wrong, as text for people.
@@ -147,13 +159,13 @@ pub(crate) fn limits_set(id: &GuestId, limits: &GuestLimits) -> String {
     let size =
         |set: Option<Bytes>, default: &str| set.map_or(default.to_owned(), |it| it.to_string());
     format!(
-        "{id}: floor {}, ceiling {}, shares {}, priority {}, {}{}, until the daemon restarts or \
-         reloads",
+        "{id}: floor {}, ceiling {}, shares {}, priority {}, {}{}{}",
         size(limits.floor, "default"),
         size(limits.ceiling, "its boot memory"),
         limits.shares,
         limits.priority,
         limits.miss_rate_max.map_or(String::new(), |rate| format!("at most {rate} misses/s, ")),
         if limits.managed { "managed" } else { "not managed" },
+        if limits.take_over { ", taken over" } else { "" },
     )
 }

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `holding` | what does the host see of what this guest claims to hold? |
 //! | `assessment` | may this guest be moved at all, and on what figures? |
+//! | `owner_watch` | does somebody else move it? |
 //! | `swap_room` | what must a guest be left that has no swap? |
 //! | `compliance` | what was asked of each guest, and does it comply? |
 //! | `budget` | how much may be handed out, and how much of it at once? |
@@ -29,6 +30,7 @@ mod budget;
 mod compliance;
 mod goal;
 mod holding;
+mod owner_watch;
 mod settings;
 mod swap_room;
 
@@ -38,4 +40,5 @@ pub use budget::{Totals, budget_for};
 pub use compliance::ComplianceLog;
 pub use goal::{Goal, goal_for};
 pub use holding::Holding;
+pub use owner_watch::OwnerWatch;
 pub use settings::GuardSettings;

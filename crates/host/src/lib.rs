@@ -16,6 +16,7 @@
 
 #![deny(unsafe_code)]
 
+mod balloon_owner;
 mod boot;
 mod error;
 mod file;
@@ -28,6 +29,7 @@ mod priority;
 mod process;
 mod sample;
 
+pub use balloon_owner::balloon_owner;
 pub use boot::boot_id;
 pub use error::ReadError;
 pub use file::READ_BYTES_MAX;

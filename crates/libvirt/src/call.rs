@@ -5,6 +5,9 @@
 
 use std::fmt;
 
+use crate::domain::Domain;
+use crate::event::EventKind;
+use crate::metadata::{NAMESPACE, PREFIX};
 use crate::xdr::{XdrError, XdrReader, XdrWriter};
 
 /// Most domains in one reply; libvirt's own bound is 16,384 for a list.
@@ -16,33 +19,12 @@ const PARAMS_MAX: u32 = 4096;
 const STATS: u32 = 1 | 1 << 2;
 /// Active domains only, and no waiting for one whose hypervisor is busy.
 const STATS_FLAGS: u32 = 1 | 1 << 29;
-/// Changes concern the running domain, never its stored configuration.
+/// Changes concern the running domain, never its stored configuration, metadata apart.
 const LIVE: u32 = 1;
-
-/// A domain, as libvirt names it in calls.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Domain {
-    /// Its name.
-    pub name: String,
-    /// What does not change with its name.
-    pub uuid: [u8; 16],
-    /// Another one each time it is started.
-    pub id: i32,
-}
-
-impl Domain {
-    fn read(from: &mut XdrReader<'_>) -> Result<Domain, XdrError> {
-        Ok(Domain {
-            name: from.text("a domain's name")?.to_owned(),
-            uuid: from.fixed("a domain's UUID")?,
-            id: from.i32("a domain's ID")?,
-        })
-    }
-
-    fn written(&self) -> XdrWriter {
-        XdrWriter::default().text(&self.name).fixed(&self.uuid).i32(self.id)
-    }
-}
+/// Changes concern the stored configuration.
+const CONFIG: u32 = 2;
+/// Metadata that is an element of one's own.
+const METADATA_ELEMENT: i32 = 2;
 
 /// A call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +47,19 @@ pub enum Call {
         /// What it is to hold, KiB.
         kib: u64,
     },
+    /// Whether a domain is stored, so that it can be started again.
+    IsPersistent(Domain),
+    /// Replaces our own element of a domain's metadata.
+    SetMetadata {
+        /// The domain.
+        domain: Domain,
+        /// The element, without its namespace.
+        element: String,
+        /// Whether also in its stored configuration.
+        stored: bool,
+    },
+    /// Asks to be told of events of one kind, of all domains.
+    Watch(EventKind),
     /// Sets how often a domain's balloon reports.
     SetStatsPeriod {
         /// The domain.
@@ -81,8 +76,11 @@ impl Call {
             Call::Open { .. } => 1,
             Call::Xml(_) => 14,
             Call::AuthList => 66,
+            Call::IsPersistent(_) => 151,
             Call::SetMemory { .. } => 204,
+            Call::SetMetadata { .. } => 264,
             Call::SetStatsPeriod { .. } => 308,
+            Call::Watch(_) => 316,
             Call::AllDomainStats => 344,
         }
     }
@@ -96,6 +94,15 @@ impl Call {
             // Of all domains: of none in particular.
             Call::AllDomainStats => XdrWriter::default().u32(0).u32(STATS).u32(STATS_FLAGS),
             Call::Xml(domain) => domain.written().u32(0),
+            Call::IsPersistent(domain) => domain.written(),
+            Call::SetMetadata { domain, element, stored } => {
+                let flags = if *stored { LIVE | CONFIG } else { LIVE };
+                // All three texts are there.
+                let typed = domain.written().i32(METADATA_ELEMENT).u32(1).text(element);
+                typed.u32(1).text(PREFIX).u32(1).text(NAMESPACE).u32(flags)
+            }
+            // Of no domain in particular.
+            Call::Watch(kind) => XdrWriter::default().i32(kind.id()).u32(0),
             Call::SetMemory { domain, kib } => domain.written().u64(*kib).u32(LIVE),
             Call::SetStatsPeriod { domain, seconds } => domain.written().i32(*seconds).u32(LIVE),
         };
@@ -117,7 +124,12 @@ impl Call {
                 Reply::AllDomainStats(all?)
             }
             Call::Xml(_) => Reply::Xml(from.text("the domain's XML")?.to_owned()),
-            Call::Open { .. } | Call::SetMemory { .. } | Call::SetStatsPeriod { .. } => Reply::Done,
+            Call::IsPersistent(_) => Reply::IsPersistent(from.i32("an answer")? != 0),
+            Call::Open { .. }
+            | Call::SetMemory { .. }
+            | Call::SetMetadata { .. }
+            | Call::Watch(_)
+            | Call::SetStatsPeriod { .. } => Reply::Done,
         })
     }
 }
@@ -131,6 +143,8 @@ pub enum Reply {
     AllDomainStats(Vec<DomainStats>),
     /// A domain's configuration.
     Xml(String),
+    /// Whether a domain is stored.
+    IsPersistent(bool),
     /// It is done.
     Done,
 }

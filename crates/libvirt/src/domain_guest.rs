@@ -2,24 +2,41 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use ballast_backend::{GenerationGate, GuestReading, StatsAge};
 use ballast_model::{
-    Bytes, Capabilities, GuestId, GuestSample, GuestStats, LinkState, Measured, RunState, Timestamp,
+    Bytes, Capabilities, GuestChange, GuestId, GuestSample, GuestStats, LinkState, Measured,
+    RunState, Timestamp,
 };
 
-use crate::call::{BalloonStats, Domain, DomainStats};
+use tokio::time::Instant;
+
+use crate::call::{BalloonStats, DomainStats};
+use crate::domain::Domain;
 use crate::domain_xml::DomainFacts;
+
+/// How long a balloon is expected to be on its way to a target.
+const ORDER_TIME: Duration = Duration::from_secs(30);
 
 /// What is known of a domain.
 #[derive(Debug)]
 pub(crate) struct DomainGuest {
     pub(crate) domain: Domain,
     pub(crate) facts: Option<DomainFacts>,
+    /// When its XML was read, and whether it is to be read again.
+    pub(crate) facts_at: Timestamp,
+    pub(crate) wants_facts: bool,
     pub(crate) gate: GenerationGate,
     /// Its hypervisor's process, once it is found.
     pub(crate) pid: Option<u32>,
+    /// When an order was last sent to it.
+    pub(crate) ordered_at: Option<Instant>,
+    /// The settings that live with it.
+    pub(crate) settings: Option<Arc<GuestChange>>,
+    /// What is wrong with them, as it was last said.
+    pub(crate) complaints: Vec<String>,
     latest: Option<(DomainStats, Timestamp)>,
     /// What its balloon reported last.
     balloon: BalloonStats,
@@ -31,12 +48,22 @@ impl DomainGuest {
         DomainGuest {
             domain,
             facts: None,
+            facts_at: Timestamp::ZERO,
+            wants_facts: true,
             gate: GenerationGate::default(),
             pid: None,
+            ordered_at: None,
+            settings: None,
+            complaints: Vec::new(),
             latest: None,
             balloon: BalloonStats::default(),
             stats_age: StatsAge::default(),
         }
+    }
+
+    /// Whether its balloon may still be on its way to a target.
+    pub(crate) fn was_ordered_lately(&self) -> bool {
+        self.ordered_at.is_some_and(|at| at.elapsed() < ORDER_TIME)
     }
 
     /// Takes in what libvirt said at `now`.
@@ -45,7 +72,7 @@ impl DomainGuest {
             |latest: &Option<(DomainStats, _)>| latest.as_ref().and_then(|it| it.0.maximum);
         if maximum(&self.latest).is_some_and(|before| Some(before) != stats.maximum) {
             // Memory was plugged in or out: its devices are others now.
-            self.facts = None;
+            self.wants_facts = true;
         }
         // A hypervisor that is busy has no report in this answer: the last one counts on, and ages.
         if let Some(stamp) = stats.balloon.last_update {
@@ -68,8 +95,8 @@ impl DomainGuest {
             let value = guest_stats(&self.balloon);
             sample.stats = self.stats_age.age(now).map(|age| Measured { value, age });
         }
-        sample.capabilities = self.facts.map(capabilities).unwrap_or_default();
-        GuestReading { sample, pid: self.pid }
+        sample.capabilities = self.facts.as_ref().map(capabilities).unwrap_or_default();
+        GuestReading { sample, pid: self.pid, settings: self.settings.clone() }
     }
 
     /// Looks for its hypervisor's process in the files of the libvirt whose sockets are in `folder`;
@@ -92,7 +119,7 @@ impl DomainGuest {
 
 /// A domain with virtio-mem counts as one without a balloon: libvirt gives one figure for both, and
 /// sets only the balloon.
-fn capabilities(facts: DomainFacts) -> Capabilities {
+fn capabilities(facts: &DomainFacts) -> Capabilities {
     let mut capabilities = facts.capabilities;
     if facts.virtio_mem > Bytes::ZERO {
         capabilities.balloon = Some(false);
@@ -207,10 +234,10 @@ mod tests {
         let kept = sample.stats.unwrap();
         assert_eq!((kept.value, kept.age), (seen.value, std::time::Duration::from_millis(4500)));
         // Something was plugged in: the XML is asked for again.
-        guest.facts = Some(DomainFacts::default());
+        guest.wants_facts = false;
         guest.observe(stats.clone(), now, wall);
-        assert!(guest.facts.is_some());
+        assert!(!guest.wants_facts);
         guest.observe(DomainStats { maximum: Some(4 << 10), ..stats }, now, wall);
-        assert!(guest.facts.is_none());
+        assert!(guest.wants_facts);
     }
 }

@@ -3,14 +3,16 @@
 //! Source: libvirt's domain format. Limits: what can change while it runs is read again by asking
 //! for the XML again.
 
-use ballast_model::{Bytes, Capabilities};
+use ballast_model::{Bytes, Capabilities, GuestChange};
 use roxmltree::{Document, Node};
+
+use crate::metadata;
 
 /// Largest XML that is read.
 const XML_MAX: usize = 4 << 20;
 
 /// What was configured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DomainFacts {
     /// What can be done with it.
     pub capabilities: Capabilities,
@@ -18,6 +20,10 @@ pub struct DomainFacts {
     pub virtio_mem: Bytes,
     /// Whether its balloon is told to report, and how often, in seconds.
     pub stats_period: Option<u32>,
+    /// The settings that live with it; `None`: it has no element for them.
+    pub settings: Option<GuestChange>,
+    /// What is wrong with that element.
+    pub complaints: Vec<String>,
 }
 
 /// Reads a domain's XML.
@@ -45,6 +51,8 @@ pub fn read_domain_xml(xml: &str) -> Result<DomainFacts, String> {
         children(devices, "hostdev").any(is_pci)
     });
     let is_locked = child(domain, "memoryBacking").is_some_and(|it| child(it, "locked").is_some());
+    let element = child(domain, "metadata").and_then(metadata::element);
+    let (settings, complaints) = element.map(metadata::read).unzip();
     let period = balloon.and_then(|balloon| child(balloon, "stats"));
     Ok(DomainFacts {
         capabilities: Capabilities {
@@ -54,8 +62,12 @@ pub fn read_domain_xml(xml: &str) -> Result<DomainFacts, String> {
             deflate_on_oom: Some(is_on("autodeflate")),
             memory_devices: Some(memory_devices().next().is_some()),
             discard_inhibited: Some(passes_through || is_locked),
+            // Whoever may use libvirt may.
+            shared_control: Some(true),
         },
         virtio_mem,
+        settings,
+        complaints: complaints.unwrap_or_default(),
         stats_period: period.and_then(|stats| stats.attribute("period")?.parse().ok()),
     })
 }
@@ -103,6 +115,7 @@ mod tests {
             deflate_on_oom: Some(false),
             memory_devices: Some(false),
             discard_inhibited: Some(false),
+            shared_control: Some(true),
         };
         assert_eq!((plain.capabilities, plain.stats_period), (expected, None));
         let all = read(

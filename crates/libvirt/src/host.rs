@@ -8,28 +8,35 @@
 //! Cost: one call a tick, some 600 bytes a domain. Limits: of a domain whose hypervisor is
 //! busy, libvirt does not pass on what its balloon reports; the last report then counts, and ages.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod unasked;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ballast_backend::{Backend, GuestReading, SampleRequest, Waiting};
-use ballast_model::{Action, Bytes, GuestId, LinkDown, LinkState, Outcome, OutcomeKind, Timestamp};
-use tokio::io::Interest;
+use ballast_model::{
+    Action, Bytes, GuestChange, GuestId, LinkDown, LinkState, Outcome, OutcomeKind, Timestamp,
+};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
 
 use crate::call::{Call, DomainStats, Reply};
+use crate::connection::{Connection, Purpose};
 use crate::domain_guest::DomainGuest;
 use crate::domain_xml::{DomainFacts, read_domain_xml};
-use crate::session::{Answer, LibvirtSession, Serial};
+use crate::session::{Answer, Serial};
 
 /// Most notices kept; further ones are dropped.
 const NOTICES_MAX: usize = 1000;
-/// Bytes read at once.
-const READ_BYTES: usize = 64 << 10;
 /// How often a balloon reports that was not told to, in seconds.
 const STATS_PERIOD: i32 = 1;
+/// How long a domain's XML counts: a change of its metadata may have gone by unseen.
+const FACTS_PERIOD: Duration = Duration::from_secs(300);
+/// Most domains whose XML is read again in one sample for that reason.
+const REREADS_MAX: usize = 8;
 /// Where processes are.
 const PROC: &str = "/proc";
 /// The folders of a libvirt that manages the whole host.
@@ -59,27 +66,6 @@ pub struct LibvirtHost {
     /// Domains that are no guests.
     refused: BTreeSet<String>,
     notices: Vec<String>,
-}
-
-/// A connection, and what the calls on it were for.
-#[derive(Debug)]
-struct Connection {
-    stream: UnixStream,
-    session: LibvirtSession,
-    asked: BTreeMap<Serial, Purpose>,
-    /// Outcomes of orders that have come.
-    outcomes: BTreeMap<Serial, OutcomeKind>,
-    /// Other answers that have come.
-    answers: VecDeque<(Purpose, Answer)>,
-}
-
-/// What a call is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Purpose {
-    Stats,
-    Xml(GuestId),
-    StatsPeriod(GuestId),
-    Order,
 }
 
 /// The caller's clocks, which go on while a call waits.
@@ -115,6 +101,7 @@ impl LibvirtHost {
         let until = clocks.began + request.deadline;
         self.connect(until).await;
         self.run(until, |it| it.session.is_open()).await;
+        self.watch();
         // One call at a time: a libvirt that is late is not asked again.
         if !self.is_asked(&Purpose::Stats) {
             self.call(Call::AllDomainStats, Purpose::Stats);
@@ -124,7 +111,8 @@ impl LibvirtHost {
         if self.connection.is_none() {
             self.drop_ended();
         }
-        self.ask_for_facts();
+        self.take_events();
+        self.ask_for_facts(clocks.now());
         let is_told = |it: &Connection| !it.asked.values().any(|it| matches!(it, Purpose::Xml(_)));
         self.run(until, is_told).await;
         self.take_answers(clocks);
@@ -170,6 +158,7 @@ impl LibvirtHost {
         };
         if let Some(guest) = self.guests.get_mut(&action.guest) {
             guest.gate.sent(action);
+            guest.ordered_at = Some(Instant::now());
         }
         Ok(serial)
     }
@@ -199,14 +188,7 @@ impl LibvirtHost {
                 self.disconnected(why);
             }
             Ok(Ok(stream)) => {
-                let session = LibvirtSession::new(uri(&self.config.socket));
-                self.connection = Some(Connection {
-                    stream,
-                    session,
-                    asked: BTreeMap::new(),
-                    outcomes: BTreeMap::new(),
-                    answers: VecDeque::new(),
-                });
+                self.connection = Some(Connection::new(stream, uri(&self.config.socket)));
             }
         }
     }
@@ -265,7 +247,7 @@ impl LibvirtHost {
             (Purpose::Stats, Err(error)) => {
                 self.disconnected(LinkDown::Closed(error.to_string()));
             }
-            (Purpose::Xml(id), Ok(Reply::Xml(xml))) => self.take_xml(&id, &xml),
+            (Purpose::Xml(id), Ok(Reply::Xml(xml))) => self.take_xml(&id, &xml, clocks.now()),
             (Purpose::Xml(_), _) => {}
             (Purpose::StatsPeriod(id), Ok(_)) => {
                 self.notices.push(format!("domain {id} reports its memory every second now"));
@@ -273,18 +255,34 @@ impl LibvirtHost {
             (Purpose::StatsPeriod(id), Err(error)) => {
                 self.notices.push(format!("domain {id} does not report its memory: {error}"));
             }
-            (Purpose::Order, _) => {}
+            (Purpose::Watch, Err(error)) => {
+                let notice = format!("libvirt tells of no events of one kind: {error}");
+                self.notices.push(notice);
+            }
+            (Purpose::Watch | Purpose::Command | Purpose::Order, _) => {}
         }
     }
 
     /// Takes in a domain's XML. What is wrong with it is said once.
-    fn take_xml(&mut self, id: &GuestId, xml: &str) {
-        let facts = read_domain_xml(xml).unwrap_or_else(|why| {
-            self.notices.push(format!("domain {id}: {why}"));
-            DomainFacts::default()
-        });
+    fn take_xml(&mut self, id: &GuestId, xml: &str, now: Timestamp) {
+        let facts = read_domain_xml(xml);
+        let facts = facts
+            .unwrap_or_else(|why| DomainFacts { complaints: vec![why], ..DomainFacts::default() });
         let Some(guest) = self.guests.get_mut(id) else { return };
-        guest.facts = Some(facts);
+        if guest.complaints != facts.complaints {
+            self.notices.extend(facts.complaints.iter().map(|it| format!("domain {id}: {it}")));
+            guest.complaints = facts.complaints.clone();
+        }
+        let settings = facts.settings.clone().map(Arc::new);
+        if guest.settings != settings {
+            guest.settings = settings;
+        }
+        let is_first = guest.facts.is_none();
+        (guest.facts_at, guest.wants_facts) = (now, false);
+        guest.facts = Some(facts.clone());
+        if !is_first {
+            return;
+        }
         if facts.virtio_mem > Bytes::ZERO {
             self.notices.push(format!(
                 "domain {id} has virtio-mem: it is left as it is, as libvirt does not tell that memory \
@@ -364,15 +362,20 @@ impl LibvirtHost {
         Ok(id)
     }
 
-    /// Asks for the XML of domains that it is not known of, and looks for their processes.
-    fn ask_for_facts(&mut self) {
+    /// Asks for the XML of domains that it is not known of, that changed, or whose was read long ago;
+    /// and looks for their processes.
+    fn ask_for_facts(&mut self, now: Timestamp) {
         let folder = self.config.socket.parent().unwrap_or(Path::new("/")).to_owned();
         let mut calls = Vec::new();
+        let mut rereads = 0;
         for (id, guest) in &mut self.guests {
             if guest.pid.is_none() {
                 guest.find_process(&folder, Path::new(PROC));
             }
-            if guest.facts.is_none() {
+            let is_old = now.saturating_since(guest.facts_at) > FACTS_PERIOD;
+            let is_old = is_old && rereads < REREADS_MAX;
+            rereads += usize::from(is_old);
+            if guest.wants_facts || is_old {
                 calls.push((id.clone(), guest.domain.clone()));
             }
         }
@@ -399,70 +402,6 @@ impl LibvirtHost {
     }
 }
 
-impl Connection {
-    fn is_asked(&self, purpose: &Purpose) -> bool {
-        self.asked.values().any(|it| it == purpose)
-    }
-
-    /// Keeps the answers that have come, each by what it is for.
-    fn sort_answers(&mut self) {
-        while let Some((serial, answer)) = self.session.next_answer() {
-            match (self.asked.remove(&serial), answer) {
-                // It was too late for its caller.
-                (None, _) => {}
-                (Some(Purpose::Order), Ok(_)) => {
-                    self.outcomes.insert(serial, OutcomeKind::Accepted);
-                }
-                (Some(Purpose::Order), Err(error)) => {
-                    self.outcomes.insert(serial, OutcomeKind::Failed(error.to_string()));
-                }
-                (Some(purpose), answer) => self.answers.push_back((purpose, answer)),
-            }
-        }
-    }
-
-    /// Reads and writes once. `false`: it is done, or it is time.
-    async fn move_bytes(
-        &mut self,
-        until: Instant,
-        is_done: impl Fn(&Connection) -> bool,
-    ) -> Result<bool, LinkDown> {
-        if is_done(self) {
-            return Ok(false);
-        }
-        let interest = match self.session.outgoing().is_empty() {
-            true => Interest::READABLE,
-            false => Interest::READABLE | Interest::WRITABLE,
-        };
-        let Ok(ready) = timeout_at(until, self.stream.ready(interest)).await else {
-            return Ok(false);
-        };
-        let ready = ready.map_err(|error| LinkDown::Closed(error.to_string()))?;
-        if ready.is_writable() {
-            let written = self.stream.try_write(self.session.outgoing());
-            self.session.mark_written(count(written)?.unwrap_or(0));
-        }
-        if ready.is_readable() {
-            let mut bytes = vec![0; READ_BYTES];
-            match count(self.stream.try_read(&mut bytes))? {
-                Some(0) => return Err(LinkDown::Closed("end of stream".to_owned())),
-                Some(read) => self.session.receive(&bytes[..read])?,
-                None => {}
-            }
-        }
-        Ok(true)
-    }
-}
-
-/// How many bytes were moved; `None`: none can be now.
-fn count(moved: io::Result<usize>) -> Result<Option<usize>, LinkDown> {
-    match moved {
-        Ok(count) => Ok(Some(count)),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        Err(error) => Err(LinkDown::Closed(error.to_string())),
-    }
-}
-
 /// What to open on a socket.
 fn uri(socket: &Path) -> &'static str {
     let is_system = SYSTEM_FOLDERS.iter().any(|folder| socket.starts_with(folder));
@@ -484,6 +423,18 @@ impl Backend for LibvirtHost {
         actions: &'a [Action],
     ) -> Waiting<'a, Vec<Outcome>> {
         Box::pin(self.order_all(now, actions))
+    }
+
+    fn persist<'a>(
+        &'a mut self,
+        guest: &'a GuestId,
+        settings: &'a GuestChange,
+    ) -> Waiting<'a, Result<(), String>> {
+        Box::pin(self.write_settings(guest, settings))
+    }
+
+    fn news(&mut self) -> Waiting<'_, ()> {
+        Box::pin(self.wait_for_news())
     }
 
     fn take_notices(&mut self) -> Vec<String> {

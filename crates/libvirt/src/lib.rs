@@ -7,15 +7,22 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod connection;
+mod domain;
 mod domain_guest;
 mod domain_xml;
+mod event;
 mod host;
 mod message;
+mod metadata;
 mod session;
 mod xdr;
 
-pub use call::{BalloonStats, Call, Domain, DomainStats, RemoteError, Reply};
+pub use call::{BalloonStats, Call, DomainStats, RemoteError, Reply};
+pub use domain::Domain;
 pub use domain_xml::{DomainFacts, read_domain_xml};
+pub use event::{DomainEvent, EventKind};
 pub use host::{LibvirtConfig, LibvirtHost};
 pub use message::MESSAGE_MAX;
+pub use metadata::NAMESPACE;
 pub use session::{Answer, LibvirtSession, Serial};

@@ -9,10 +9,13 @@ use std::collections::{BTreeMap, VecDeque};
 use ballast_model::LinkDown;
 
 use crate::call::{Call, RemoteError, Reply};
+use crate::event::DomainEvent;
 use crate::message::{self, MessageBuffer, MessageKind};
 
 /// Most calls whose replies are missing.
 const CALLS_MAX: usize = 20_000;
+/// Most events that nobody has asked for yet.
+const EVENTS_MAX: usize = 20_000;
 /// No authentication.
 const AUTH_NONE: i32 = 0;
 
@@ -32,6 +35,7 @@ pub struct LibvirtSession {
     serial: u32,
     calls: BTreeMap<Serial, Call>,
     answers: VecDeque<(Serial, Answer)>,
+    events: VecDeque<DomainEvent>,
     is_open: bool,
 }
 
@@ -45,6 +49,7 @@ impl LibvirtSession {
             serial: 0,
             calls: BTreeMap::new(),
             answers: VecDeque::new(),
+            events: VecDeque::new(),
             is_open: false,
         };
         session.send(Call::AuthList);
@@ -92,7 +97,18 @@ impl LibvirtSession {
                 Ok(None) => return Ok(()),
                 Err(error) => return Err(protocol(&error)),
             };
-            let MessageKind::Reply { serial, is_ok } = message.kind else { continue };
+            let (serial, is_ok) = match message.kind {
+                MessageKind::Reply { serial, is_ok } => (serial, is_ok),
+                MessageKind::Event => {
+                    let event = DomainEvent::read(message.procedure, message.body);
+                    // One too many is as one that was lost.
+                    let room = EVENTS_MAX - self.events.len();
+                    let event = event.map_err(|error| protocol(&format!("an event: {error}")))?;
+                    self.events.extend(event.filter(|_| room > 0));
+                    continue;
+                }
+                MessageKind::Other => continue,
+            };
             let serial = Serial(serial);
             let Some(call) = self.calls.remove(&serial) else {
                 return Err(protocol(&"a reply to a call that was not made"));
@@ -131,6 +147,11 @@ impl LibvirtSession {
             (_, answer) => self.answers.push_back((serial, answer)),
         }
         Ok(())
+    }
+
+    /// The next event that has come.
+    pub fn next_event(&mut self) -> Option<DomainEvent> {
+        self.events.pop_front()
     }
 
     /// The next answer that has come.

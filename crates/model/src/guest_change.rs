@@ -40,6 +40,9 @@ pub struct GuestChange {
     /// Whether Ballast may move the guest's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed: Option<bool>,
+    /// Whether Ballast moves the guest's memory although somebody else does, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub take_over: Option<bool>,
 }
 
 impl GuestChange {
@@ -64,6 +67,38 @@ impl GuestChange {
             swap: limits.swap,
             fence: limits.fence,
             managed: self.managed.unwrap_or(limits.managed),
+            take_over: self.take_over.unwrap_or(limits.take_over),
+        }
+    }
+
+    /// These changes, and those of `under` that they say nothing of.
+    #[must_use]
+    pub fn over(&self, under: &GuestChange) -> GuestChange {
+        GuestChange {
+            floor: self.floor.or(under.floor),
+            ceiling: self.ceiling.or(under.ceiling),
+            shares: self.shares.or(under.shares),
+            priority: self.priority.or(under.priority),
+            miss_rate_max: self.miss_rate_max.or(under.miss_rate_max),
+            managed: self.managed.or(under.managed),
+            take_over: self.take_over.or(under.take_over),
+        }
+    }
+
+    /// These changes, but for those that `others` say something of.
+    #[must_use]
+    pub fn without(&self, others: &GuestChange) -> GuestChange {
+        fn unless<T>(own: Option<T>, other: Option<T>) -> Option<T> {
+            own.filter(|_| other.is_none())
+        }
+        GuestChange {
+            floor: unless(self.floor, others.floor),
+            ceiling: unless(self.ceiling, others.ceiling),
+            shares: unless(self.shares, others.shares),
+            priority: unless(self.priority, others.priority),
+            miss_rate_max: unless(self.miss_rate_max, others.miss_rate_max),
+            managed: unless(self.managed, others.managed),
+            take_over: unless(self.take_over, others.take_over),
         }
     }
 }

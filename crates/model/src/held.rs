@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[cfg(feature = "serde")]
 use crate::unit;
-use crate::{Bytes, RunState};
+use crate::{BalloonOwner, Bytes, RunState};
 
 /// Why a guest's memory is left alone in this plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +62,12 @@ pub enum Held {
         #[cfg_attr(feature = "serde", serde(rename = "retry_in_ns", with = "unit"))]
         retry_in: Duration,
     },
+    /// Somebody else moves its balloon.
+    AnotherOwner {
+        /// Who that is, if it is known.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        owner: Option<BalloonOwner>,
+    },
     /// The change is too small to be worth it.
     DeadBand {
         /// The change wanted.
@@ -97,6 +103,7 @@ impl Held {
             Held::Stale { .. } => "stale",
             Held::Implausible(_) => "implausible",
             Held::Stuck { .. } => "stuck",
+            Held::AnotherOwner { .. } => "another-owner",
             Held::DeadBand { .. } => "dead-band",
             Held::OnTarget => "on-target",
             Held::PlanRefused { .. } => "plan-refused",
@@ -133,6 +140,13 @@ impl fmt::Display for Held {
                 match retry_in.as_secs() {
                     0 => f.write_str("asking again now"),
                     seconds => write!(f, "next request in {seconds}s"),
+                }
+            }
+            Held::AnotherOwner { owner } => {
+                f.write_str("another owner: ")?;
+                match owner {
+                    Some(owner) => write!(f, "{owner}"),
+                    None => f.write_str("unknown"),
                 }
             }
             Held::DeadBand { change, band } => {

@@ -12,6 +12,7 @@
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod apportion;
+mod balloon_owner;
 mod bounds;
 mod bytes;
 mod demand;
@@ -23,6 +24,8 @@ mod guest_change;
 mod guest_id;
 mod held;
 mod input;
+mod limit_layers;
+mod limit_table;
 mod limits;
 mod mapped;
 mod measured;
@@ -42,6 +45,7 @@ mod tracking;
 mod unit;
 
 pub use apportion::largest_remainder;
+pub use balloon_owner::BalloonOwner;
 pub use bounds::Bounds;
 pub use bytes::{Bytes, PAGE_SIZE, ParseBytesError};
 pub use demand::{Confidence, Demand, DemandSource, PassedOver, WhyPassedOver};
@@ -53,7 +57,9 @@ pub use guest_change::GuestChange;
 pub use guest_id::{GuestId, ParseGuestIdError};
 pub use held::{Held, Implausible};
 pub use input::Input;
-pub use limits::{BoundsError, GuestLimits, LimitTable, LimitsInOrder};
+pub use limit_layers::{LimitLayers, LimitSource, LimitSources};
+pub use limit_table::{LimitTable, LimitsInOrder};
+pub use limits::{BoundsError, GuestLimits};
 pub use measured::Measured;
 pub use mechanism::{Mechanism, Move, Paging, PressureLevel, Regret, Why};
 #[cfg(feature = "serde")]

@@ -1,12 +1,8 @@
 //! The bounds an operator sets for one guest.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Iter;
-use std::iter::Peekable;
-
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_default, is_none};
-use crate::{Bounds, Bytes, GuestId, GuestSample, Snapshot};
+use crate::{Bounds, Bytes, GuestSample};
 
 /// The operator's bounds for one guest, already resolved from defaults and overrides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +38,9 @@ pub struct GuestLimits {
     pub fence: bool,
     /// Whether Ballast may move this guest's memory at all.
     pub managed: bool,
+    /// Whether it does so although somebody else moves it, too.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_default"))]
+    pub take_over: bool,
 }
 
 impl Default for GuestLimits {
@@ -55,6 +54,7 @@ impl Default for GuestLimits {
             swap: None,
             fence: false,
             managed: true,
+            take_over: false,
         }
     }
 }
@@ -104,48 +104,6 @@ impl GuestLimits {
             return Err(BoundsError::Shares(self.shares));
         }
         Ok(())
-    }
-}
-
-/// The limits of all guests of a host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LimitTable {
-    /// Limits of guests not named.
-    pub default: GuestLimits,
-    /// Limits of guests named.
-    pub named: BTreeMap<GuestId, GuestLimits>,
-}
-
-impl LimitTable {
-    /// The limits of one guest.
-    pub fn of(&self, id: &GuestId) -> &GuestLimits {
-        self.named.get(id).unwrap_or(&self.default)
-    }
-
-    /// The shares of all guests of a snapshot together. O(n).
-    pub fn shares_of_all(&self, snapshot: &Snapshot) -> u64 {
-        let mut limits = self.in_order();
-        snapshot.guests().iter().map(|guest| u64::from(limits.of(&guest.id).shares)).sum()
-    }
-
-    /// Looks guests up in the order of their names, O(1) each.
-    pub fn in_order(&self) -> LimitsInOrder<'_> {
-        LimitsInOrder { default: &self.default, named: self.named.iter().peekable() }
-    }
-}
-
-/// See [`LimitTable::in_order`].
-#[derive(Clone, Debug)]
-pub struct LimitsInOrder<'a> {
-    default: &'a GuestLimits,
-    named: Peekable<Iter<'a, GuestId, GuestLimits>>,
-}
-
-impl<'a> LimitsInOrder<'a> {
-    /// The limits of a guest whose name is after those asked for before.
-    pub fn of(&mut self, id: &GuestId) -> &'a GuestLimits {
-        while self.named.next_if(|(own, _)| *own < id).is_some() {}
-        self.named.next_if(|(own, _)| *own == id).map_or(self.default, |(_, limits)| limits)
     }
 }
 

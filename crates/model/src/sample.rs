@@ -8,7 +8,9 @@ use std::fmt;
 
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_none};
-use crate::{AgentReport, Bytes, Fence, GuestId, Measured, Timestamp, TrackerReport, Tracking};
+use crate::{
+    AgentReport, BalloonOwner, Bytes, Fence, GuestId, Measured, Timestamp, TrackerReport, Tracking,
+};
 
 /// Everything seen in one tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +92,9 @@ pub struct HostSample {
     /// Memory pressure of the whole host.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub pressure: Option<Pressure>,
+    /// A program on the host that moves balloons; `None`: none is known, or none was looked for.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_none"))]
+    pub balloon_owner: Option<BalloonOwner>,
 }
 
 /// Pressure stall information: share of time in which tasks waited for memory, over the last 10 s.
@@ -427,6 +432,9 @@ pub struct Capabilities {
     /// would gain the host nothing.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub discard_inhibited: Option<bool>,
+    /// Others can order its balloon through the same manager.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
+    pub shared_control: Option<bool>,
 }
 
 #[cfg(feature = "serde")]

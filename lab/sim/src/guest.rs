@@ -250,6 +250,7 @@ impl Guest {
                 deflate_on_oom: Some(false),
                 memory_devices: Some(self.spec.memory_max.is_some()),
                 discard_inhibited: Some(false),
+                shared_control: None,
             },
             ..GuestSample::unknown(self.spec.id.clone(), LinkState::Up)
         }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use ballast_daemon::view::View;
-use ballast_model::{Bytes, Change, Compliance, GuestLimits, PolicyName};
+use ballast_model::{Bytes, Change, Compliance, GuestLimits, GuestPlan, Held, PolicyName};
 
 use crate::agent::StormAgent;
 use crate::guest::{Driver, StormGuest};
@@ -59,6 +59,12 @@ impl Storm<'_> {
         }
         if view.limits.len() > self.world.guests.len() {
             return Err(Violation::Unbounded { remembered: view.limits.len() });
+        }
+        let is_owned =
+            |line: &&GuestPlan| matches!(line.change, Change::Hold(Held::AnotherOwner { .. }));
+        if let Some(line) = view.plan.guests.iter().find(is_owned) {
+            // Nobody else orders anything in a storm.
+            return Err(Violation::TakenForOwned { guest: line.id.clone() });
         }
         if let Some(action) = self.world.ordered.first()
             && !self.paused_until.is_zero()

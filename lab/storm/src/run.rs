@@ -166,10 +166,15 @@ impl<'a> Storm<'a> {
         ticked.now_or_never().expect("nothing in a storm waits");
     }
 
+    fn obey(&mut self, command: Command) -> Result<String, String> {
+        let obeyed = self.engine.obey(command, &mut self.world);
+        obeyed.now_or_never().expect("nothing in a storm waits")
+    }
+
     fn resume(&mut self) {
         if self.paused_until > Duration::ZERO {
             self.paused_until = Duration::ZERO;
-            let _ = self.engine.obey(Command::Resume, &mut self.world);
+            let _ = self.obey(Command::Resume);
         }
     }
 
@@ -312,14 +317,14 @@ impl<'a> Storm<'a> {
             Fault::JumpWall => self.world.wall_off = Duration::from_secs(strike.amount),
             Fault::Pause => {
                 self.paused_until = until;
-                return Ok(self.engine.obey(Command::Pause, &mut self.world).is_ok());
+                return Ok(self.obey(Command::Pause).is_ok());
             }
             Fault::SetGuest => {
                 let id = guest.id.clone();
                 let shares = u32::try_from(strike.amount).ok();
                 let change = GuestChange { shares, ..GuestChange::default() };
                 let command = Command::SetGuest(id, change);
-                return Ok(self.engine.obey(command, &mut self.world).is_ok());
+                return Ok(self.obey(command).is_ok());
             }
             Fault::Reload => {
                 let loaded = Ok((settings(self.drawn, self.sabotage), String::new()));

@@ -36,6 +36,11 @@ pub enum Violation {
         /// The guest.
         guest: GuestId,
     },
+    /// A guest was taken for one that somebody else moves.
+    TakenForOwned {
+        /// The guest.
+        guest: GuestId,
+    },
     /// Honest guests are left less than they would be if nobody lied.
     Interference {
         /// Which of them lost most.
@@ -112,6 +117,9 @@ impl fmt::Display for Violation {
             }
             Violation::ActsPaused { guest } => {
                 write!(f, "{guest} ordered although an operator had paused")
+            }
+            Violation::TakenForOwned { guest } => {
+                write!(f, "{guest} left alone as if somebody else moved it")
             }
             Violation::Interference { guest, has, due, lacking, allowed } => write!(
                 f,

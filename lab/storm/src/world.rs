@@ -338,6 +338,7 @@ impl World for StormWorld {
         let host = match self.hides_host {
             true => HostSample::default(),
             false => HostSample {
+                balloon_owner: None,
                 memory_total: Some(Bytes::mib(self.memory)),
                 memory_available: Some(Bytes::mib(self.memory.saturating_sub(self.resident()))),
                 swap_total: Some(Bytes::mib(self.swap)),

@@ -11,10 +11,11 @@ use ballast_api::{
 use ballast_model::{
     Action, Bounds, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Confidence, Demand,
     DemandSource, Desired, Estimate, Fence, Generation, GuestId, GuestLimits, GuestPlan,
-    GuestSample, GuestStats, Held, HostSample, Hotplug, HotplugKind, LinkDown, LinkState, Measured,
-    Mechanism, MissCurve, Move, Note, Outcome, OutcomeKind, Paging, PassedOver, Plan, PolicyName,
-    Pressure, PressureLevel, Provenance, Reason, Regret, RunState, Share, Snapshot, Timestamp,
-    TrackerReport, Tracking, TrackingSource, TrackingState, Why, WhyPassedOver,
+    GuestSample, GuestStats, Held, HostSample, Hotplug, HotplugKind, LimitSource, LimitSources,
+    LinkDown, LinkState, Measured, Mechanism, MissCurve, Move, Note, Outcome, OutcomeKind, Paging,
+    PassedOver, Plan, PolicyName, Pressure, PressureLevel, Provenance, Reason, Regret, RunState,
+    Share, Snapshot, Timestamp, TrackerReport, Tracking, TrackingSource, TrackingState, Why,
+    WhyPassedOver,
 };
 use expect_test::{Expect, expect};
 use serde::Serialize;
@@ -25,6 +26,7 @@ struct Seen {
     snapshot: Snapshot,
     plan: Plan,
     limits: BTreeMap<GuestId, GuestLimits>,
+    limit_sources: BTreeMap<GuestId, LimitSources>,
     outcomes: BTreeMap<GuestId, (SystemTime, Outcome)>,
 }
 
@@ -141,6 +143,11 @@ fn seen() -> Seen {
         balloon_rate: None,
         regret: None,
     };
+    let sources = LimitSources {
+        shares: LimitSource::Metadata,
+        managed: LimitSource::File,
+        ..LimitSources::default()
+    };
     let host = HostSample {
         memory_total: Some(Bytes::gib(4)),
         memory_available: Some(Bytes::gib(2)),
@@ -185,6 +192,7 @@ fn seen() -> Seen {
             notes: vec![Note::Infeasible { shortfall: Bytes::mib(1) }],
         },
         limits: BTreeMap::from([(id("a"), GuestLimits::default())]),
+        limit_sources: BTreeMap::from([(id("a"), sources)]),
         outcomes: BTreeMap::from([(id("a"), (at(1_767_323_044), outcome))]),
     }
 }
@@ -197,6 +205,7 @@ fn tick(seen: &Seen) -> Tick<'_> {
         snapshot: &seen.snapshot,
         plan: &seen.plan,
         limits: &seen.limits,
+        limit_sources: &seen.limit_sources,
         outcomes: &seen.outcomes,
         paused: false,
         decision_cost: Duration::from_micros(420),
@@ -488,7 +497,8 @@ fn explain_of_a_known_guest() {
                   "free_page_reporting": null,
                   "deflate_on_oom": null,
                   "memory_devices": null,
-                  "discard_inhibited": null
+                  "discard_inhibited": null,
+                  "shared_control": null
                 }
               },
               "limits": {
@@ -499,7 +509,17 @@ fn explain_of_a_known_guest() {
                 "shares": 1000,
                 "priority": 0,
                 "miss_rate_max_per_s": null,
-                "managed": true
+                "managed": true,
+                "take_over": false,
+                "sources": {
+                  "floor": "default",
+                  "ceiling": "default",
+                  "shares": "metadata",
+                  "priority": "default",
+                  "miss_rate_max": "default",
+                  "managed": "file",
+                  "take_over": "default"
+                }
               },
               "budget": {
                 "distributable_bytes": 1073741824,
@@ -677,7 +697,8 @@ fn explain_of_an_unknown_guest() {
                   "free_page_reporting": null,
                   "deflate_on_oom": null,
                   "memory_devices": null,
-                  "discard_inhibited": null
+                  "discard_inhibited": null,
+                  "shared_control": null
                 }
               },
               "limits": {
@@ -688,7 +709,9 @@ fn explain_of_an_unknown_guest() {
                 "shares": null,
                 "priority": null,
                 "miss_rate_max_per_s": null,
-                "managed": null
+                "managed": null,
+                "take_over": null,
+                "sources": null
               },
               "budget": {
                 "distributable_bytes": 1073741824,
@@ -894,6 +917,7 @@ fn commands_and_refusals() {
             priority: Some(3),
             miss_rate_max: Some(500),
             managed: Some(false),
+            take_over: Some(true),
         },
         expect![[r#"
             {
@@ -901,7 +925,8 @@ fn commands_and_refusals() {
               "shares": 2,
               "priority": 3,
               "miss_rate_max_per_s": 500,
-              "managed": false
+              "managed": false,
+              "take_over": true
             }"#]],
     );
     golden(

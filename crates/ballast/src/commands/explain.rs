@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use ballast_api::{
     AgentView, Client, ComplianceView, CurveView, EstimateView, ExplainReply, FenceView,
-    InputsView, LimitsView, OutcomeView, RegretView, StatsView, Tick, TrackingView,
+    InputsView, LimitsView, OutcomeView, RegretView, SourcesView, StatsView, Tick, TrackingView,
 };
 use ballast_model::{GuestId, Share};
 
@@ -286,25 +286,40 @@ fn fence(view: &FenceView) -> Vec<(&'static str, String)> {
 }
 
 fn bounds(limits: &LimitsView) -> String {
-    let of = |set: Option<u64>, default: &'static str| if set.is_some() { "set" } else { default };
+    let sources = limits.sources.as_ref();
+    let by = |source: fn(&SourcesView) -> &String| sources.map(source).map(String::as_str);
+    // A default from the file's `[defaults]` is set as well.
+    let of = |set: Option<u64>, source: Option<&str>, default: &str| match (set, source) {
+        (None, _) => default.to_owned(),
+        (Some(_), Some("default") | None) => "set".to_owned(),
+        (Some(_), Some(source)) => source.to_owned(),
+    };
+    let said = |source: Option<&str>| match source {
+        Some("default") | None => String::new(),
+        Some(source) => format!(" ({source})"),
+    };
     let mut out = format!(
         "floor {} ({}), ceiling {} ({})",
         size_or_unknown(limits.floor_bytes),
-        of(limits.floor_set_bytes, "default"),
+        of(limits.floor_set_bytes, by(|it| &it.floor), "default"),
         size_or_unknown(limits.ceiling_bytes),
-        of(limits.ceiling_set_bytes, "its boot memory")
+        of(limits.ceiling_set_bytes, by(|it| &it.ceiling), "its boot memory")
     );
     if let Some(shares) = limits.shares {
-        out.push_str(&format!(", {shares} shares"));
+        out.push_str(&format!(", {shares} shares{}", said(by(|it| &it.shares))));
     }
     if let Some(priority) = limits.priority {
-        out.push_str(&format!(", priority {priority}"));
+        out.push_str(&format!(", priority {priority}{}", said(by(|it| &it.priority))));
     }
     if let Some(rate) = limits.miss_rate_max_per_s {
-        out.push_str(&format!(", at most {rate} misses/s"));
+        let by = said(by(|it| &it.miss_rate_max));
+        out.push_str(&format!(", at most {rate} misses/s{by}"));
     }
     if limits.managed == Some(false) {
-        out.push_str(", not managed");
+        out.push_str(&format!(", not managed{}", said(by(|it| &it.managed))));
+    }
+    if limits.take_over == Some(true) {
+        out.push_str(&format!(", taken over{}", said(by(|it| &it.take_over))));
     }
     out
 }

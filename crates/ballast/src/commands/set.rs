@@ -10,7 +10,9 @@ use super::Connection;
 
 /// Change a guest's bounds, or the policy, while the daemon runs.
 ///
-/// Changes last until the daemon restarts or reloads its configuration.
+/// Changes last until the daemon restarts or reloads its configuration. With --persist they are also
+/// written where the guest itself is defined (libvirt: into the domain's metadata), and last there;
+/// what the configuration file says of the guest still counts before them.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("bound").multiple(true)))]
 #[command(after_help = "\
@@ -19,6 +21,8 @@ Examples:
   ballast set batch-7 --shares 250
   ballast set db --priority 10 --miss-rate-max 500
   ballast set db --managed=false
+  ballast set web-1 --floor 512MiB --shares 2000 --persist
+  ballast set web-1 --take-over
   ballast set --policy global")]
 pub struct Args {
     /// The guest's name, as in `ballast status`
@@ -48,6 +52,20 @@ pub struct Args {
     /// Whether Ballast may move the guest's memory at all
     #[arg(long, value_name = "true|false", group = "bound", requires = "guest")]
     managed: Option<bool>,
+    /// Whether Ballast moves the guest's memory although somebody else does, too
+    #[arg(
+        long,
+        value_name = "true|false",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        group = "bound",
+        requires = "guest"
+    )]
+    take_over: Option<bool>,
+    /// Also write it where the guest is defined, so that it travels with the guest
+    #[arg(long, requires = "bound")]
+    persist: bool,
     /// The policy, as in `ballast policy list`
     #[arg(long, value_name = "NAME", conflicts_with = "guest")]
     policy: Option<PolicyName>,
@@ -78,8 +96,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
                 priority: args.priority,
                 miss_rate_max: args.miss_rate_max,
                 managed: args.managed,
+                take_over: args.take_over,
             };
-            client.set_guest(guest, &change).await?
+            match args.persist {
+                true => client.persist_guest(guest, &change).await?,
+                false => client.set_guest(guest, &change).await?,
+            }
         }
         (None, Some(policy)) => {
             client.set_policy(&SetPolicy { policy: policy.to_string() }).await?

@@ -1,5 +1,6 @@
 //! The source of `status`, `explain` and `plan`: a running daemon, else the last tick of a journal.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -88,6 +89,8 @@ pub(super) fn tell_journal<T>(
         snapshot: &latest.tick.snapshot,
         plan: &latest.tick.plan,
         limits: &limits,
+        // A journal has what was in force, not who said it.
+        limit_sources: &BTreeMap::new(),
         outcomes: &latest.outcomes,
         paused: latest.tick.paused,
         decision_cost: latest.tick.decision_cost,

@@ -2,7 +2,7 @@
 //! libvirt's own client says is the truth.
 
 use crate::harness::{Daemon, Ground, guest, wait_for};
-use crate::support::{Lab, allocation, swapping, wait_allocation};
+use crate::support::{Lab, allocation, set_ceiling, swapping, wait_allocation};
 use ballast_lab_host::Run;
 use ballast_model::Bytes;
 
@@ -104,4 +104,122 @@ fn libvirtd_dies_and_comes_back(lab: &mut Lab, daemon: &Daemon<'_>) {
         ["busy", "idle"].iter().all(|name| state(name).as_deref() == Some("running")).then_some(())
     });
     assert_agreed(lab, daemon);
+}
+
+/// What `ballast explain` says of a guest's limits.
+fn limits(ground: &Ground, name: &str) -> Option<ballast_api::LimitsView> {
+    let (_, out, _) = ground.ballast(&["explain", name, "--json"]);
+    Some(serde_json::from_str::<ballast_api::ExplainReply>(&out).ok()?.limits)
+}
+
+/// Our element in a domain's metadata, or what its client says instead.
+fn metadata(run: &Run, stored: &str) -> String {
+    run.virsh(&["metadata", "web", "urn:ballast:guest:1", stored]).unwrap()
+}
+
+#[test]
+fn settings_live_in_the_metadata_of_a_domain() {
+    let Some(lab) = Lab::boot_under_libvirt(vec![swapping("web", BOOT)]) else { return };
+    let set = |element: &str| {
+        let name =
+            ["metadata", "web", "urn:ballast:guest:1", "--live", "--key", "ballast", "--set"];
+        lab.run.virsh(&[&name[..], &[element]].concat()).unwrap();
+    };
+    set("<guest><floor>300MiB</floor><shares>many</shares><priority>3</priority></guest>");
+    let (ground, nothing) = (Ground::new(), tempfile::tempdir().unwrap());
+    let socket = lab.run.folder().libvirt_socket();
+    let settings = format!(
+        "[host]\nbudget = \"512MiB\"\n[policy]\nname = \"static\"\n\
+         [libvirt]\nenabled = true\nsocket = {socket:?}\n[guests.web]\nshares = 5"
+    );
+    ground.configure_for(nothing.path(), FAST, &settings);
+    let daemon = ground.start();
+    let floor = |mib: u64| {
+        let limits = limits(&ground, "web")?;
+        (limits.floor_bytes == Some(mib << 20)).then_some(limits)
+    };
+    let found = wait_for("the domain's own floor", || floor(300));
+    let sources = found.sources.unwrap();
+    assert_eq!((sources.floor.as_str(), sources.shares.as_str()), ("metadata", "file"));
+    assert_eq!((found.priority, found.shares), (Some(3), Some(5)));
+    let log = ground.log();
+    assert!(log.contains("domain web: settings") && log.contains("<shares> is `many`"), "{log}");
+
+    // Only an event tells of it this soon: the XML counts for minutes.
+    set("<guest><floor>200MiB</floor><priority>4</priority></guest>");
+    wait_for("the change", || floor(200));
+
+    let stored = lab.run.folder().libvirt_socket().with_file_name("web.xml");
+    std::fs::write(&stored, lab.run.virsh(&["dumpxml", "web"]).unwrap()).unwrap();
+    lab.run.virsh(&["define", &stored.to_string_lossy()]).unwrap();
+    let current =
+        |xml: String| xml.lines().find(|it| it.contains("<currentMemory")).map(str::to_owned);
+    let inactive = || current(lab.run.virsh(&["dumpxml", "web", "--inactive"]).unwrap());
+    let before = inactive();
+    assert!(before.is_some());
+    let (code, out, err) = ground.ballast(&["set", "web", "--floor", "256MiB", "--persist"]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    for stored in ["--live", "--config"] {
+        let text = metadata(&lab.run, stored);
+        assert!(text.contains("<floor>256MiB</floor>"), "{stored}: {text}");
+        assert!(text.contains("<priority>4</priority>"), "what was there stays: {text}");
+    }
+    assert_eq!(inactive(), before, "only metadata are stored");
+    let found = floor(256).expect("in force at once");
+    assert_eq!(found.sources.unwrap().floor, "metadata");
+    let (_, explained, _) = ground.ballast(&["explain", "web"]);
+    assert!(explained.contains("floor 256MiB (metadata)"), "{explained}");
+    assert!(explained.contains("5 shares (file)"), "{explained}");
+    assert!(daemon.stop().success());
+}
+
+/// Waits until a guest is held because somebody else moves it, or is not any more.
+fn wait_owned(daemon: &Daemon<'_>, is_owned: bool) {
+    wait_for("the owner to count, or not", || {
+        let change = guest(&daemon.status()?, "web")?.change.clone()?;
+        let told = change.why.is_some_and(|why| why.code == "another-owner");
+        (told == is_owned).then_some(())
+    });
+}
+
+#[test]
+fn a_second_owner_is_left_the_guest() {
+    let Some(lab) = Lab::boot_under_libvirt(vec![swapping("web", BOOT)]) else { return };
+    let (ground, nothing) = (Ground::new(), tempfile::tempdir().unwrap());
+    let socket = lab.run.folder().libvirt_socket();
+    let settings = format!(
+        "[host]\nbudget = \"384MiB\"\n[policy]\nname = \"static\"\ninterval = \"1s\"\n\
+         [libvirt]\nenabled = true\nsocket = {socket:?}"
+    );
+    ground.configure_for(nothing.path(), FAST, &settings);
+    let daemon = ground.start();
+    let wait = |mib: u64| {
+        wait_allocation("what was ordered", &daemon, "web", |holds| holds == Bytes::mib(mib));
+    };
+    let setmem = |mib: u64| {
+        lab.run.virsh(&["setmem", "web", &format!("{mib}M"), "--live"]).unwrap();
+        wait_for("the balloon", || (actual(&lab.run, "web") == Bytes::mib(mib)).then_some(()));
+    };
+    wait(384);
+    // Once is chance. The order that follows is Ballast's own.
+    setmem(300);
+    wait_for("the guest's kernel to agree", || {
+        let (_, out, _) = ground.ballast(&["explain", "web", "--json"]);
+        let explained: ballast_api::ExplainReply = serde_json::from_str(&out).ok()?;
+        let total = explained.inputs.stats?.total_bytes?;
+        (total < Bytes::mib(300).get()).then_some(())
+    });
+    set_ceiling(&ground, "web", Bytes::mib(350));
+    wait(350);
+    wait_owned(&daemon, false);
+    setmem(256);
+    wait_owned(&daemon, true);
+    set_ceiling(&ground, "web", Bytes::mib(340));
+    setmem(280);
+    wait(280);
+    wait_owned(&daemon, true);
+    let (code, out, err) = ground.ballast(&["set", "web", "--take-over"]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    wait(340);
+    assert!(daemon.stop().success());
 }

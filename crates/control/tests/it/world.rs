@@ -250,6 +250,7 @@ impl World {
 
     pub(crate) fn snapshot(&self) -> Snapshot {
         let host = HostSample {
+            balloon_owner: None,
             memory_total: Some(Bytes::mib(1 << 21)),
             memory_available: Some(Bytes::mib(self.host_available)),
             swap_total: Some(Bytes::gib(4)),

@@ -14,6 +14,7 @@
 
 mod agents;
 mod guest_record;
+mod limits;
 mod operate;
 mod restore;
 mod world;
@@ -25,8 +26,8 @@ use std::time::{Duration, SystemTime};
 use ballast_actuation::fence::fences;
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
-    Action, GuestId, GuestLimits, Handover, Note, Outcome, OutcomeKind, Plan, Restart, Snapshot,
-    Timestamp,
+    Action, GuestId, GuestLimits, Handover, LimitSources, Note, Outcome, OutcomeKind, Plan,
+    Restart, Snapshot, Timestamp,
 };
 use ballast_store::Tick;
 use tracing::{debug, info};
@@ -34,6 +35,7 @@ use tracing::{debug, info};
 use crate::view::{self, ApiState, View};
 use crate::warn_once::WarnOnce;
 use guest_record::GuestRecords;
+use limits::LimitBook;
 
 pub use crate::agents::{Answer, Conversation};
 pub use crate::pager::{PagingEnd, PagingOutcome};
@@ -59,6 +61,8 @@ pub struct Engine {
     sampled_all_at: Option<Timestamp>,
     decision_cost: Duration,
     reload_error: Option<String>,
+    book: LimitBook,
+    is_restoring: bool,
     warnings: WarnOnce,
 }
 
@@ -72,6 +76,7 @@ impl Engine {
         world: &impl World,
     ) -> Engine {
         let now = world.now();
+        let book = LimitBook::new(&settings);
         let mut controller = Controller::new(settings, now);
         if restart.paused {
             info!("paused, as the last daemon was: `ballast resume` acts again");
@@ -90,6 +95,8 @@ impl Engine {
             sampled_all_at: None,
             decision_cost: Duration::ZERO,
             reload_error: None,
+            book,
+            is_restoring: false,
             warnings: WarnOnce::default(),
         }
     }
@@ -133,6 +140,9 @@ impl Engine {
         let snapshot = world.look(scope, self.controller.in_transfer().guests()).await;
         for id in self.guests.align(&snapshot) {
             self.warnings.over(id.as_str());
+        }
+        if let Some(settings) = world.changed_settings().filter(|_| !self.is_restoring) {
+            self.take_in_settings(settings);
         }
         let begun = world.monotonic();
         let plan = self.controller.handle_sample(&snapshot);
@@ -191,6 +201,7 @@ impl Engine {
             started_at: self.started_at,
             seen_at: world.wall(),
             limits: self.limits(&snapshot),
+            limit_sources: self.limit_sources(&snapshot),
             snapshot,
             plan: Plan::clone(&plan),
             outcomes: self.guests.outcomes(),
@@ -242,6 +253,11 @@ impl Engine {
                 _ => self.warnings.warn(note.code(), &note.to_string()),
             }
         }
+    }
+
+    fn limit_sources(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, LimitSources> {
+        let sources_of = |id: &GuestId| (id.clone(), self.book.layers(id).sources());
+        snapshot.guests().iter().map(|guest| sources_of(&guest.id)).collect()
     }
 
     fn limits(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, GuestLimits> {

@@ -1,12 +1,14 @@
 //! Operators' commands, dry runs and new configurations.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ballast_control::{Event, Settings};
-use ballast_model::{GuestChange, GuestId, Note, Plan, PolicyName};
+use ballast_model::{GuestChange, GuestId, GuestLimits, Note, Plan, PolicyName};
 use ballast_store::Event as Recorded;
 use tracing::{info, warn};
 
+use super::limits::LimitBook;
 use super::{Engine, World};
 use crate::view::{self, Command};
 
@@ -19,7 +21,11 @@ impl Engine {
     ///
     /// # Errors
     /// Why it is refused, as text for people; then nothing has changed.
-    pub fn obey(&mut self, command: Command, world: &mut impl World) -> Result<String, String> {
+    pub async fn obey(
+        &mut self,
+        command: Command,
+        world: &mut impl World,
+    ) -> Result<String, String> {
         let words = command.words();
         self.dry_run = None;
         let answer = match command {
@@ -33,6 +39,7 @@ impl Engine {
             }
             Command::SetPolicy(name) => self.set_policy(name),
             Command::SetGuest(id, change) => self.set_guest(id, change),
+            Command::PersistGuest(id, change) => self.persist_guest(id, change, world).await,
         };
         info!("operator: {words}: {}", answer.as_ref().unwrap_or_else(|why| why));
         world.record_event(Recorded::Command {
@@ -59,7 +66,10 @@ impl Engine {
     pub fn reload(&mut self, loaded: Result<(Settings, String), String>, world: &mut impl World) {
         self.dry_run = None;
         match loaded {
-            Ok((settings, toml)) => {
+            Ok((mut settings, toml)) => {
+                let complaints = self.book.reload(&settings);
+                self.warn_of_settings(&complaints);
+                settings.limits.named = self.book.all();
                 info!("configuration reloaded: policy {}", settings.policy);
                 self.controller.handle_event(Event::Reconfigure(Box::new(settings)));
                 world.record_event(Recorded::ConfigLoaded { toml });
@@ -88,28 +98,77 @@ impl Engine {
     }
 
     fn set_guest(&mut self, id: GuestId, change: GuestChange) -> Result<String, String> {
+        self.may_name(&id)?;
+        let mut book = self.book.clone();
+        book.set(&id, &change)?;
+        let limits = self.put_in_force(book, id.clone());
+        let set = view::limits_set(&id, &limits);
+        Ok(format!("{set}, until the daemon restarts or reloads"))
+    }
+
+    /// As [`Engine::set_guest`], and it lives with the guest from now on.
+    async fn persist_guest(
+        &mut self,
+        id: GuestId,
+        change: GuestChange,
+        world: &mut impl World,
+    ) -> Result<String, String> {
+        self.may_name(&id)?;
+        let mut book = self.book.clone();
+        let kept = book.keep(&id, &change)?;
+        let hidden = change.without(&change.without(&book.layers(&id).file));
+        world.persist(&id, &kept).await?;
+        let limits = self.put_in_force(book, id.clone());
+        let set = view::limits_set(&id, &limits);
+        let until = match hidden.is_empty() {
+            true => "",
+            false => {
+                "; of some of that the configuration file says something, too, which counts \
+                      again once the daemon restarts or reloads"
+            }
+        };
+        Ok(format!("{set}, and written where the guest is defined{until}"))
+    }
+
+    /// Whether something may be said of a guest.
+    fn may_name(&self, id: &GuestId) -> Result<(), String> {
         let is_there =
-            self.latest.as_ref().is_some_and(|(snapshot, _)| snapshot.guest(&id).is_some());
-        let settings = self.controller.settings();
-        let named = &settings.limits.named;
-        if !named.contains_key(&id) {
-            if !is_there {
-                return Err(format!("no guest `{id}` here, running or configured"));
-            }
-            if named.len() >= NAMED_GUESTS_MAX {
-                return Err(format!(
-                    "{NAMED_GUESTS_MAX} guests have limits of their own already: reload the \
-                     configuration to forget those that were set since"
-                ));
-            }
+            self.latest.as_ref().is_some_and(|(snapshot, _)| snapshot.guest(id).is_some());
+        if self.book.is_named(id) {
+            return Ok(());
         }
-        let limits = change.apply(settings.limits.of(&id));
-        limits.validate().map_err(|e| format!("{id}: {e}"))?;
-        let mut all = named.clone();
-        all.insert(id.clone(), limits.clone());
-        ballast_config::floors_fit(settings.guard.budget, &all)?;
-        let message = view::limits_set(&id, &limits);
-        self.controller.handle_event(Event::SetLimits(id, limits));
-        Ok(message)
+        if !is_there {
+            return Err(format!("no guest `{id}` here, running or configured"));
+        }
+        if self.book.named() >= NAMED_GUESTS_MAX {
+            return Err(format!(
+                "{NAMED_GUESTS_MAX} guests have limits of their own already: reload the \
+                 configuration to forget those that were set since"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Goes by a book in which something of one guest changed.
+    fn put_in_force(&mut self, book: LimitBook, id: GuestId) -> GuestLimits {
+        self.book = book;
+        let limits = self.book.limits(&id);
+        self.controller.handle_event(Event::SetLimits(id, limits.clone()));
+        limits
+    }
+
+    /// Takes in what lives with all guests now.
+    pub(super) fn take_in_settings(&mut self, settings: BTreeMap<GuestId, GuestChange>) {
+        let complaints = self.book.take_in(settings);
+        self.warn_of_settings(&complaints);
+        self.controller.handle_event(Event::ReplaceLimits(self.book.all()));
+    }
+
+    fn warn_of_settings(&mut self, complaints: &[String]) {
+        if complaints.is_empty() {
+            self.warnings.over("settings");
+        } else {
+            self.warnings.warn("settings", &complaints.join("; "));
+        }
     }
 }

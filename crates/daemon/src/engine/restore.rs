@@ -14,6 +14,7 @@ use super::Engine;
 impl Engine {
     /// From now on, ticks restore the guests' first allocations, as far as the budget allows.
     pub fn begin_restore(&mut self) {
+        self.is_restoring = true;
         let mut settings = self.controller.settings().clone();
         settings.policy = PolicyName::Static;
         settings.guard.dead_band = Some(Bytes::ZERO);

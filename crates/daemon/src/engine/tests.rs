@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use ballast_actuation::fence::{FenceOrder, Fences};
 use ballast_model::{
-    Bytes, Capabilities, GuestSample, GuestStats, HostSample, LinkState, Measured, PolicyName,
-    ProcessId, RunState,
+    Bytes, Capabilities, GuestChange, GuestSample, GuestStats, HostSample, LinkState, Measured,
+    PolicyName, ProcessId, RunState,
 };
 use ballast_store::Event as Recorded;
 use futures_util::FutureExt;
@@ -17,6 +17,10 @@ use crate::view::Command;
 const BOOT: Bytes = Bytes::gib(1);
 /// What each of two guests has by shares.
 const HALF: Bytes = Bytes::mib(512);
+
+fn obey(engine: &mut Engine, command: Command, world: &mut MemoryWorld) {
+    engine.obey(command, world).now_or_never().expect("nothing here waits").unwrap();
+}
 
 /// A guest that follows its target at once.
 struct MemoryGuest {
@@ -37,6 +41,10 @@ struct MemoryWorld {
     fences: Vec<FenceOrder>,
     ticks_recorded: u64,
     events: Vec<Recorded>,
+    /// What lives with guests, once somebody wrote it.
+    settings: BTreeMap<GuestId, GuestChange>,
+    are_settings_new: bool,
+    refuses_settings: bool,
 }
 
 impl World for MemoryWorld {
@@ -84,6 +92,18 @@ impl World for MemoryWorld {
         if let Fences::Set(orders) = fences {
             self.fences = orders;
         }
+    }
+
+    fn changed_settings(&mut self) -> Option<BTreeMap<GuestId, GuestChange>> {
+        std::mem::take(&mut self.are_settings_new).then(|| self.settings.clone())
+    }
+
+    async fn persist(&mut self, guest: &GuestId, settings: &GuestChange) -> Result<(), String> {
+        if self.refuses_settings {
+            return Err("the disk is full".to_owned());
+        }
+        self.settings.insert(guest.clone(), settings.clone());
+        Ok(())
     }
 
     fn record_tick(&mut self, _: Tick<'_>) {
@@ -161,7 +181,7 @@ fn fences_rise_before_grants_and_fall_with_a_pause() {
     let beyond = |fence: &FenceOrder| fence.height.saturating_sub(HALF);
     let beyond: Vec<Bytes> = world.fences.iter().map(beyond).collect();
     assert_eq!(beyond, [Bytes::mib(200); 2]);
-    engine.obey(Command::Pause, &mut world).unwrap();
+    obey(&mut engine, Command::Pause, &mut world);
     run(&mut engine, &mut world, 1);
     assert_eq!(world.fences, []);
 }
@@ -183,11 +203,11 @@ fn an_order_whose_outcome_is_lost_is_given_again() {
 #[test]
 fn a_paused_engine_observes_and_records_but_does_not_act() {
     let (mut engine, mut world) = poor_and_rich();
-    engine.obey(Command::Pause, &mut world).unwrap();
+    obey(&mut engine, Command::Pause, &mut world);
     run(&mut engine, &mut world, 10);
     assert!(world.acted.is_empty() && engine.view(&world).unwrap().paused);
     assert!(world.ticks_recorded >= 10);
-    engine.obey(Command::Resume, &mut world).unwrap();
+    obey(&mut engine, Command::Resume, &mut world);
     run(&mut engine, &mut world, 20);
     assert_eq!(held(&world), [HALF, HALF]);
     let words = world.events.iter().map(|event| match event {
@@ -201,12 +221,12 @@ fn a_paused_engine_observes_and_records_but_does_not_act() {
 fn a_dry_run_is_computed_once_and_changes_nothing() {
     let (mut engine, mut world) = poor_and_rich();
     assert!(engine.dry_run().is_err());
-    engine.obey(Command::Pause, &mut world).unwrap();
+    obey(&mut engine, Command::Pause, &mut world);
     run(&mut engine, &mut world, 1);
     let first = engine.dry_run().unwrap();
     assert!(!first.actions.is_empty(), "a pause is disregarded");
     assert!(Arc::ptr_eq(&first, &engine.dry_run().unwrap()));
-    engine.obey(Command::SetPolicy(PolicyName::Global), &mut world).unwrap();
+    obey(&mut engine, Command::SetPolicy(PolicyName::Global), &mut world);
     let other = engine.dry_run().unwrap();
     assert_eq!(other.policy, PolicyName::Global);
     run(&mut engine, &mut world, 1);
@@ -262,4 +282,33 @@ fn a_refused_reload_changes_nothing_and_is_shown() {
     engine.reload(Ok((settings, String::new())), &mut world);
     let view = engine.view(&world).unwrap();
     assert_eq!((view.reload_error, view.policy), (None, PolicyName::Global));
+}
+
+#[test]
+fn settings_that_live_with_a_guest_count_until_they_go() {
+    let (mut engine, mut world) = poor_and_rich();
+    let rich = world.guests[1].id.clone();
+    let ceiling = |mib| GuestChange { ceiling: Some(Bytes::mib(mib)), ..GuestChange::default() };
+    world.settings.insert(rich.clone(), ceiling(480));
+    world.are_settings_new = true;
+    run(&mut engine, &mut world, 10);
+    assert_eq!(held(&world)[1], Bytes::mib(480));
+    world.settings.clear();
+    world.are_settings_new = true;
+    run(&mut engine, &mut world, 20);
+    assert_eq!(held(&world)[1], HALF);
+
+    // What could not be written is not in force either.
+    let command = Command::PersistGuest(rich.clone(), ceiling(460));
+    world.refuses_settings = true;
+    let refused = engine.obey(command.clone(), &mut world).now_or_never().unwrap();
+    assert_eq!(refused, Err("the disk is full".to_owned()));
+    assert_eq!(engine.view(&world).unwrap().limits[&rich].ceiling, None);
+    world.refuses_settings = false;
+    obey(&mut engine, command, &mut world);
+    assert_eq!(world.settings[&rich], ceiling(460));
+    run(&mut engine, &mut world, 10);
+    assert_eq!(held(&world)[1], Bytes::mib(460));
+    let sources = engine.view(&world).unwrap().limit_sources;
+    assert_eq!(sources[&rich].ceiling.as_str(), "metadata");
 }

@@ -7,10 +7,11 @@
 //!
 //! Limits: an implementation bounds every wait: the engine waits for `look` and `act`.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use ballast_actuation::fence::Fences;
-use ballast_model::{Action, Bytes, GuestId, Outcome, Plan, Snapshot, Timestamp};
+use ballast_model::{Action, Bytes, GuestChange, GuestId, Outcome, Plan, Snapshot, Timestamp};
 use ballast_store::{Event, JournalStatus, Tick};
 
 use crate::agents::Answer;
@@ -50,6 +51,21 @@ pub trait World {
     /// Carries out `actions`, at most one per guest, within a bounded time. An action without an
     /// outcome counts as failed, and perhaps carried out.
     async fn act(&mut self, actions: &[Action]) -> Vec<Outcome>;
+
+    /// The settings that live with guests, after [`World::look`]; `None`: as at the last call.
+    fn changed_settings(&mut self) -> Option<BTreeMap<GuestId, GuestChange>> {
+        None
+    }
+
+    /// Writes all settings that are to live with a guest to where it is defined, within a bounded
+    /// time.
+    ///
+    /// # Errors
+    /// They were not written; says why.
+    async fn persist(&mut self, guest: &GuestId, settings: &GuestChange) -> Result<(), String> {
+        let _ = settings;
+        Err(format!("{guest} has nowhere to keep settings"))
+    }
 
     /// Replaces all fences with these, without waiting.
     fn fence(&mut self, fences: Fences) {

@@ -191,6 +191,7 @@ fn guests() -> Vec<(GuestSample, GuestPlan)> {
 pub fn view() -> View {
     let (samples, plans): (Vec<_>, Vec<_>) = guests().into_iter().unzip();
     let host = HostSample {
+        balloon_owner: None,
         memory_total: Some(Bytes::gib(16)),
         memory_available: Some(Bytes::mib(9420)),
         swap_total: Some(Bytes::gib(2)),
@@ -232,6 +233,7 @@ pub fn view() -> View {
     View {
         started_at: seen_at() - Duration::from_secs(7380),
         seen_at: seen_at(),
+        limit_sources: BTreeMap::new(),
         limits: samples.iter().map(|sample| (sample.id.clone(), limits.clone())).collect(),
         snapshot: Snapshot::new(NOW, host, samples),
         plan,

@@ -47,6 +47,7 @@ pub(super) fn router(handle: Handle) -> Router {
         .route(path::PAUSE, post(pause))
         .route(path::RESUME, post(resume))
         .route(path::SET_GUEST, post(set_guest))
+        .route(path::PERSIST_GUEST, post(persist_guest))
         .route(path::POLICY, post(set_policy))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
@@ -139,14 +140,32 @@ async fn set_guest(
     Path(name): Path<String>,
     body: Body,
 ) -> Result<Json<CommandReply>, Refusal> {
+    let (id, change) = read_change(&handle, &name, body).await?;
+    command(&handle, Command::SetGuest(id, change)).await
+}
+
+async fn persist_guest(
+    State(handle): State<Handle>,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<Json<CommandReply>, Refusal> {
+    let (id, change) = read_change(&handle, &name, body).await?;
+    command(&handle, Command::PersistGuest(id, change)).await
+}
+
+async fn read_change(
+    handle: &Handle,
+    name: &str,
+    body: Body,
+) -> Result<(GuestId, GuestChange), Refusal> {
     let change: GuestChange = read_json(body).await?;
     if change.is_empty() {
         let text = "nothing to change: give floor_bytes, ceiling_bytes, shares, priority, \
-                    miss_rate_max_per_s or managed";
+                    miss_rate_max_per_s, managed or take_over";
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "empty-change", text));
     }
-    let id = known_guest(&*latest(&handle)?, &name)?;
-    command(&handle, Command::SetGuest(id, change)).await
+    let id = known_guest(&*latest(handle)?, name)?;
+    Ok((id, change))
 }
 
 async fn set_policy(
@@ -190,6 +209,7 @@ pub fn tick(view: &View, now: SystemTime) -> Tick<'_> {
         snapshot: &view.snapshot,
         plan: &view.plan,
         limits: &view.limits,
+        limit_sources: &view.limit_sources,
         outcomes: &view.outcomes,
         paused: view.paused,
         decision_cost: view.decision_cost,

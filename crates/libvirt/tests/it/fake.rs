@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::AbortHandle;
 
 /// A domain; sizes in MiB.
@@ -27,12 +28,20 @@ pub(crate) struct State {
     pub(crate) failing: Vec<u32>,
     /// Procedures that were called.
     pub(crate) called: Vec<u32>,
+    /// Whether its domains are stored.
+    pub(crate) is_persistent: bool,
+    /// Elements that were written into metadata, and whether into the stored ones, too.
+    pub(crate) written: Vec<(String, bool)>,
 }
+
+/// The way to the client that is connected; `None`: nobody is.
+type Writer = Arc<tokio::sync::Mutex<Option<OwnedWriteHalf>>>;
 
 /// The libvirt. It ends with this.
 pub(crate) struct FakeLibvirt {
     folder: TempDir,
     state: Arc<Mutex<State>>,
+    writer: Writer,
     task: AbortHandle,
 }
 
@@ -40,8 +49,9 @@ impl FakeLibvirt {
     pub(crate) fn start(domains: Vec<FakeDomain>) -> FakeLibvirt {
         let folder = tempfile::tempdir().unwrap();
         let state = Arc::new(Mutex::new(State { domains, ..State::default() }));
-        let task = listen(&folder.path().join("sock"), &state);
-        FakeLibvirt { folder, state, task }
+        let writer = Writer::default();
+        let task = listen(&folder.path().join("sock"), &state, &writer);
+        FakeLibvirt { folder, state, writer, task }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -55,11 +65,20 @@ impl FakeLibvirt {
     /// Closes all connections, and does not listen any more.
     pub(crate) fn stop(&mut self) {
         self.task.abort();
+        self.writer.try_lock().unwrap().take();
         std::fs::remove_file(self.socket()).unwrap();
     }
 
     pub(crate) fn start_again(&mut self) {
-        self.task = listen(&self.socket(), &self.state);
+        self.task = listen(&self.socket(), &self.state, &self.writer);
+    }
+
+    /// Tells the client of an event of a domain.
+    pub(crate) async fn tell(&self, procedure: u32, domain: &FakeDomain) {
+        let body = [words(&[0]), domain_named(domain)].concat();
+        let message = message([0x2000_8086, 1, procedure, 2, 0, 0], &body);
+        let mut writer = self.writer.lock().await;
+        writer.as_mut().expect("a client").write_all(&message).await.unwrap();
     }
 }
 
@@ -69,18 +88,25 @@ impl Drop for FakeLibvirt {
     }
 }
 
-fn listen(socket: &Path, state: &Arc<Mutex<State>>) -> AbortHandle {
+fn listen(socket: &Path, state: &Arc<Mutex<State>>, writer: &Writer) -> AbortHandle {
     let (listener, state) = (UnixListener::bind(socket).unwrap(), Arc::clone(state));
+    let writer = Arc::clone(writer);
     let accept = async move {
         // One client at a time, whose connection ends with this task.
         while let Ok((stream, _)) = listener.accept().await {
-            let _ = serve(stream, &state).await;
+            let (reader, write) = stream.into_split();
+            *writer.lock().await = Some(write);
+            let _ = serve(reader, &state, &writer).await;
         }
     };
     tokio::spawn(accept).abort_handle()
 }
 
-async fn serve(mut stream: UnixStream, state: &Mutex<State>) -> std::io::Result<()> {
+async fn serve(
+    mut stream: OwnedReadHalf,
+    state: &Mutex<State>,
+    writer: &Writer,
+) -> std::io::Result<()> {
     loop {
         let len = stream.read_u32().await?;
         let mut call = vec![0; len as usize - 4];
@@ -90,13 +116,16 @@ async fn serve(mut stream: UnixStream, state: &Mutex<State>) -> std::io::Result<
         let Some((is_ok, body)) = answer(&mut state.lock().unwrap(), procedure, &call[24..]) else {
             continue;
         };
-        let mut reply = (28 + u32::try_from(body.len()).unwrap()).to_be_bytes().to_vec();
-        for word in [number(0), number(4), procedure, 1, serial, u32::from(!is_ok)] {
-            reply.extend(word.to_be_bytes());
+        let head = [number(0), number(4), procedure, 1, serial, u32::from(!is_ok)];
+        if let Some(writer) = writer.lock().await.as_mut() {
+            writer.write_all(&message(head, &body)).await?;
         }
-        reply.extend(body);
-        stream.write_all(&reply).await?;
     }
+}
+
+fn message(head: [u32; 6], body: &[u8]) -> Vec<u8> {
+    let len = 28 + u32::try_from(body.len()).unwrap();
+    [words(&[len]), words(&head), body.to_vec()].concat()
 }
 
 /// What is answered: whether it succeeded, and the rest; `None`: nothing.
@@ -122,6 +151,16 @@ fn answer(state: &mut State, procedure: u32, arguments: &[u8]) -> Option<(bool, 
             body
         }
         14 => text(domain?.xml),
+        151 => words(&[state.is_persistent.into()]),
+        264 => {
+            // Behind the kind of metadata are three texts, each after a word that it is there.
+            let len = &arguments[behind + 8..behind + 12];
+            let len = u32::from_be_bytes(len.try_into().unwrap()) as usize;
+            let element = arguments[behind + 12..behind + 12 + len].to_vec();
+            let flags = u32::from_be_bytes(*arguments.last_chunk().unwrap());
+            state.written.push((String::from_utf8(element).unwrap(), flags == 3));
+            Vec::new()
+        }
         204 => {
             let kib = u64::from_be_bytes(arguments[behind..behind + 8].try_into().unwrap());
             domain?.holds = kib >> 10;
@@ -134,15 +173,19 @@ fn answer(state: &mut State, procedure: u32, arguments: &[u8]) -> Option<(bool, 
 
 /// State and balloon of a domain that was booted with a GiB.
 fn record(domain: &FakeDomain) -> Vec<u8> {
-    let mut record = text(domain.name);
-    record.extend([u8::try_from(domain.id).unwrap(); 16]);
-    record.extend(words(&[domain.id, 3]));
+    let mut record = domain_named(domain);
+    record.extend(words(&[3]));
     record.extend([text("state.state"), words(&[1, 1])].concat());
     for (name, mib) in [("balloon.current", domain.holds), ("balloon.maximum", 1024)] {
         record.extend([text(name), words(&[4])].concat());
         record.extend((mib << 10).to_be_bytes());
     }
     record
+}
+
+fn domain_named(domain: &FakeDomain) -> Vec<u8> {
+    let uuid = [u8::try_from(domain.id).unwrap(); 16];
+    [text(domain.name), uuid.to_vec(), words(&[domain.id])].concat()
 }
 
 fn words(words: &[u32]) -> Vec<u8> {

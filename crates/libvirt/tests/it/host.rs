@@ -5,7 +5,8 @@ use std::time::{Duration, Instant, SystemTime};
 use ballast_backend::{Backend, GuestReading, SampleRequest};
 use ballast_libvirt::{LibvirtConfig, LibvirtHost};
 use ballast_model::{
-    Action, Bytes, Capabilities, Generation, LinkDown, LinkState, OutcomeKind, Timestamp,
+    Action, Bytes, Capabilities, Generation, GuestChange, LinkDown, LinkState, OutcomeKind,
+    Timestamp,
 };
 
 use crate::fake::{FakeDomain, FakeLibvirt};
@@ -13,6 +14,12 @@ use crate::fake::{FakeDomain, FakeLibvirt};
 const PATIENCE: Duration = Duration::from_secs(30);
 const PLAIN: &str = "<domain><devices><memballoon model='virtio'/></devices></domain>";
 const SET_MEMORY: u32 = 204;
+const SET_METADATA: u32 = 264;
+const WATCH: u32 = 316;
+/// Procedures of events.
+const LIFECYCLE: u32 = 318;
+const BALLOON_CHANGED: u32 = 331;
+const METADATA_CHANGED: u32 = 379;
 const STATS_PERIOD: u32 = 308;
 const ALL_STATS: u32 = 344;
 
@@ -182,4 +189,77 @@ async fn a_domain_with_virtio_mem_is_left_alone() {
     let broken = "<domain>";
     libvirt.state().domains[0] = FakeDomain { xml: broken, ..domain("a", 2) };
     assert_eq!(host.sample().await[0].sample.capabilities, Capabilities::default());
+}
+
+#[tokio::test]
+async fn settings_live_with_domains_and_mistakes_are_named() {
+    let xml = "<domain><metadata><guest xmlns='urn:ballast:guest:1'><floor>256MiB</floor>\
+               <shares>many</shares></guest></metadata>\
+               <devices><memballoon model='virtio'/></devices></domain>";
+    let libvirt = FakeLibvirt::start(vec![FakeDomain { xml, ..domain("a", 1) }, domain("b", 2)]);
+    let mut host = TestHost::of(&libvirt);
+    let readings = host.sample().await;
+    let settings = readings[0].settings.clone().unwrap();
+    let expected = GuestChange { floor: Some(Bytes::mib(256)), ..GuestChange::default() };
+    assert_eq!((&*settings, &readings[1].settings), (&expected, &None));
+    let notices = host.host.take_notices().join("\n");
+    for part in ["domain a", "urn:ballast:guest:1", "<shares> is `many`: expected a number"] {
+        assert!(notices.contains(part), "{part} in {notices}");
+    }
+    libvirt.state().domains[0].xml = PLAIN;
+    libvirt.tell(METADATA_CHANGED, &domain("a", 1)).await;
+    host.host.news().await;
+    assert_eq!(host.sample().await[0].settings, None);
+}
+
+#[tokio::test]
+async fn settings_are_written_where_the_domain_is_stored() {
+    let libvirt = FakeLibvirt::start(vec![domain("a", 1)]);
+    let mut host = TestHost::of(&libvirt);
+    host.sample().await;
+    let settings = GuestChange {
+        ceiling: Some(Bytes::gib(2)),
+        shares: Some(7),
+        managed: Some(true),
+        ..GuestChange::default()
+    };
+    let guest = "a".parse().unwrap();
+    for is_persistent in [false, true] {
+        libvirt.state().is_persistent = is_persistent;
+        host.host.persist(&guest, &settings).await.unwrap();
+        let (element, stored) = libvirt.state().written.pop().unwrap();
+        assert_eq!(
+            element,
+            "<guest><ceiling>2GiB</ceiling><shares>7</shares><managed>true</managed></guest>"
+        );
+        assert_eq!(stored, is_persistent);
+    }
+    libvirt.state().failing.push(SET_METADATA);
+    let refused = host.host.persist(&guest, &settings).await.unwrap_err();
+    assert!(refused.contains("error 38"), "{refused}");
+    let gone = host.host.persist(&"x".parse().unwrap(), &settings).await.unwrap_err();
+    assert!(gone.contains("gone"), "{gone}");
+}
+
+#[tokio::test]
+async fn news_ends_a_wait_and_moves_by_order_do_not() {
+    let mut libvirt = FakeLibvirt::start(vec![domain("a", 1), domain("b", 2)]);
+    let mut host = TestHost::of(&libvirt);
+    host.sample().await;
+    let watched =
+        |libvirt: &FakeLibvirt| libvirt.state().called.iter().filter(|it| **it == WATCH).count();
+    assert_eq!(watched(&libvirt), 4, "once for each kind");
+    libvirt.tell(LIFECYCLE, &domain("new", 3)).await;
+    host.host.news().await;
+    libvirt.tell(BALLOON_CHANGED, &domain("b", 2)).await;
+    host.host.news().await;
+    assert_eq!(host.act("b", 300, 1).await, OutcomeKind::Accepted);
+    libvirt.tell(BALLOON_CHANGED, &domain("b", 2)).await;
+    let nothing = tokio::time::timeout(Duration::from_millis(50), host.host.news()).await;
+    assert!(nothing.is_err(), "what was ordered is no news");
+    libvirt.stop();
+    host.host.news().await;
+    libvirt.start_again();
+    host.sample().await;
+    assert_eq!(watched(&libvirt), 8, "a new connection is told of events, too");
 }

@@ -3,7 +3,7 @@
 //! `tests/golden/transcript.txt` has a message a line, in hexadecimal: one emulated guest of 512
 //! MiB that holds 384, is set to 300, and is refused 700.
 
-use ballast_libvirt::{Call, Domain, LibvirtSession, Reply, Serial};
+use ballast_libvirt::{Call, Domain, EventKind, LibvirtSession, Reply, Serial};
 use ballast_model::LinkDown;
 
 /// The recorded message of that name.
@@ -75,6 +75,8 @@ fn an_order_is_answered_whatever_comes_between() {
     sends(&mut session, "set-asked");
     session.receive(&recorded("event")).unwrap();
     assert_eq!(session.next_answer(), None);
+    let event = session.next_event().unwrap();
+    assert_eq!((event.kind, event.domain.name.as_str()), (EventKind::BalloonChange, "lv0"));
     session.receive(&recorded("set-told")).unwrap();
     assert_eq!(session.next_answer(), Some((serial, Ok(Reply::Done))));
 }

@@ -171,7 +171,7 @@ impl Fleet {
             let mut state = member.slot.lock();
             state.tick = None;
             let sample = state.link.guest.sample(id.clone(), now);
-            readings.push(GuestReading { sample, pid: state.link.guest.pid() });
+            readings.push(GuestReading { sample, pid: state.link.guest.pid(), settings: None });
         }
         readings
     }

@@ -85,7 +85,7 @@ fn is_up(reading: &GuestReading) -> bool {
 async fn a_guest_is_found_probed_and_sampled() {
     let mut host = TestHost::new();
     let qemu = host.start("a", BALLOON);
-    let GuestReading { sample, pid } = host.sample_until(is_up).await;
+    let GuestReading { sample, pid, .. } = host.sample_until(is_up).await;
     assert_eq!(pid, Some(qemu.pid()));
     assert_eq!(sample.boot_memory, Some(Bytes::mib(256)));
     assert_eq!(sample.allocation.map(|read| read.value), Some(Bytes::mib(256)));

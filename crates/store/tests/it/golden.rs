@@ -107,6 +107,8 @@ fn held() -> Vec<Held> {
         Held::Implausible(Implausible::AvailableOverAllocation { available: two, allocation: gib }),
         Held::Stuck { idle: MS, asked: Bytes::mib(256), retry_in: 9 * MS },
         Held::DeadBand { change: Bytes::mib(1), band: Bytes::mib(8) },
+        Held::AnotherOwner { owner: None },
+        Held::AnotherOwner { owner: Some(BalloonOwner::Qmemman) },
         Held::OnTarget,
         Held::PlanRefused { violation: "floor of a".into() },
         Held::ClockBackwards,
@@ -345,6 +347,7 @@ fn guest_samples() -> Vec<GuestSample> {
         deflate_on_oom: yes,
         memory_devices: yes,
         discard_inhibited: Some(false),
+        shared_control: yes,
     };
     let aged = |at: usize| (at as u32 + 1) * MS;
     let sample = |(at, link): (usize, LinkState)| GuestSample {
@@ -391,6 +394,7 @@ fn outcomes() -> Vec<Outcome> {
 fn everything() -> Whole {
     let at = Timestamp::from_millis(60_000);
     let host = HostSample {
+        balloon_owner: Some(BalloonOwner::Mom),
         memory_total: Some(Bytes::gib(128)),
         memory_available: Some(Bytes::gib(20)),
         swap_total: Some(Bytes::gib(8)),
@@ -416,6 +420,7 @@ fn everything() -> Whole {
         swap: Some(false),
         fence: true,
         managed: false,
+        take_over: true,
     };
     Whole {
         wall_ms: 1_700_000_000_000,

@@ -107,6 +107,7 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
                 age,
             }),
             capabilities: Capabilities {
+                shared_control: None,
                 balloon: Some(true),
                 statistics: Some(true),
                 free_page_reporting: Some(false),
@@ -162,6 +163,7 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
         });
     }
     let host = HostSample {
+        balloon_owner: None,
         memory_total: Some(Bytes::gib(128)),
         memory_available: Some(Bytes::kib(20_000_000 + noise.below(100_000))),
         swap_total: Some(Bytes::gib(8)),
@@ -278,8 +280,9 @@ fn stats() -> impl Strategy<Value = Measured<GuestStats>> {
 }
 
 fn capabilities() -> impl Strategy<Value = Capabilities> {
-    any::<[Option<bool>; 6]>().prop_map(|flags| {
-        let [balloon, statistics, reporting, deflate_on_oom, memory_devices, inhibited] = flags;
+    any::<[Option<bool>; 7]>().prop_map(|flags| {
+        let [balloon, statistics, reporting, deflate_on_oom, memory_devices, inhibited, shared] =
+            flags;
         Capabilities {
             balloon,
             statistics,
@@ -287,6 +290,7 @@ fn capabilities() -> impl Strategy<Value = Capabilities> {
             deflate_on_oom,
             memory_devices,
             discard_inhibited: inhibited,
+            shared_control: shared,
         }
     })
 }
@@ -348,6 +352,7 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
 fn host() -> impl Strategy<Value = HostSample> {
     (prop::array::uniform4(option::of(bytes())), any::<Option<(u32, u32)>>()).prop_map(
         |([memory_total, memory_available, swap_total, swap_free], pressure)| HostSample {
+            balloon_owner: pressure.map(|_| BalloonOwner::Pvestatd),
             memory_total,
             memory_available,
             swap_total,
@@ -479,6 +484,7 @@ pub(crate) fn held() -> impl Strategy<Value = Held> + Clone {
             retry_in
         }),
         (bytes(), bytes()).prop_map(|(change, band)| Held::DeadBand { change, band }),
+        Just(Held::AnotherOwner { owner: Some(BalloonOwner::Mom) }),
         Just(Held::OnTarget),
         text().prop_map(|violation| Held::PlanRefused { violation }),
         Just(Held::ClockBackwards),
@@ -793,17 +799,20 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 
 fn limits() -> impl Strategy<Value = GuestLimits> {
     let objective = (any::<u8>(), any::<Option<u64>>(), any::<Option<bool>>());
-    let yes_or_no = (any::<bool>(), any::<bool>());
+    let yes_or_no = any::<(bool, bool, bool)>();
     (option::of(bytes()), option::of(bytes()), any::<u32>(), objective, yes_or_no).prop_map(
-        |(floor, ceiling, shares, (priority, miss_rate_max, swap), (fence, managed))| GuestLimits {
-            floor,
-            ceiling,
-            shares,
-            priority,
-            miss_rate_max,
-            swap,
-            fence,
-            managed,
+        |(floor, ceiling, shares, (priority, miss_rate_max, swap), (fence, managed, take_over))| {
+            GuestLimits {
+                floor,
+                ceiling,
+                shares,
+                priority,
+                miss_rate_max,
+                swap,
+                fence,
+                managed,
+                take_over,
+            }
         },
     )
 }

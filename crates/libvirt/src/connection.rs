@@ -1,0 +1,130 @@
+//! A connection to libvirt's socket, and what the calls on it were for.
+//!
+//! Idea: bytes move while the daemon waits for something, and only then; what came is sorted by what
+//! it is for. Limits: what nobody waits for any more is dropped.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+
+use ballast_model::{GuestId, LinkDown, OutcomeKind};
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::time::{Instant, timeout_at};
+
+use crate::session::{Answer, LibvirtSession, Serial};
+
+/// Bytes read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// A connection, and what the calls on it were for.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: UnixStream,
+    pub(crate) session: LibvirtSession,
+    pub(crate) asked: BTreeMap<Serial, Purpose>,
+    /// Whether events were asked for.
+    pub(crate) is_watched: bool,
+    /// Outcomes of orders that have come.
+    pub(crate) outcomes: BTreeMap<Serial, OutcomeKind>,
+    /// Answers to commands that have come.
+    pub(crate) replies: BTreeMap<Serial, Answer>,
+    /// Other answers that have come.
+    pub(crate) answers: VecDeque<(Purpose, Answer)>,
+}
+
+/// What a call is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Stats,
+    Xml(GuestId),
+    StatsPeriod(GuestId),
+    Order,
+    Command,
+    Watch,
+}
+
+impl Connection {
+    /// A connection that has just been made; it will open `uri`.
+    pub(crate) fn new(stream: UnixStream, uri: &str) -> Connection {
+        Connection {
+            stream,
+            session: LibvirtSession::new(uri),
+            asked: BTreeMap::new(),
+            is_watched: false,
+            outcomes: BTreeMap::new(),
+            replies: BTreeMap::new(),
+            answers: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn is_asked(&self, purpose: &Purpose) -> bool {
+        self.asked.values().any(|it| it == purpose)
+    }
+
+    /// Keeps the answers that have come, each by what it is for.
+    pub(crate) fn sort_answers(&mut self) {
+        while let Some((serial, answer)) = self.session.next_answer() {
+            match (self.asked.remove(&serial), answer) {
+                // It was too late for its caller.
+                (None, _) => {}
+                (Some(Purpose::Order), Ok(_)) => {
+                    self.outcomes.insert(serial, OutcomeKind::Accepted);
+                }
+                (Some(Purpose::Order), Err(error)) => {
+                    self.outcomes.insert(serial, OutcomeKind::Failed(error.to_string()));
+                }
+                (Some(Purpose::Command), answer) => {
+                    self.replies.insert(serial, answer);
+                }
+                (Some(purpose), answer) => self.answers.push_back((purpose, answer)),
+            }
+        }
+    }
+
+    /// Reads and writes once. `false`: it is done, or it is time.
+    pub(crate) async fn move_bytes(
+        &mut self,
+        until: Instant,
+        is_done: impl Fn(&Connection) -> bool,
+    ) -> Result<bool, LinkDown> {
+        if is_done(self) {
+            return Ok(false);
+        }
+        match timeout_at(until, self.exchange()).await {
+            Ok(moved) => moved.map(|()| true),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Reads and writes once, whenever that can be done. Nothing is lost if it is given up.
+    pub(crate) async fn exchange(&mut self) -> Result<(), LinkDown> {
+        let interest = match self.session.outgoing().is_empty() {
+            true => Interest::READABLE,
+            false => Interest::READABLE | Interest::WRITABLE,
+        };
+        let ready = self.stream.ready(interest).await;
+        let ready = ready.map_err(|error| LinkDown::Closed(error.to_string()))?;
+        if ready.is_writable() {
+            let written = self.stream.try_write(self.session.outgoing());
+            self.session.mark_written(count(written)?.unwrap_or(0));
+        }
+        if ready.is_readable() {
+            let mut bytes = vec![0; READ_BYTES];
+            match count(self.stream.try_read(&mut bytes))? {
+                Some(0) => return Err(LinkDown::Closed("end of stream".to_owned())),
+                Some(read) => self.session.receive(&bytes[..read])?,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many bytes were moved; `None`: none can be now.
+fn count(moved: io::Result<usize>) -> Result<Option<usize>, LinkDown> {
+    match moved {
+        Ok(count) => Ok(Some(count)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(LinkDown::Closed(error.to_string())),
+    }
+}

@@ -1,0 +1,28 @@
+//! How libvirt names a domain.
+
+use crate::xdr::{XdrError, XdrReader, XdrWriter};
+
+/// A domain, as libvirt names it in calls.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Domain {
+    /// Its name.
+    pub name: String,
+    /// What does not change with its name.
+    pub uuid: [u8; 16],
+    /// Another one each time it is started.
+    pub id: i32,
+}
+
+impl Domain {
+    pub(crate) fn read(from: &mut XdrReader<'_>) -> Result<Domain, XdrError> {
+        Ok(Domain {
+            name: from.text("a domain's name")?.to_owned(),
+            uuid: from.fixed("a domain's UUID")?,
+            id: from.i32("a domain's ID")?,
+        })
+    }
+
+    pub(crate) fn written(&self) -> XdrWriter {
+        XdrWriter::default().text(&self.name).fixed(&self.uuid).i32(self.id)
+    }
+}

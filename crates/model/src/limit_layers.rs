@@ -1,0 +1,122 @@
+//! Who says what of a guest's limits.
+//!
+//! Idea: three say something, and who says it nearest to the operator's hand counts: `ballast set`,
+//! then the configuration file, then the settings that live with the guest. What nobody says is the
+//! default. Cost: O(1).
+
+use crate::GuestChange;
+
+/// Who said one limit of a guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LimitSource {
+    /// Nobody: it is the default, or the file's `[defaults]`.
+    #[default]
+    Default,
+    /// The settings that live with the guest.
+    Metadata,
+    /// The configuration file.
+    File,
+    /// `ballast set`.
+    Set,
+}
+
+impl LimitSource {
+    /// Stable word for machines and people.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            LimitSource::Default => "default",
+            LimitSource::Metadata => "metadata",
+            LimitSource::File => "file",
+            LimitSource::Set => "set",
+        }
+    }
+}
+
+/// Who said each limit of a guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitSources {
+    /// Of the floor.
+    pub floor: LimitSource,
+    /// Of the ceiling.
+    pub ceiling: LimitSource,
+    /// Of the shares.
+    pub shares: LimitSource,
+    /// Of the priority.
+    pub priority: LimitSource,
+    /// Of the objective.
+    pub miss_rate_max: LimitSource,
+    /// Whether it is managed.
+    pub managed: LimitSource,
+    /// Whether it is taken over.
+    pub take_over: LimitSource,
+}
+
+/// What each of them says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitLayers {
+    /// The settings that live with the guest.
+    pub metadata: GuestChange,
+    /// The configuration file.
+    pub file: GuestChange,
+    /// `ballast set`.
+    pub set: GuestChange,
+}
+
+impl LimitLayers {
+    /// What counts.
+    pub fn change(&self) -> GuestChange {
+        self.set.over(&self.file).over(&self.metadata)
+    }
+
+    /// Who said that.
+    pub fn sources(&self) -> LimitSources {
+        let of = |is_said: fn(&GuestChange) -> bool| {
+            if is_said(&self.set) {
+                LimitSource::Set
+            } else if is_said(&self.file) {
+                LimitSource::File
+            } else if is_said(&self.metadata) {
+                LimitSource::Metadata
+            } else {
+                LimitSource::Default
+            }
+        };
+        LimitSources {
+            floor: of(|it| it.floor.is_some()),
+            ceiling: of(|it| it.ceiling.is_some()),
+            shares: of(|it| it.shares.is_some()),
+            priority: of(|it| it.priority.is_some()),
+            miss_rate_max: of(|it| it.miss_rate_max.is_some()),
+            managed: of(|it| it.managed.is_some()),
+            take_over: of(|it| it.take_over.is_some()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bytes;
+
+    #[test]
+    fn set_counts_before_file_and_file_before_metadata() {
+        let floor = |mib| GuestChange { floor: Some(Bytes::mib(mib)), ..GuestChange::default() };
+        let mut layers = LimitLayers {
+            metadata: GuestChange { shares: Some(7), managed: Some(false), ..floor(1) },
+            file: GuestChange { shares: Some(8), ..floor(2) },
+            set: floor(3),
+        };
+        let change = layers.change();
+        assert_eq!((change.floor, change.shares), (Some(Bytes::mib(3)), Some(8)));
+        assert_eq!((change.managed, change.priority), (Some(false), None));
+        let expected = LimitSources {
+            floor: LimitSource::Set,
+            shares: LimitSource::File,
+            managed: LimitSource::Metadata,
+            ..LimitSources::default()
+        };
+        assert_eq!(layers.sources(), expected);
+        layers.set = layers.set.without(&floor(9));
+        assert_eq!(layers.change().floor, Some(Bytes::mib(2)));
+    }
+}
