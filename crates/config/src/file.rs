@@ -27,6 +27,7 @@ pub(super) struct File {
     pub(super) host: HostTable,
     pub(super) qmp: QmpTable,
     pub(super) libvirt: LibvirtTable,
+    pub(super) proxmox: ProxmoxTable,
     pub(super) policy: PolicyTable,
     pub(super) guard: GuardTable,
     pub(super) mechanisms: MechanismsTable,
@@ -108,6 +109,12 @@ impl Default for LibvirtTable {
             timeout: Duration::from_secs(2),
         }
     }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ProxmoxTable {
+    pub(super) folder: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]

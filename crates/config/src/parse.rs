@@ -165,6 +165,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             socket: file.libvirt.socket,
             timeout: file.libvirt.timeout,
         }),
+        proxmox_folder: file.proxmox.folder,
         tracking: file.tracking.enabled.then_some(TrackingSettings {
             source: file.tracking.source,
             interval: file.tracking.interval,

@@ -37,6 +37,8 @@ pub struct Config {
     pub qmp_timeout: Duration,
     /// Domains of libvirt as guests; `None`: off.
     pub libvirt: Option<LibvirtSettings>,
+    /// Folder with the configurations of Proxmox VE's machines; `None`: not read.
+    pub proxmox_folder: Option<PathBuf>,
     /// Working-set tracking; `None`: off.
     pub tracking: Option<TrackingSettings>,
     /// Agents inside guests; `None`: off.
@@ -133,6 +135,7 @@ impl Config {
         let differences = [
             ("[qmp]", self.qmp_folders != new.qmp_folders || self.qmp_timeout != new.qmp_timeout),
             ("[libvirt]", self.libvirt != new.libvirt),
+            ("[proxmox]", self.proxmox_folder != new.proxmox_folder),
             ("[tracking]", self.tracking != new.tracking),
             ("[agents]", self.agents != new.agents),
             ("daemon.socket", self.socket != new.socket),

@@ -76,10 +76,12 @@ fn configurations_in_the_guides_are_valid() {
         ("kubevirt", include_str!("../../../docs/kubevirt.md"), 0),
     ] {
         let blocks = toml_blocks(guide);
-        let [block] = &blocks[..] else { panic!("{name}: {blocks:?}") };
-        let config = read(block).unwrap_or_else(|error| panic!("{name}: {error}\n{block}"));
+        assert!(!blocks.is_empty(), "{name}");
+        let text = blocks.concat();
+        let config = read(&text).unwrap_or_else(|error| panic!("{name}: {error}\n{text}"));
         assert_eq!(config.settings.limits.named.len(), guests, "{name}");
         assert_eq!(config.libvirt.is_some(), name == "kubevirt");
+        assert_eq!(config.proxmox_folder.is_some(), name == "proxmox");
         assert_eq!(config.settings.limits.default.managed, name != "kubevirt");
     }
 }
@@ -90,6 +92,14 @@ fn domains_of_libvirt_are_guests_where_it_is_enabled() {
     let found = libvirt("[libvirt]\nenabled = true\n[qmp]\nfolders = []").unwrap();
     assert_eq!(found.socket, Path::new("/run/libvirt/libvirt-sock"));
     assert_eq!(libvirt("[libvirt]\nsocket = \"/run/libvirt/virtqemud-sock\""), None);
+}
+
+#[test]
+fn machines_of_proxmox_are_read_where_a_folder_is_named() {
+    let folder = |text: &str| read(text).unwrap().proxmox_folder;
+    let found = folder("[proxmox]\nfolder = \"/etc/pve/qemu-server\"");
+    assert_eq!(found.as_deref(), Some(Path::new("/etc/pve/qemu-server")));
+    assert_eq!(folder(""), None);
 }
 
 #[test]

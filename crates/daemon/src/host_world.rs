@@ -3,6 +3,7 @@
 //! Idea: joins the observer, the backends, the agents, the pager and the journal. It decides nothing.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use ballast_actuation::fence::Fences;
@@ -19,6 +20,7 @@ use crate::engine::{SampleScope, World};
 use crate::inherited::Inherited;
 use crate::observe::Observer;
 use crate::pager::{Order, Pager, PagingOutcome};
+use crate::proxmox_settings::ProxmoxSettings;
 use crate::recorder::Recorder;
 
 /// The host, its guests and the journal.
@@ -57,13 +59,16 @@ impl HostWorld {
         // Guests have half a tick to answer; the other half remains to decide and act.
         let deadline = config.qmp_timeout.min(config.settings.tick / 2);
         let (tracking, agents) = (config.tracking.as_ref(), config.agents.as_ref());
-        let observer = Observer::new(
+        let mut observer = Observer::new(
             Backends::new(backends),
             deadline,
             tracking,
             agents,
             config.swap_bounds(),
         );
+        let proxmox =
+            |folder: &PathBuf| ProxmoxSettings::new(folder.clone(), config.qmp_folders.clone());
+        observer.proxmox = config.proxmox_folder.as_ref().map(proxmox);
         let pager = Pager::new(config.paging);
         Ok((HostWorld { recorder, observer, pager }, inherited))
     }

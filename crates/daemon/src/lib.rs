@@ -19,6 +19,7 @@ mod log;
 mod observe;
 mod occupancy;
 mod pager;
+mod proxmox_settings;
 mod recorder;
 mod run;
 pub mod server;

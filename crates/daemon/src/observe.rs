@@ -29,6 +29,7 @@ use super::occupancy::{Count, Occupancy};
 use super::pager::RAM_MIN;
 use super::warn_once::WarnOnce;
 use crate::agents::{AgentNotice, Agents};
+use crate::proxmox_settings::ProxmoxSettings;
 use crate::track::{PresentGuest, Service};
 use ballast_config::{AgentSettings, TrackingSettings};
 
@@ -58,6 +59,8 @@ pub(super) struct Observer {
     pub(super) fencer: Fencer,
     /// The settings that live with guests, and whether anybody asked for them since they changed.
     settings: BTreeMap<GuestId, Arc<GuestChange>>,
+    /// Settings of guests of Proxmox VE; `None`: not read.
+    pub(super) proxmox: Option<ProxmoxSettings>,
     /// Who else moves balloons, and when that was looked for.
     balloon_owner: Option<BalloonOwner>,
     owner_sought_at: Option<Timestamp>,
@@ -85,6 +88,7 @@ impl Observer {
             occupancy: Occupancy::new(),
             fencer: Fencer::new(swap),
             settings: BTreeMap::new(),
+            proxmox: None,
             balloon_owner: None,
             owner_sought_at: None,
             are_settings_new: false,
@@ -131,8 +135,13 @@ impl Observer {
             agents
                 .keep(|id| readings.binary_search_by(|reading| reading.sample.id.cmp(id)).is_ok());
         }
-        let with_settings =
-            |it: &GuestReading| Some((it.sample.id.clone(), Arc::clone(it.settings.as_ref()?)));
+        if let Some(proxmox) = &mut self.proxmox {
+            proxmox.look_after();
+        }
+        let with_settings = |it: &GuestReading| {
+            let by_proxmox = || self.proxmox.as_ref()?.of(&it.sample.id);
+            Some((it.sample.id.clone(), it.settings.clone().or_else(by_proxmox)?))
+        };
         let settings = readings.iter().filter_map(with_settings).collect();
         if self.settings != settings {
             (self.settings, self.are_settings_new) = (settings, true);

@@ -222,7 +222,9 @@ impl Scenario {
         if let Some(Err((key, why))) = self.transfer.as_ref().map(|it| it.validate(&self.guests)) {
             return check(&["transfer", key], false, || why);
         }
-        if let Some(Err((key, why))) = self.by_hand.as_ref().map(|it| it.validate(self)) {
+        let by_hand = self.by_hand.as_ref();
+        let by_hand = by_hand.map(|it| it.validate(&self.guests, self.host.budget, self.duration));
+        if let Some(Err((key, why))) = by_hand {
             return check(&["by_hand", key], false, || why);
         }
         self.validate_sums()

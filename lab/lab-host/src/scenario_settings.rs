@@ -11,10 +11,10 @@ use ballast_toml_strict::duration;
 use serde::Deserialize;
 
 use crate::KernelChoice;
+use crate::ScenarioGuest;
 use crate::accel::AccelChoice;
 use crate::intermittent::Intermittent;
 use crate::libvirt::Manager;
-use crate::{Scenario, ScenarioGuest};
 
 /// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -102,12 +102,17 @@ impl ByHand {
     ///
     /// # Errors
     /// The key, and the mistake.
-    pub(crate) fn validate(&self, scenario: &Scenario) -> Result<(), (&'static str, String)> {
-        if self.at >= scenario.duration {
+    pub(crate) fn validate(
+        &self,
+        guests: &[ScenarioGuest],
+        budget: Bytes,
+        duration: Duration,
+    ) -> Result<(), (&'static str, String)> {
+        if self.at >= duration {
             return Err(("at", "is not before the end: expected less than duration".to_owned()));
         }
         for (name, size) in &self.guests {
-            let Some(guest) = scenario.guests.iter().find(|guest| guest.name == *name) else {
+            let Some(guest) = guests.iter().find(|guest| guest.name == *name) else {
                 return Err(("guests", format!("no guest `{name}` in this scenario")));
             };
             if *size > guest.memory || *size < guest.limits().floor_for(guest.memory) {
@@ -122,9 +127,8 @@ impl ByHand {
             }
         }
         let size = |guest: &ScenarioGuest| self.guests.get(&guest.name).copied();
-        let sum: Bytes = scenario.guests.iter().map(|it| size(it).unwrap_or(it.start())).sum();
-        if sum > scenario.host.budget {
-            let budget = scenario.host.budget;
+        let sum: Bytes = guests.iter().map(|it| size(it).unwrap_or(it.start())).sum();
+        if sum > budget {
             return Err(("guests", format!("{sum} in all is more than host.budget = {budget}")));
         }
         Ok(())

@@ -121,6 +121,7 @@ const RULES: &[Rule] = &[
             "ballast-libvirt",
             "ballast-model",
             "ballast-policy",
+            "ballast-proxmox",
             "ballast-qmp",
             "ballast-reclaim",
             "ballast-store",

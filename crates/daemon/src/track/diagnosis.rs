@@ -203,8 +203,11 @@ mod tests {
 
     #[test]
     fn a_process_without_guest_memory_has_no_source() {
-        let own = Hypervisor { pid: std::process::id(), name: None, tracker: None };
-        let told = of_guest(&own, &SourceFinding::works("nobody uses it"));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let idle = Hypervisor { pid: child.id(), name: None, tracker: None };
+        let told = of_guest(&idle, &SourceFinding::works("nobody uses it"));
+        child.kill().unwrap();
+        child.wait().unwrap();
         assert_eq!(told.best(), None, "{told:?}");
     }
 }

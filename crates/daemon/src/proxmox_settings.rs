@@ -1,0 +1,195 @@
+//! The settings that live with guests of Proxmox VE.
+//!
+//! Idea: a guest found by a QMP socket is the machine whose `args` name that socket
+//! (`crates/proxmox`). A thread of its own reads the folder every [`PERIOD`], as Proxmox's file system
+//! may wait for a cluster; the loop takes what was read last.
+//! Cost: one thread; a file a machine every [`PERIOD`].
+//! Limits: while the folder cannot be read, what was read last counts.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ballast_model::{GuestChange, GuestId};
+use ballast_proxmox::VmFolder;
+
+use crate::warn_once::WarnOnce;
+use crate::worker::{Letter, Worker, WorkerDeadline};
+
+/// Time between two readings.
+const PERIOD: Duration = Duration::from_secs(10);
+/// How long a reading may take before that is said.
+const DEADLINE: WorkerDeadline<'static> = WorkerDeadline {
+    after: Duration::from_secs(30),
+    subject: "proxmox folder",
+    what: "reading the folder of Proxmox VE takes long: does pmxcfs run?",
+};
+
+/// Settings by guest.
+type Settings = BTreeMap<GuestId, Arc<GuestChange>>;
+
+/// What was read last.
+#[derive(Debug, Default)]
+struct Found {
+    settings: Settings,
+    /// What to warn of: the subject, and the warning.
+    warnings: BTreeMap<String, String>,
+}
+
+/// The machines of a host with Proxmox VE.
+#[derive(Debug)]
+pub(crate) struct ProxmoxSettings {
+    folder: PathBuf,
+    socket_folders: Vec<PathBuf>,
+    latest: Arc<Mutex<Arc<Found>>>,
+    worker: Option<Worker<()>>,
+    warnings: WarnOnce,
+}
+
+impl ProxmoxSettings {
+    /// Of the machines with configurations in `folder` and a QMP socket in one of `socket_folders`.
+    pub(crate) fn new(folder: PathBuf, socket_folders: Vec<PathBuf>) -> ProxmoxSettings {
+        ProxmoxSettings {
+            folder,
+            socket_folders,
+            latest: Arc::default(),
+            worker: None,
+            warnings: WarnOnce::default(),
+        }
+    }
+
+    /// The settings of a guest as last read.
+    pub(crate) fn of(&self, guest: &GuestId) -> Option<Arc<GuestChange>> {
+        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.settings.get(guest).cloned()
+    }
+
+    /// Keeps the thread going, and says what it found wrong; once a tick.
+    pub(crate) fn look_after(&mut self) {
+        let state = self.worker.as_mut().map(Worker::state);
+        let lives = state.is_some_and(|it| it.lives_on("proxmox", DEADLINE, &mut self.warnings));
+        if !lives {
+            match self.start() {
+                Ok(worker) => self.worker = Some(worker),
+                Err(error) => {
+                    self.warnings.warn("proxmox thread", &format!("cannot be started: {error}"));
+                }
+            }
+        }
+        let latest = Arc::clone(&self.latest.lock().unwrap_or_else(PoisonError::into_inner));
+        for (subject, warning) in &latest.warnings {
+            self.warnings.warn(subject, warning);
+        }
+    }
+
+    fn start(&self) -> io::Result<Worker<()>> {
+        let (folder, sockets) = (self.folder.clone(), self.socket_folders.clone());
+        let latest = Arc::clone(&self.latest);
+        Worker::start("proxmox", move |inbox| {
+            loop {
+                let before = Arc::clone(&latest.lock().unwrap_or_else(PoisonError::into_inner));
+                let found = Arc::new(read(&folder, &sockets, &before));
+                *latest.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                if inbox.wait(Some(PERIOD)) == Letter::End {
+                    break;
+                }
+            }
+        })
+    }
+}
+
+/// Reads the folder; where that fails, what was found before stays.
+fn read(folder: &Path, socket_folders: &[PathBuf], before: &Found) -> Found {
+    let mut found = Found::default();
+    let read = match VmFolder::read(folder) {
+        Ok(Some(read)) => read,
+        Ok(None) => VmFolder::default(),
+        Err(error) => {
+            let warning = format!("cannot be read: {error}; what was read last counts");
+            found.settings = before.settings.clone();
+            found.warnings.insert(folder.display().to_string(), warning);
+            return found;
+        }
+    };
+    for problem in &read.problems {
+        found.warnings.insert(problem.path.display().to_string(), problem.to_string());
+    }
+    for vm in read.vms() {
+        for socket in &vm.monitors {
+            // A socket that two machines name belongs to the first.
+            let is_owner = read.of_socket(socket).is_some_and(|owner| owner.vmid == vm.vmid);
+            let Some(guest) = guest_at(socket, socket_folders).filter(|_| is_owner) else {
+                continue;
+            };
+            if vm.is_moved_by_proxmox {
+                let warning = format!(
+                    "Proxmox VE moves the balloon of machine {} too, as `balloon` is set and `shares` is \
+                     not 0: `qm set {0} --shares 0`",
+                    vm.vmid
+                );
+                found.warnings.insert(guest.to_string(), warning);
+            }
+            found.settings.insert(guest, Arc::new(vm.settings.clone()));
+        }
+    }
+    found
+}
+
+/// The guest that has its QMP socket at that path.
+fn guest_at(socket: &Path, folders: &[PathBuf]) -> Option<GuestId> {
+    folders.iter().any(|folder| socket.parent() == Some(folder)).then_some(())?;
+    socket.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use ballast_model::Bytes;
+
+    use super::*;
+
+    fn config(socket: &str, more: &str) -> String {
+        format!(
+            "name: web\nmemory: 2048\nballoon: 512\n{more}\nargs: -chardev \
+             socket,id=b,path={socket},server=on,wait=off -mon chardev=b,mode=control\n"
+        )
+    }
+
+    #[test]
+    fn machines_are_found_by_their_sockets() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |vmid: u32, text: String| {
+            fs::write(folder.path().join(format!("{vmid}.conf")), text).unwrap();
+        };
+        put(100, config("/run/ballast/qmp/web-1.sock", "shares: 0"));
+        put(101, config("/run/ballast/qmp/web-2.sock", "shares: 500"));
+        put(102, config("/elsewhere/web-3.sock", ""));
+        put(103, "memory: much\n".to_owned());
+        // A clone.
+        put(104, config("/run/ballast/qmp/web-1.sock", "memory: 4096"));
+        let found = read(folder.path(), &["/run/ballast/qmp".into()], &Found::default());
+        let names: Vec<&str> = found.settings.keys().map(GuestId::as_str).collect();
+        assert_eq!(names, ["web-1", "web-2"]);
+        let first = &found.settings[&"web-1".parse().unwrap()];
+        assert_eq!((first.floor, first.ceiling), (Some(Bytes::mib(512)), Some(Bytes::mib(2048))));
+        assert!(found.warnings["web-2"].contains("qm set 101 --shares 0"), "{found:?}");
+        let wrong = folder.path().join("103.conf").display().to_string();
+        assert!(found.warnings[&wrong].contains("memory"), "{found:?}");
+    }
+
+    #[test]
+    fn what_was_read_last_counts_while_the_folder_fails() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let guest: GuestId = "web-1".parse().unwrap();
+        let settings = Settings::from([(guest, Arc::new(GuestChange::default()))]);
+        let before = Found { settings, ..Found::default() };
+        // A file is no folder.
+        let found = read(file.path(), &[], &before);
+        assert_eq!((found.settings.len(), found.warnings.len()), (1, 1));
+        let found = read(Path::new("/nowhere"), &[], &before);
+        assert_eq!((found.settings.len(), found.warnings.len()), (0, 0), "there is no such host");
+    }
+}
