@@ -37,6 +37,7 @@ fn show(entry: &TickEntry) {
         snapshot: &entry.snapshot,
         plan: &entry.plan,
         limits: &entry.limits,
+        limit_sources: &BTreeMap::new(),
         outcomes: &outcomes,
         paused: entry.paused,
         decision_cost: entry.decision_cost,

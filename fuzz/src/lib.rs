@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_model::{
-    AgentReport, Bytes, Capabilities, Confidence, Demand, DemandSource, GuestId, GuestLimits,
-    GuestSample, GuestStats, HostSample, Hotplug, HotplugKind, LinkDown, LinkState, Measured,
-    MemoryRequest, MissCurve, OutcomeKind, PolicyName, Pressure, ProcessId, RequestKind, RunState,
-    Signals, Snapshot, Tax, Timestamp, TrackerReport, TrackingSource,
+    AgentReport, BalloonOwner, Bytes, Capabilities, Confidence, Demand, DemandSource, GuestId,
+    GuestLimits, GuestSample, GuestStats, HostSample, Hotplug, HotplugKind, LinkDown, LinkState,
+    Measured, MemoryRequest, MissCurve, OutcomeKind, PolicyName, Pressure, ProcessId, RequestKind,
+    RunState, Signals, Snapshot, Tax, Timestamp, TrackerReport, TrackingSource,
 };
 use ballast_policy::flexmemd::{
     CombinationChoice, DemandInput, FlexmemdSettings, Frequency, PriceRule, RoundLimit,
@@ -236,6 +236,7 @@ impl<'a> Source<'a> {
             swap: self.perhaps(|from| from.byte() % 2 == 0),
             fence: false,
             managed: !self.byte().is_multiple_of(8),
+            take_over: self.yes(),
         }
     }
 
@@ -251,6 +252,9 @@ impl<'a> Source<'a> {
 
     pub fn snapshot(&mut self, taken_at: Timestamp) -> Snapshot {
         let host = HostSample {
+            balloon_owner: self.perhaps(|from| {
+                from.one_of(&[BalloonOwner::Mom, BalloonOwner::Pvestatd, BalloonOwner::Ballast])
+            }),
             // Curves are as long as the host is large.
             memory_total: self.perhaps(|from| from.size().min(HOST_MAX)),
             memory_available: self.perhaps(Source::size),
@@ -312,6 +316,7 @@ impl<'a> Source<'a> {
                 deflate_on_oom: flag(self),
                 memory_devices: flag(self),
                 discard_inhibited: flag(self),
+                shared_control: flag(self),
             },
             ..GuestSample::unknown(self.id(), link)
         };
