@@ -36,7 +36,7 @@ pub enum VariantKind {
     Policy,
     /// Nobody: they have all their memory.
     Best,
-    /// The scenario's [`ByHand`](crate::scenario_settings::ByHand); the daemon is paused.
+    /// The scenario's `[by_hand]` settings; the daemon is paused.
     ByHand,
 }
 
