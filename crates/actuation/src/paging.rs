@@ -4,7 +4,9 @@
 //! [`crate::rates::choose`]) it is capped: its process is to occupy no more than it would have if
 //! the guest had given it, and the host pages it out until it does. While a cap is in force the
 //! guest counts as what its process occupies, so that others get what was taken. When paging is to
-//! take nothing more, the cap ends, and the host reads back, ahead of the guest, what it took.
+//! take nothing more, the cap ends, and the host reads back, ahead of the guest, what it took. It
+//! ends one decision later than that is found, so that the decision in which it ends counts the
+//! guest with all that it may take again.
 //!
 //! A host that gets shorter does not wait for guests that owe: it also takes from the *richest*,
 //! those that hold most beyond what the policy wants for them, and no more than it lacks.
@@ -66,6 +68,8 @@ pub struct PagingInput {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResidentCap {
     in_force: Option<Bytes>,
+    /// Whether it ends at the next decision, unless paging is to take more by then.
+    is_ending: bool,
     /// Since when what the last one took can be read back.
     readable_since: Option<Timestamp>,
 }
@@ -87,12 +91,17 @@ impl ResidentCap {
         self.in_force
     }
 
-    /// The cap of the daemon before, which is still in force.
-    pub fn restored(in_force: Option<Bytes>) -> ResidentCap {
-        ResidentCap { in_force, readable_since: None }
+    /// Whether it may end at this decision: then others are not to be granted what it took.
+    pub fn is_ending(&self) -> bool {
+        self.is_ending
     }
 
-    /// Nobody is held to anything from now on.
+    /// The cap of the daemon before, which is still in force.
+    pub fn restored(in_force: Option<Bytes>) -> ResidentCap {
+        ResidentCap { in_force, ..ResidentCap::default() }
+    }
+
+    /// Removes the cap.
     pub fn end(&mut self) {
         *self = ResidentCap::default();
     }
@@ -102,13 +111,16 @@ impl ResidentCap {
         let resident = input.resident.filter(|it| it.age <= input.stale_after)?.value;
         if let (Some((to, why)), Some(floor)) = (&input.take_to, input.floor) {
             let bound = (*to).max(floor).saturating_add(OVERHEAD).page_ceil();
-            self.in_force = Some(bound);
-            self.readable_since = None;
+            *self = ResidentCap::restored(Some(bound));
             return (resident > bound.saturating_add(SLACK))
                 .then(|| page(Mechanism::PageOut, resident, bound, why.clone()));
         }
+        if self.in_force.is_some() && !self.is_ending {
+            self.is_ending = true;
+            return None;
+        }
         if self.in_force.take().is_some() {
-            self.readable_since = Some(input.now);
+            *self = ResidentCap { readable_since: Some(input.now), ..ResidentCap::default() };
         }
         let since = self.readable_since?;
         if !input.may_read_back {
@@ -125,7 +137,7 @@ impl ResidentCap {
     }
 }
 
-/// A guest as far as it goes by how rich it is.
+/// What guests are ranked by when the host takes from the richest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wealth {
     /// What it holds beyond what the policy wants for it, and beyond its floor.
@@ -200,6 +212,8 @@ mod tests {
     fn paged_memory_is_read_back_once_nothing_is_owed() {
         let mut bound = ResidentCap::default();
         bound.decide(&input(not_given(), 560));
+        assert_eq!(bound.decide(&input(None, 264)), None);
+        assert!(bound.in_force().is_some() && bound.is_ending(), "in force for one decision more");
         let short = PagingInput { may_read_back: false, ..input(None, 264) };
         assert_eq!(bound.clone().decide(&short), None, "the host has no memory for that");
         let page = bound.decide(&input(None, 264)).unwrap();
@@ -214,6 +228,7 @@ mod tests {
     fn paged_memory_is_read_back_while_the_host_is_short() {
         let mut bound = ResidentCap::default();
         bound.decide(&input(not_given(), 560));
+        bound.decide(&input(None, 264));
         let at = |second: u64| PagingInput {
             now: Timestamp::from_millis(second * 1000),
             ..input(None, 264)
@@ -224,6 +239,15 @@ mod tests {
         }
         assert_eq!(bound.decide(&at(150)).unwrap().mechanism, Mechanism::PageIn);
         assert_eq!(bound.decide(&at(161)), None, "for ten seconds");
+    }
+
+    #[test]
+    fn a_cap_that_is_needed_again_does_not_end() {
+        let mut bound = ResidentCap::default();
+        bound.decide(&input(not_given(), 560));
+        bound.decide(&input(None, 264));
+        assert_eq!(bound.decide(&input(not_given(), 270)), None);
+        assert!(bound.in_force().is_some() && !bound.is_ending());
     }
 
     #[test]

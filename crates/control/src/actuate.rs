@@ -52,7 +52,7 @@ pub(crate) fn actuate(
     Actuated { order, next: Some(NextActuator(Some(actuator))) }
 }
 
-/// The sizes that an order for a guest keeps to, be it the guard's or not.
+/// The limits of every order for a guest, whether it comes from the guard or from hotplug.
 fn band(guest: &GuestTick<'_>, guard: &GuardSettings) -> Band {
     let bounds = guest.limits.bounds_for(guest.sample).unwrap_or_default();
     Band {

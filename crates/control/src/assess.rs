@@ -78,8 +78,9 @@ pub(crate) fn assess<'a>(
         None => estimate.as_ref().map(drop),
     };
     let is_entitled = shared.is_some() || state.log.entitlement().is_some();
-    // What a cap took counts as free only as long as the cap is kept.
-    let cap = state.cap().filter(|_| keeps_caps(verdict, is_entitled, may_page));
+    // What a cap took counts as free only as long as the cap is sure to be kept.
+    let is_kept = !state.resident_cap.is_ending() && keeps_caps(verdict, is_entitled, may_page);
+    let cap = state.cap().filter(|_| is_kept);
     let known = Known {
         now,
         sample: seen.sample,

@@ -36,7 +36,7 @@ mod transfer;
 #[allow(dead_code, reason = "the integration tests use the rest")]
 #[path = "../tests/it/world.rs"]
 mod world;
-// What drives the tests speaks of the crate by its name.
+// The tests' driver imports this crate by its name.
 #[cfg(test)]
 extern crate self as ballast_control;
 

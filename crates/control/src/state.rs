@@ -1,7 +1,6 @@
 //! What is remembered of one guest from tick to tick.
 //!
-//! Limits: what a tick decides changes nothing here before its plan was checked, but for the goal,
-//! which holds from decision to decision.
+//! Limits: of what a tick decides only the goal is stored here before the plan is checked.
 
 use ballast_actuation::hotplug::Actuator;
 use ballast_actuation::paging::{OVERHEAD, ResidentCap};

@@ -183,7 +183,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Serves, but for the first time it is called.
+    /// Panics at the first call, and serves at the others.
     fn panic_once(
         server: Server,
         handle: Handle,

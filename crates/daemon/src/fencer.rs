@@ -120,7 +120,7 @@ impl Fencer {
         self.warn();
     }
 
-    /// The fence of a guest; `None`: it is to have none.
+    /// The fence of a guest; `None`: none is configured.
     pub(crate) fn state(&self, guest: &GuestId) -> Option<FenceState> {
         if let Some(why) = self.refused.get(guest) {
             return Some(FenceState { limit: None, trouble: Some(why.clone()) });
@@ -262,7 +262,7 @@ fn keep(root: &Path, inbox: &Inbox<Assignment>, found: &Mutex<FenceState>) {
         }
     }
     if let Some(Err(error)) = fence.map(Fence::lift) {
-        warn!("a fence stays: {error}");
+        warn!("cannot lift a fence: {error}");
     }
 }
 
@@ -291,7 +291,7 @@ fn lift_one(root: &Path, guest: &GuestId, process: ProcessId) {
     match left.lift() {
         Ok(()) => info!("{guest}: lifted the fence of {limit} that an earlier daemon left"),
         Err(error) => {
-            warn!("{guest}: a fence of {limit} that an earlier daemon left stays: {error}")
+            warn!("{guest}: cannot lift the fence of {limit} that an earlier daemon left: {error}")
         }
     }
 }

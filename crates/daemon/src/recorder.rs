@@ -70,7 +70,9 @@ impl Recorder {
         let inherited = match journal.take_left() {
             Ok(left) => left.map(|left| Inherited::of(left, &boot_id)).unwrap_or_default(),
             Err(error) => {
-                tracing::warn!("nothing is known of the last daemon's promises: {error}");
+                tracing::warn!(
+                    "cannot read what the last daemon promised, starting without it: {error}"
+                );
                 Inherited::default()
             }
         };

@@ -75,7 +75,7 @@ impl<Order> Inbox<Order> {
 pub(crate) enum WorkerState {
     /// It waits, or has worked at one thing for this long.
     Lives(Duration),
-    /// It ended as it was to.
+    /// It ended because it was asked to.
     Ended,
     /// It panicked; the text says how.
     Panicked(String),

@@ -147,12 +147,12 @@ fn held_back(guest: &Assessment, log: &ComplianceLog, held: &Held) -> Grant {
             return sent(asked, Change::Shrink { by: allocation - asked });
         }
     }
-    // What its hypervisor still says of the time before a reboot may be what cannot be true.
+    // After a reboot QEMU may still report figures from before it, which look implausible now.
     if matches!(held, Held::Implausible(_)) && log.must_nudge() {
         let to = nudged(guest, in_force, in_force);
         return sent(to, Change::Shrink { by: in_force - to });
     }
-    // What it only claims to hold, and what it holds beyond its claim, it is not offered.
+    // Offer neither memory that the host does not see it hold, nor memory that it does not claim.
     let keeps = guest.claimed.unwrap_or_default().min(guest.owned).page_ceil();
     if calls_off_shrinking(held) && in_force < keeps {
         return sent(keeps, Change::CancelShrink { why: held.clone() });
@@ -178,21 +178,21 @@ struct Step<'a> {
 impl Step<'_> {
     fn taken(&self) -> Grant {
         let Step { guest, log, goal, reference, .. } = *self;
-        // What it is to hold by its first decision it is granted, whether that moves it or not: what it
-        // takes later it takes without a grant. A claim that nobody sees earns none.
+        // The first decision's target is a grant even if it moves nothing, so that what the guest takes
+        // later is known to be without a grant. A claim that the host cannot see earns no grant.
         let is_first = !guest.was_granted && guest.is_seen;
         let send_again = log.must_send_again() || is_first;
         let affordable = guest.target_for(guest.owned_lasting() + self.new);
         let reach = affordable.max(guest.unsparable());
         let (target, raised) = self.target_now();
-        // A target in force that only let it keep what it claims is no reason to give it that, but
-        // for what it may not be shrunk below.
+        // A target that only let it keep what it claims is no reason to grant it that, except for the
+        // minimum that it may not be shrunk below.
         let kept = least(guest).min(reference);
         let most = reach.max(guest.entitlement).max(kept).page_floor();
         let target = if reference > most { target.min(most) } else { target };
         let target = self.within_step(target);
         let target = if log.must_nudge() { nudged(guest, target, reference) } else { target };
-        // What it only keeps, since its reduction was called off, it is to have from now on.
+        // What it keeps since its reduction was called off becomes its target.
         let is_kept = guest.was_granted && guest.entitlement < target && target <= reach;
         if is_kept && target == reference {
             let change = Change::Grow { by: Bytes::ZERO };

@@ -134,11 +134,11 @@ impl Assessment {
         let asked = log.and_then(|log| log.asked().or(granted));
         let capped = cap.zip(asked).filter(|_| occupies.is_some());
         let capped = capped.map(|(cap, asked)| Capped { asked, cap });
-        // What it holds beyond its claim it is not offered.
+        // Memory that it holds beyond its claim is not offered to it.
         let claimed = sample.allocation.map(|claim| claim.value).min(allocation);
         let offered = claimed.or(held).max(promised).unwrap_or(uncapped);
-        // The host takes what is beyond a cap. The room in it for the hypervisor is nothing
-        // promised.
+        // The host takes what is beyond a cap. The cap's room for the hypervisor is promised to no
+        // guest.
         let committed = match capped.zip(occupies) {
             Some((capped, occupies)) => uncapped.min(occupies.value.max(capped.cap)),
             None => uncapped,

@@ -105,11 +105,11 @@ impl Release {
 #[derive(Clone, Debug, Default)]
 pub struct ComplianceLog {
     target: Option<Bytes>,
-    /// The last target that was granted or to be released to. Calling a reduction off entitles the
-    /// guest to nothing.
+    /// The last target that was granted, or that the guest was to release to. Calling a reduction off
+    /// grants nothing.
     granted: Option<Bytes>,
-    /// The most that was granted since the guest last held no more than it was to, and before
-    /// that; what it held when it was first granted anything.
+    /// The highest grant since the guest last complied, including the one it had then; at first what
+    /// it held when it was first granted anything.
     granted_lately: Bytes,
     /// What it may hold beyond that while memory is plugged in or out.
     transient_grant: Bytes,
@@ -221,8 +221,8 @@ impl ComplianceLog {
     pub fn asked(&self) -> Option<Bytes> {
         match self.release {
             Release::Settled => None,
-            // A target that only let it keep what it held is nothing it is entitled to; what it was
-            // asked while it was stuck is.
+            // A target that only let it keep what it held entitles it to nothing; what it was asked
+            // to hold while it was stuck does.
             Release::Under { .. } => self.entitlement().or(self.promised()),
             Release::Stuck { asked, .. } | Release::Retrying { asked, .. } => Some(asked),
         }
@@ -338,7 +338,7 @@ impl ComplianceLog {
         self.is_inhibited = sample.capabilities.discard_inhibited == Some(true);
         let Some(allocation) = sample.allocation.and(holding.held()) else { return };
         self.proven = holding.in_use().map_or(allocation, |in_use| in_use.min(allocation));
-        // What happened while it was not seen, or the machine slept, is nobody's idleness.
+        // Time in which it was not seen, or the machine slept, does not count as idle.
         let unseen = now.saturating_since(std::mem::replace(&mut self.seen_at, now));
         if unseen > UNSEEN_MAX {
             self.release.resume(unseen);
@@ -401,7 +401,7 @@ impl ComplianceLog {
                 }
             }
         };
-        // What it was let keep while it was stuck ends once it holds no more than its target.
+        // The allowance of a stuck guest ends once it holds no more than its target.
         if over <= COMPLIANCE_SLACK {
             self.granted = self.granted.min(self.target);
         }

@@ -266,7 +266,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Order(u64),
-        /// Its driver moves towards its target by up to so much.
+        /// The most by which its driver moves towards its target in a tick.
         Move(u64),
         /// Its driver takes memory back, if it does such.
         TakeBack(u64),

@@ -12,7 +12,7 @@ use crate::xdr::{XdrError, XdrReader, XdrWriter};
 
 /// Most domains in one reply; libvirt's own bound is 16,384 for a list.
 const DOMAINS_MAX: u32 = 16_384;
-/// Most figures of one domain; libvirt's own bound is 262,144, of which these two groups fill a few.
+/// Most figures of one domain; libvirt's own bound is 262,144, and these two groups fill a few.
 const PARAMS_MAX: u32 = 4096;
 
 /// The groups of figures that are asked for: state and balloon.
@@ -137,7 +137,7 @@ impl Call {
 /// A reply to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The ways to authenticate, of which 0 is none.
+    /// The ways to authenticate; 0 means without.
     AuthList(Vec<i32>),
     /// State and balloon of all active domains.
     AllDomainStats(Vec<DomainStats>),

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
-use ballast_model::{GuestId, LinkDown, OutcomeKind};
+use ballast_model::{GuestId, LinkDown, OutcomeKind, Timestamp};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
@@ -35,7 +35,8 @@ pub(crate) struct Connection {
 /// What a call is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    Stats,
+    /// Asked for at that time: what is answered is as old as that.
+    Stats(Timestamp),
     Xml(GuestId),
     StatsPeriod(GuestId),
     Order,
@@ -59,6 +60,10 @@ impl Connection {
 
     pub(crate) fn is_asked(&self, purpose: &Purpose) -> bool {
         self.asked.values().any(|it| it == purpose)
+    }
+
+    pub(crate) fn awaits_stats(&self) -> bool {
+        self.asked.values().any(|it| matches!(it, Purpose::Stats(_)))
     }
 
     /// Keeps the answers that have come, each by what it is for.

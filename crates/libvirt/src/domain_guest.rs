@@ -37,6 +37,7 @@ pub(crate) struct DomainGuest {
     pub(crate) settings: Option<Arc<GuestChange>>,
     /// What is wrong with them, as it was last said.
     pub(crate) complaints: Vec<String>,
+    /// What libvirt said last, and when it was asked.
     latest: Option<(DomainStats, Timestamp)>,
     /// What its balloon reported last.
     balloon: BalloonStats,
@@ -66,8 +67,14 @@ impl DomainGuest {
         self.ordered_at.is_some_and(|at| at.elapsed() < ORDER_TIME)
     }
 
-    /// Takes in what libvirt said at `now`.
-    pub(crate) fn observe(&mut self, stats: DomainStats, now: Timestamp, wall: SystemTime) {
+    /// Takes in what libvirt said at `now` in answer to what it was `asked_at` then.
+    pub(crate) fn observe(
+        &mut self,
+        stats: DomainStats,
+        asked_at: Timestamp,
+        now: Timestamp,
+        wall: SystemTime,
+    ) {
         let maximum =
             |latest: &Option<(DomainStats, _)>| latest.as_ref().and_then(|it| it.0.maximum);
         if maximum(&self.latest).is_some_and(|before| Some(before) != stats.maximum) {
@@ -77,10 +84,10 @@ impl DomainGuest {
         // A hypervisor that is busy has no report in this answer: the last one counts on, and ages.
         if let Some(stamp) = stats.balloon.last_update {
             let wall = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-            self.stats_age.observe(stamp, now, now, wall);
+            self.stats_age.observe(stamp, asked_at, now, wall);
             self.balloon = stats.balloon;
         }
-        self.latest = Some((stats, now));
+        self.latest = Some((stats, asked_at));
     }
 
     /// What is known of it at `now`.
@@ -212,7 +219,8 @@ mod tests {
             balloon,
         };
         let wall = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(52);
-        guest.observe(stats.clone(), Timestamp::from_millis(1000), wall);
+        let asked_at = Timestamp::from_millis(1000);
+        guest.observe(stats.clone(), asked_at, asked_at, wall);
         let id: GuestId = "web".parse().unwrap();
         let now = Timestamp::from_millis(1500);
         let sample = guest.reading(&id, LinkState::Up, now).sample;
@@ -228,16 +236,16 @@ mod tests {
         // Its hypervisor is busy.
         let busy = DomainStats { balloon: BalloonStats::default(), ..stats.clone() };
         let later = Timestamp::from_millis(3500);
-        guest.observe(busy, later, wall);
+        guest.observe(busy, later, later, wall);
         let sample = guest.reading(&id, LinkState::Up, later).sample;
         assert_eq!(sample.allocation, Some(Measured::fresh(Bytes::mib(1))));
         let kept = sample.stats.unwrap();
         assert_eq!((kept.value, kept.age), (seen.value, std::time::Duration::from_millis(4500)));
         // Something was plugged in: the XML is asked for again.
         guest.wants_facts = false;
-        guest.observe(stats.clone(), now, wall);
+        guest.observe(stats.clone(), now, now, wall);
         assert!(!guest.wants_facts);
-        guest.observe(DomainStats { maximum: Some(4 << 10), ..stats }, now, wall);
+        guest.observe(DomainStats { maximum: Some(4 << 10), ..stats }, now, now, wall);
         assert!(guest.wants_facts);
     }
 }

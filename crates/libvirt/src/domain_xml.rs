@@ -18,7 +18,7 @@ pub struct DomainFacts {
     pub capabilities: Capabilities,
     /// Memory of virtio-mem devices, which the balloon does not take.
     pub virtio_mem: Bytes,
-    /// Whether its balloon is told to report, and how often, in seconds.
+    /// How often its balloon reports, in seconds; `None`: libvirt does not say.
     pub stats_period: Option<u32>,
     /// The settings that live with it; `None`: it has no element for them.
     pub settings: Option<GuestChange>,

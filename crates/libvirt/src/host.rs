@@ -103,10 +103,10 @@ impl LibvirtHost {
         self.run(until, |it| it.session.is_open()).await;
         self.watch();
         // One call at a time: a libvirt that is late is not asked again.
-        if !self.is_asked(&Purpose::Stats) {
-            self.call(Call::AllDomainStats, Purpose::Stats);
+        if !self.connection.as_ref().is_some_and(Connection::awaits_stats) {
+            self.call(Call::AllDomainStats, Purpose::Stats(clocks.now()));
         }
-        self.run(until, |it| !it.is_asked(&Purpose::Stats)).await;
+        self.run(until, |it| !it.awaits_stats()).await;
         self.take_answers(clocks);
         if self.connection.is_none() {
             self.drop_ended();
@@ -242,9 +242,11 @@ impl LibvirtHost {
 
     fn take(&mut self, purpose: Purpose, answer: Answer, clocks: Clocks) {
         match (purpose, answer) {
-            (Purpose::Stats, Ok(Reply::AllDomainStats(all))) => self.take_all(all, clocks),
-            (Purpose::Stats, Ok(_)) => {}
-            (Purpose::Stats, Err(error)) => {
+            (Purpose::Stats(asked_at), Ok(Reply::AllDomainStats(all))) => {
+                self.take_all(all, asked_at, clocks);
+            }
+            (Purpose::Stats(_), Ok(_)) => {}
+            (Purpose::Stats(_), Err(error)) => {
                 self.disconnected(LinkDown::Closed(error.to_string()));
             }
             (Purpose::Xml(id), Ok(Reply::Xml(xml))) => self.take_xml(&id, &xml, clocks.now()),
@@ -294,8 +296,8 @@ impl LibvirtHost {
         }
     }
 
-    /// Takes in what is said of all active domains.
-    fn take_all(&mut self, all: Vec<DomainStats>, clocks: Clocks) {
+    /// Takes in what is said of all active domains, in answer to what was asked then.
+    fn take_all(&mut self, all: Vec<DomainStats>, asked_at: Timestamp, clocks: Clocks) {
         let now = clocks.now();
         if self.down.take().is_some() || self.answered_at.is_none() {
             let socket = self.config.socket.display();
@@ -309,7 +311,7 @@ impl LibvirtHost {
             match self.guest_of(&stats) {
                 Ok(id) => {
                     if let Some(guest) = self.guests.get_mut(&id) {
-                        guest.observe(stats, now, clocks.wall);
+                        guest.observe(stats, asked_at, now, clocks.wall);
                     }
                     present.insert(id);
                 }

@@ -16,8 +16,8 @@ pub(crate) enum XdrError {
     /// A text that is not UTF-8.
     #[error("{0} is not UTF-8")]
     NotUtf8(&'static str),
-    /// A number of things that cannot be.
-    #[error("{0} things where at most {1} can be")]
+    /// More items than are allowed.
+    #[error("an array of {0} items where at most {1} are allowed")]
     TooMany(u32, u32),
     /// An unknown variant of a union.
     #[error("a value of type {0}, which is unknown")]

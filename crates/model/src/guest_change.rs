@@ -85,7 +85,7 @@ impl GuestChange {
         }
     }
 
-    /// These changes, but for those that `others` say something of.
+    /// These changes without the fields that `others` sets.
     #[must_use]
     pub fn without(&self, others: &GuestChange) -> GuestChange {
         fn unless<T>(own: Option<T>, other: Option<T>) -> Option<T> {

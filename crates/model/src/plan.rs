@@ -374,7 +374,7 @@ pub enum Note {
         /// How many.
         guests: usize,
     },
-    /// What the policy goes by is not known of some guests, and how it does without.
+    /// Some guests lack an input of the policy, which uses something else in its place.
     MissingInput {
         /// What is not known.
         what: Input,

@@ -131,7 +131,7 @@ impl fmt::Display for TrackingSource {
         f.write_str(match self {
             TrackingSource::Library => "the tracker in its hypervisor",
             TrackingSource::Damon => "DAMON, by pages of 4KiB",
-            TrackingSource::DamonHuge => "DAMON, by pieces of 2MiB: at most so much",
+            TrackingSource::DamonHuge => "DAMON, by pieces of 2MiB: an upper bound",
             TrackingSource::Referenced => "referenced bits",
         })
     }

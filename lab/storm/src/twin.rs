@@ -19,11 +19,11 @@
 //! - a guest that says that it uses all and has no swap keeps what it was granted, by then and since
 //!   (`docs/security.md`): its part by shares or what it is believed to need and a reserve, but no
 //!   grant beyond these excuses itself;
-//! - where the host lost its power, what it fills of its grants is no gain, as far as it really uses that.
-//!   All guests begin anew together there, in memory that nobody uses, and what is filled is evidence
-//!   (decision 12): one that is believed a quarter more at each decision is served before one that waits
-//!   for its use to show, and where more is needed than there is, the last one lacks. Elsewhere what a
-//!   liar fills by its lie others used before, and counts.
+//! - what it really uses and fills of its grants once its process has begun anew is no gain, as far as
+//!   honest guests whose processes began anew as well lack it. They fill the same free memory in turn, and
+//!   what is filled is evidence (decision 12): one that is believed a quarter more at each decision is
+//!   served before one that waits for its use to show, and where more is needed than there is, the last
+//!   one lacks. What a liar takes that others used before counts as its gain.
 //!
 //! Honest guests may lack as much *in all*, whoever of them lacks it: what one of them has more for the
 //! lies, another one has less. A single guest's due would be no sound measure: where more is needed than
@@ -67,24 +67,41 @@ pub(crate) fn compare(
     lying: &[Kept],
     honest: &[Kept],
 ) -> Result<(), Violation> {
-    let (mut lacking, mut gained, mut at_rest) = (0, 0, 0);
+    let began_anew = |place: usize| {
+        struck.iter().any(|strike| match strike.fault {
+            Fault::LosePower => true,
+            Fault::Replace => strike.guest == place,
+            _ => false,
+        })
+    };
+    let (mut lacking, mut gained, mut at_rest, mut lacking_anew) = (0, 0, 0, 0);
     let mut worst: Option<(u64, &Kept, u64)> = None;
     let guests = drawn.guests.iter().zip(lying.iter().zip(honest));
-    for (_, (mine, twin)) in guests.filter(|(guest, _)| !guest.is_offender) {
+    for (place, (guest, (mine, twin))) in guests.enumerate() {
+        if guest.is_offender {
+            continue;
+        }
         let due = mine.wants.min(twin.has);
         gained += mine.has.min(mine.wants).saturating_sub(twin.has);
         at_rest += mine.has.saturating_sub(mine.wants.max(twin.has)).min(DEAD_BAND);
         let lacks = due.saturating_sub(mine.has + SLACK);
         lacking += lacks;
+        if began_anew(place) {
+            lacking_anew += lacks;
+        }
         if lacks > 0 && worst.is_none_or(|(most, ..)| lacks > most) {
             worst = Some((lacks, mine, due));
         }
     }
     let liars: BTreeSet<usize> =
         struck.iter().filter(|strike| is_lie(strike)).map(|strike| strike.guest).collect();
-    let begins_anew = struck.iter().any(|strike| strike.fault == Fault::LosePower);
-    let gain = |&it: &usize| gain_max(drawn, &lying[it], &honest[it], begins_anew);
-    let allowed = at_rest + liars.iter().map(gain).sum::<u64>();
+    let (mut allowed, mut filled_anew) = (at_rest, 0);
+    for place in liars {
+        let gain = |is_new| gain_max(drawn, &lying[place], &honest[place], is_new);
+        allowed += gain(false);
+        filled_anew += gain(began_anew(place)) - gain(false);
+    }
+    allowed += filled_anew.min(lacking_anew);
     let lacking = lacking.saturating_sub(gained);
     match worst {
         Some((_, &Kept { ref guest, has, .. }, due)) if lacking > allowed => {
@@ -95,8 +112,8 @@ pub(crate) fn compare(
     }
 }
 
-/// The most that a liar may gain; `begins_anew`: all guests did at once.
-fn gain_max(drawn: &Drawn, lying: &Kept, honest: &Kept, begins_anew: bool) -> u64 {
+/// The most that a liar may gain; `is_new`: what it filled is no gain, as its process began anew.
+fn gain_max(drawn: &Drawn, lying: &Kept, honest: &Kept, is_new: bool) -> u64 {
     let believed = match drawn.settings.policy {
         PolicyName::Static => 0,
         _ => lying.filled / BELIEVED_PART,
@@ -106,6 +123,6 @@ fn gain_max(drawn: &Drawn, lying: &Kept, honest: &Kept, begins_anew: bool) -> u6
     // are given beside their needs it has without a lie as well.
     let needs = honest.has.min(honest.wants);
     let most = lying.own.max(lying.filled + believed).saturating_sub(needs);
-    let filled = if begins_anew { lying.filled.saturating_sub(needs) } else { 0 };
+    let filled = if is_new { lying.filled.saturating_sub(needs) } else { 0 };
     HIDDEN + CAP_ROOM + most.min(believed + own + filled)
 }

@@ -1,4 +1,4 @@
-//! Taking DAMON into use, sampling, and leaving it; and whom it is left to.
+//! Starting DAMON, sampling, and stopping it; and leaving it to another user.
 
 use std::time::Duration;
 

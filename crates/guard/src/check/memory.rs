@@ -125,10 +125,10 @@ impl Memory {
         let lasts = |at: Timestamp| is_told && now.saturating_since(at) <= SEEN_EVER;
         let occupied = self.occupied.filter(|(_, at)| lasts(*at));
         self.evident = occupied.map(|(occupied, _)| occupied.min(most));
-        // What one that is not heard held last says nothing of what it gives now.
+        // A guest that is not heard may hold something else by now than what it reported last.
         let heard = sample.allocation.filter(|_| sample.link == LinkState::Up);
         let holds = heard.map(|it| self.evident.unwrap_or_default().max(it.value));
-        // What it was let keep while it gave nothing ends once it holds no more than its target.
+        // The allowance of a stuck guest ends once it holds no more than its target.
         if let (Some(holds), Some(target)) = (holds, self.target)
             && holds <= target.max(self.entitled.unwrap_or_default()) + COMPLIED
         {

@@ -20,8 +20,8 @@
 //! it.
 //!
 //! Cost: O(n), O(n log n) where actions are few and far between. Limits: that targets are wise is
-//! not checked, only that they are safe. That a cap ends is no grant, as the host may be unable to keep
-//! it; but no grant of the same plan counts what its guest holds as free.
+//! not checked, only that they are safe. The end of a cap is not counted as a grant, because the host
+//! may be unable to keep the cap; but no grant of the same plan may count on what the cap took.
 
 mod memory;
 mod promise;
@@ -216,8 +216,8 @@ impl<'a> Check<'a> {
                     let may_use = guest.memory.may_use(share);
                     let believed = may_use.filter(|_| guest.limits.swap != Some(false));
                     let believed = believed.unwrap_or(Bytes::MAX);
-                    // To keep what it claims to hold is no grant, nor is less than it is to have
-                    // already, nor what it cannot give.
+                    // Not grants: to let it keep what it claims, a lower target, and memory that it
+                    // cannot release.
                     let Guest { sample, limits, memory, committed } = guest;
                     let is_none = match planned {
                         Some(Change::CancelShrink { .. }) => true,

@@ -24,6 +24,10 @@ pub(crate) struct State {
     pub(crate) domains: Vec<FakeDomain>,
     /// Procedures that are not answered.
     pub(crate) silent: Vec<u32>,
+    /// Procedures whose answers are held back.
+    pub(crate) late: Vec<u32>,
+    /// Answers that are held back.
+    held_back: Vec<u8>,
     /// Procedures that fail.
     pub(crate) failing: Vec<u32>,
     /// Procedures that were called.
@@ -73,6 +77,14 @@ impl FakeLibvirt {
         self.task = listen(&self.socket(), &self.state, &self.writer);
     }
 
+    /// Sends the answers that were held back.
+    pub(crate) async fn release(&self) {
+        let held_back = std::mem::take(&mut self.state().held_back);
+        assert!(!held_back.is_empty(), "nothing is held back");
+        let mut writer = self.writer.lock().await;
+        writer.as_mut().expect("a client").write_all(&held_back).await.unwrap();
+    }
+
     /// Tells the client of an event of a domain.
     pub(crate) async fn tell(&self, procedure: u32, domain: &FakeDomain) {
         let body = [words(&[0]), domain_named(domain)].concat();
@@ -117,8 +129,16 @@ async fn serve(
             continue;
         };
         let head = [number(0), number(4), procedure, 1, serial, u32::from(!is_ok)];
+        let message = message(head, &body);
+        {
+            let mut state = state.lock().unwrap();
+            if state.late.contains(&procedure) {
+                state.held_back.extend(message);
+                continue;
+            }
+        }
         if let Some(writer) = writer.lock().await.as_mut() {
-            writer.write_all(&message(head, &body)).await?;
+            writer.write_all(&message).await?;
         }
     }
 }

@@ -143,6 +143,21 @@ async fn a_silent_libvirt_is_asked_once_and_waited_for() {
 }
 
 #[tokio::test]
+async fn a_late_answer_is_as_old_as_its_question() {
+    let libvirt = FakeLibvirt::start(vec![domain("a", 1)]);
+    let mut host = TestHost::of(&libvirt);
+    host.sample().await;
+    libvirt.state().late.push(ALL_STATS);
+    let held_back = Duration::from_millis(50);
+    host.sample_within(held_back).await;
+    libvirt.release().await;
+    let readings = host.sample().await;
+    assert_eq!(readings[0].sample.link, LinkState::Up);
+    let age = readings[0].sample.allocation.unwrap().age;
+    assert!(age >= held_back, "{age:?}");
+}
+
+#[tokio::test]
 async fn a_refused_order_fails_and_nothing_else() {
     let libvirt = FakeLibvirt::start(vec![domain("a", 1)]);
     let mut host = TestHost::of(&libvirt);

@@ -50,7 +50,7 @@ pub(super) fn by_descending_bids(bidders: &[Bidder]) -> Vec<usize> {
 /// The highest bid at which everything is sold. The wants must exceed `rentable`, so that
 /// everything is sold at the lowest bid.
 pub(super) fn price(bidders: &[Bidder], order: &[usize], rentable: u64) -> Price {
-    // For each place: the wants up to it, all of which are affordable at its bid, and the credits
+    // For each place: the wants up to it, which are all affordable at its bid, and the credits
     // of the bidders after it, each losing less than a page by rounding. Bidders that want nothing
     // are left out.
     let spends = |bidder: &Bidder| if bidder.want > 0 { u128::from(bidder.credits) } else { 0 };

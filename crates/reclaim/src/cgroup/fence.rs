@@ -135,7 +135,7 @@ impl Fence {
         }
     }
 
-    /// Moves the limit; up to `take` may be taken for that.
+    /// Sets the limit, and reclaims at most `take` for that.
     fn move_to(&mut self, height: Bytes, take: Bytes) -> Result<(), ReclaimError> {
         let _turn = self.cgroup.turn()?;
         self.check_own()?;

@@ -56,7 +56,7 @@ pub struct Args {
     /// fast)
     #[arg(long)]
     truth: bool,
-    /// Who starts the guests, `qemu` (the lab itself) or `libvirt`, instead of whom the scenario names
+    /// Who starts the guests instead of what the scenario names: `qemu` (the lab itself) or `libvirt`
     #[arg(long, value_name = "NAME")]
     manager: Option<String>,
     /// Simulate the same scenario too, and show how far that is from the real runs

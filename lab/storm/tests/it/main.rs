@@ -122,10 +122,17 @@ fn what_is_not_worth_an_order_adds_up() {
     holds(&[7754]);
 }
 
-/// All guests began anew together, and one that claimed more filled first what it really uses.
+/// Guests began anew together, and one that claimed more filled first what it really uses.
 #[test]
-fn what_is_filled_after_a_power_loss_is_no_gain() {
-    holds(&[10604, 11618]);
+fn what_is_filled_by_new_processes_is_no_gain() {
+    holds(&[10604, 11618, 18555]);
+}
+
+/// A guest that was let keep more than its grant gave that, and others were granted what its cap took in
+/// the decision in which the cap ended.
+#[test]
+fn a_cap_that_may_end_frees_nothing() {
+    holds(&[939]);
 }
 
 /// The power was lost, and nobody could say yet what of the journal was left.
