@@ -173,20 +173,6 @@ impl ReclaimError {
         }
     }
 
-    /// Whether a retry fails the same way while the process lives and the host's set-up does not
-    /// change.
-    pub const fn is_permanent(&self) -> bool {
-        !matches!(
-            self,
-            ReclaimError::SwapFull { .. }
-                | ReclaimError::NoSwap
-                | ReclaimError::NoGuestMemory { .. }
-                | ReclaimError::Unreadable { .. }
-                | ReclaimError::OthersLimit { .. }
-                | ReclaimError::Cgroup { .. }
-        )
-    }
-
     /// Whether reclaim through the cgroup ([`CgroupPageOut`](crate::CgroupPageOut)) may still work:
     /// only a permission or a kernel feature for picking pages of the process is missing.
     pub const fn may_use_cgroup(&self) -> bool {

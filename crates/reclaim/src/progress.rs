@@ -28,8 +28,7 @@ pub enum PagingState {
     },
     /// The job is over.
     Finished(FinishReason),
-    /// This step failed, wholly or partly. The next one may be tried unless the error
-    /// [is permanent](ReclaimError::is_permanent).
+    /// This step failed, wholly or partly; the next one may be tried.
     Failed(ReclaimError),
 }
 
