@@ -2,6 +2,7 @@
 //!
 //! Idea: all backends are asked at once. A guest that two of them see, by its process, is the
 //! first one's, as is a name that two guests have. An order goes to the backend that has the guest.
+//! Settings that live with a guest count whichever of its backends keeps them.
 //! Cost: that of the slowest backend; O(n log n) to join them. Limits: while the process of a
 //! guest is unknown, only its name identifies it.
 
@@ -18,6 +19,9 @@ pub struct Backends {
     all: Vec<Box<dyn Backend>>,
     /// The place of the backend that has a guest.
     owners: BTreeMap<GuestId, usize>,
+    /// Where the settings of a guest live that its own backend keeps none of: the place of another
+    /// backend that sees it, and its name there.
+    settings_at: BTreeMap<GuestId, (usize, GuestId)>,
     /// Guests left out, by backend and name, because an earlier backend has them or their name.
     left_out: BTreeSet<(usize, GuestId)>,
     notices: Vec<String>,
@@ -26,7 +30,13 @@ pub struct Backends {
 impl Backends {
     /// Those given, the most trusted first.
     pub fn new(all: Vec<Box<dyn Backend>>) -> Backends {
-        Backends { all, owners: BTreeMap::new(), left_out: BTreeSet::new(), notices: Vec::new() }
+        Backends {
+            all,
+            owners: BTreeMap::new(),
+            settings_at: BTreeMap::new(),
+            left_out: BTreeSet::new(),
+            notices: Vec::new(),
+        }
     }
 
     /// Samples the guests of all; see [`Backend::sample`].
@@ -68,6 +78,9 @@ impl Backends {
     /// # Errors
     /// As there, or the guest is gone.
     pub async fn persist(&mut self, guest: &GuestId, settings: &GuestChange) -> Result<(), String> {
+        if let Some((place, id)) = self.settings_at.get(guest) {
+            return self.all[*place].persist(id, settings).await;
+        }
         let owner = self.owners.get(guest).and_then(|&owner| self.all.get_mut(owner));
         let owner = owner.ok_or_else(|| format!("{guest} is gone"))?;
         owner.persist(guest, settings).await
@@ -90,13 +103,25 @@ impl Backends {
     /// One list of the readings of each backend, sorted by name.
     fn join(&mut self, readings: Vec<Vec<GuestReading>>) -> Vec<GuestReading> {
         let mut all: Vec<GuestReading> = Vec::new();
-        let (mut owners, mut left_out) = (BTreeMap::new(), BTreeSet::new());
-        let mut pids: BTreeMap<u32, GuestId> = BTreeMap::new();
+        let mut owners: BTreeMap<GuestId, usize> = BTreeMap::new();
+        let mut left_out = BTreeSet::new();
+        let mut settings_at = BTreeMap::new();
+        // The place in the list of the guest of a process.
+        let mut pids: BTreeMap<u32, usize> = BTreeMap::new();
         for (place, readings) in readings.into_iter().enumerate() {
             let begin = all.len();
             for reading in readings {
                 let id = &reading.sample.id;
-                let same_process = reading.pid.and_then(|pid| pids.get(&pid));
+                let same_process = reading.pid.and_then(|pid| pids.get(&pid).copied());
+                if let Some(same) = same_process.map(|at| &mut all[at])
+                    && self.all[place].keeps_settings()
+                    && !settings_at.contains_key(&same.sample.id)
+                    && !self.all[owners[&same.sample.id]].keeps_settings()
+                {
+                    same.settings = reading.settings.clone();
+                    settings_at.insert(same.sample.id.clone(), (place, id.clone()));
+                }
+                let same_process = same_process.map(|at| &all[at].sample.id);
                 if same_process.is_some() || owners.contains_key(id) {
                     let key = (place, id.clone());
                     if !self.left_out.contains(&key) {
@@ -109,10 +134,10 @@ impl Backends {
                 owners.insert(id.clone(), place);
                 all.push(reading);
             }
-            let processes = all[begin..].iter();
-            pids.extend(processes.filter_map(|it| Some((it.pid?, it.sample.id.clone()))));
+            let found = all.iter().enumerate().skip(begin);
+            pids.extend(found.filter_map(|(at, it)| Some((it.pid?, at))));
         }
-        (self.owners, self.left_out) = (owners, left_out);
+        (self.owners, self.settings_at, self.left_out) = (owners, settings_at, left_out);
         all.sort_by(|a, b| a.sample.id.cmp(&b.sample.id));
         all
     }
@@ -151,15 +176,23 @@ fn gone(action: &Action) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
     use ballast_model::{Bytes, Generation, GuestSample, LinkState};
 
     use crate::Waiting;
 
-    /// Guests by name and process; accepts every order.
+    /// Guests by name and process; says who it is of every order. "libvirt" keeps settings.
     #[derive(Debug)]
-    struct Fake(&'static str, Vec<(&'static str, Option<u32>)>);
+    struct Fake(&'static str, Vec<(&'static str, Option<u8>)>);
+
+    impl Fake {
+        fn settings(&self, priority: u8) -> Option<Arc<GuestChange>> {
+            let change = GuestChange { priority: Some(priority), ..GuestChange::default() };
+            self.keeps_settings().then(|| Arc::new(change))
+        }
+    }
 
     impl Backend for Fake {
         fn name(&self) -> &'static str {
@@ -167,9 +200,10 @@ mod tests {
         }
 
         fn sample<'a>(&'a mut self, _request: SampleRequest<'a>) -> Waiting<'a, Vec<GuestReading>> {
-            let reading = |&(name, pid): &(&str, Option<u32>)| {
+            let reading = |&(name, pid): &(&str, Option<u8>)| {
                 let sample = GuestSample::unknown(name.parse().unwrap(), LinkState::Up);
-                GuestReading { sample, pid, settings: None }
+                let settings = self.settings(pid.unwrap_or_default());
+                GuestReading { sample, pid: pid.map(u32::from), settings }
             };
             let readings = self.1.iter().map(reading).collect();
             Box::pin(std::future::ready(readings))
@@ -186,6 +220,18 @@ mod tests {
             };
             let outcomes = actions.iter().map(answer).collect();
             Box::pin(std::future::ready(outcomes))
+        }
+
+        fn keeps_settings(&self) -> bool {
+            self.0 == "libvirt"
+        }
+
+        fn persist<'a>(
+            &'a mut self,
+            guest: &'a GuestId,
+            _settings: &'a GuestChange,
+        ) -> Waiting<'a, Result<(), String>> {
+            Box::pin(std::future::ready(Err(format!("{guest} of {}", self.0))))
         }
 
         fn take_notices(&mut self) -> Vec<String> {
@@ -212,6 +258,9 @@ mod tests {
             let readings = backends.sample(request).await;
             let names: Vec<&str> = readings.iter().map(|it| it.sample.id.as_str()).collect();
             assert_eq!(names, ["a", "b", "d"]);
+            let priority = |it: &GuestReading| it.settings.as_ref().and_then(|it| it.priority);
+            let priorities: Vec<_> = readings.iter().map(priority).collect();
+            assert_eq!(priorities, [Some(8), Some(7), None], "d is not known to be one guest");
             assert_eq!(backends.take_notices().len(), told, "it is said once");
         }
         let action = |guest: &str| Action {
@@ -230,12 +279,11 @@ mod tests {
         let told: Vec<String> = outcomes.iter().map(told).collect();
         assert_eq!(told, ["d qmp", "a libvirt", "x not sent: the guest is gone", "b qmp"]);
         assert_eq!(backends.refused(), 2);
-        let guests = ["d", "a", "x"].map(|guest| guest.parse().unwrap());
+        let guests = ["d", "a", "b", "x"].map(|guest| guest.parse().unwrap());
         let mut kept = Vec::new();
         for guest in &guests {
             kept.push(backends.persist(guest, &GuestChange::default()).await.unwrap_err());
         }
-        assert!(kept[0].contains("of qmp") && kept[1].contains("of libvirt"), "{kept:?}");
-        assert_eq!(kept[2], "x is gone");
+        assert_eq!(kept, ["d of qmp", "a of libvirt", "c of libvirt", "x is gone"]);
     }
 }

@@ -68,6 +68,11 @@ pub trait Backend: Debug {
         actions: &'a [Action],
     ) -> Waiting<'a, Vec<Outcome>>;
 
+    /// Whether settings can live with its guests.
+    fn keeps_settings(&self) -> bool {
+        false
+    }
+
     /// Writes all settings that are to live with a guest to where it is defined, within the time of
     /// a command.
     ///

@@ -427,6 +427,10 @@ impl Backend for LibvirtHost {
         Box::pin(self.order_all(now, actions))
     }
 
+    fn keeps_settings(&self) -> bool {
+        true
+    }
+
     fn persist<'a>(
         &'a mut self,
         guest: &'a GuestId,
