@@ -1,9 +1,9 @@
 //! The test suite: builds every test program with one call of cargo, runs them, counts outcomes.
 //!
 //! Idea: a program without guests runs all its tests in parallel, on all cores. Tests with real
-//! guests (in programs named `real`) run each in its own process and one at a time within a program:
-//! they share the host's swap and the lab's sockets. Two programs run side by side, as guests mostly
-//! wait, and some tests run once more on a KVM host, in an outer machine beside them. A failed one runs
+//! guests (in programs named `real`) run each in its own process, those of a module one at a time.
+//! Two modules run side by side, as guests mostly wait, but for those that use the host's swap; and
+//! some tests run once more on a KVM host, in an outer machine beside them. A failed one runs
 //! again at the end, alone; if it then passes, it is flaky, not failed. A test that prints [`SKIPPED`]
 //! cannot run on this machine and does not count as passed.
 //! Limits: relies on the output format of Rust's test harness.
@@ -14,6 +14,7 @@ mod output;
 mod programs;
 mod tally;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -62,8 +63,11 @@ impl Selection {
     }
 }
 
-/// Builds and runs the tests; prints progress and, at the end, the tally. At most `beside` programs
-/// with guests run in parallel.
+/// Modules whose tests turn the host's swap on, or page out to it: they run as one.
+const USE_HOST_SWAP: [&str; 2] = ["paging", "unit"];
+
+/// Builds and runs the tests; prints progress and, at the end, the tally. At most `beside` modules of
+/// tests with guests run in parallel.
 pub fn run(selection: Selection, beside: usize, cargo: &[String]) -> anyhow::Result<Tally> {
     let began = Instant::now();
     let mut built = programs::build(cargo)?;
@@ -113,7 +117,7 @@ fn run_at_once(program: &Program, logs: &Path, tally: &mut Tally) -> anyhow::Res
     Ok(())
 }
 
-/// Runs the tests of `beside` programs at a time, then runs failed tests again, one at a time.
+/// Runs the tests of `beside` modules at a time, then runs failed tests again, one at a time.
 fn run_with_guests(
     programs: &[&Program],
     beside: usize,
@@ -122,9 +126,10 @@ fn run_with_guests(
 ) -> anyhow::Result<()> {
     let mut listed = Vec::new();
     for &program in programs {
-        listed.push((program, programs::tests(program)?));
+        let modules = by_module(programs::tests(program)?);
+        listed.extend(modules.into_iter().map(|tests| (program, tests)));
     }
-    // `pop` takes the last: the program with the most tests starts first.
+    // `pop` takes the last: the module with the most tests starts first.
     listed.sort_by_key(|(_, tests)| tests.len());
     let left = Mutex::new(listed);
     let lane = || {
@@ -158,6 +163,17 @@ fn run_with_guests(
         }
     }
     Ok(())
+}
+
+/// The tests of each module, and together those of modules that use the host's swap.
+fn by_module(tests: Vec<String>) -> Vec<Vec<String>> {
+    let mut modules: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for test in tests {
+        let module = test.split_once("::").map_or("", |(module, _)| module);
+        let key = if USE_HOST_SWAP.contains(&module) { USE_HOST_SWAP[0] } else { module };
+        modules.entry(key.to_owned()).or_default().push(test);
+    }
+    modules.into_values().collect()
 }
 
 /// The result of one test, run in its own process.
@@ -206,4 +222,19 @@ fn execute(program: &Program, arguments: &[&str], path: PathBuf) -> anyhow::Resu
     let seconds = began.elapsed().as_secs_f64();
     let log = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
     Ok(Executed { success: end.success(), end: end.to_string(), log, path, seconds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_that_swap_run_as_one() {
+        let tests = ["paging::a", "moving::b", "unit::c", "d", "moving::e"].map(str::to_owned);
+        let modules = by_module(tests.to_vec());
+        assert_eq!(
+            modules,
+            [vec!["d"], vec!["moving::b", "moving::e"], vec!["paging::a", "unit::c"]]
+        );
+    }
 }
