@@ -9,6 +9,9 @@ use std::time::Duration;
 use ballast_control::Settings;
 use ballast_model::{Bytes, Handover, Restart, RunState, Snapshot};
 
+use crate::drawn::Drawn;
+use crate::fault::Fault;
+
 /// A safety that is taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
@@ -116,6 +119,18 @@ impl Sabotage {
     /// The sabotage with this word.
     pub fn from_code(code: &str) -> Option<Sabotage> {
         Sabotage::ALL.into_iter().find(|it| it.code() == code)
+    }
+
+    /// Whether the safety has anything to do in a run; where not, there is nothing to find.
+    pub(crate) fn can_show_in(self, drawn: &Drawn) -> bool {
+        let has = |fault: Fault| drawn.strikes.iter().any(|strike| strike.fault == fault);
+        match self {
+            Sabotage::Syncs => has(Fault::LosePower),
+            Sabotage::Replies | Sabotage::Rations => drawn.has_wire,
+            Sabotage::Moves => has(Fault::Migrate),
+            Sabotage::Pause => has(Fault::Pause),
+            _ => true,
+        }
     }
 
     pub(crate) fn set(self, settings: &mut Settings) {

@@ -22,7 +22,8 @@ pub struct SeedReport {
 /// Runs one seed. With a `sabotage` it should find a violation.
 pub fn run_seed(seed: u64, sabotage: Option<Sabotage>) -> SeedReport {
     let mut report = SeedReport { injected: Injected::default(), ticks: 0, violation: None };
-    for drawn in Drawn::all_of(seed) {
+    let can_show = |drawn: &Drawn| sabotage.is_none_or(|it| it.can_show_in(drawn));
+    for drawn in Drawn::all_of(seed).into_iter().filter(can_show) {
         let judged = judge(&drawn, &drawn.strikes, sabotage);
         report.injected.add(&judged.injected);
         report.ticks += judged.ticks;

@@ -32,7 +32,8 @@ pub struct Story {
 
 /// The story of a seed; `None`: it breaks no promise.
 pub fn story_of(seed: u64, sabotage: Option<Sabotage>) -> Option<Story> {
-    let all = Drawn::all_of(seed).into_iter();
+    let can_show = |drawn: &Drawn| sabotage.is_none_or(|it| it.can_show_in(drawn));
+    let all = Drawn::all_of(seed).into_iter().filter(can_show);
     let mut broken = all.filter_map(|drawn| {
         let Judged { struck, violation, .. } = judge(&drawn, &drawn.strikes, sabotage);
         Some((drawn, struck, violation?))
