@@ -2,15 +2,21 @@
 //!
 //! Idea: all backends are asked at once. A guest that two of them see, by its process, is the
 //! first one's, as is a name that two guests have. An order goes to the backend that has the guest.
-//! Cost: that of the slowest backend; O(n log n) to join them. Limits: while the process of a
+//! Cost: that of the slowest backend, of which orders wait for [`ACT_MAX`] at most; O(n log n) to join them. Limits: while the process of a
 //! guest is unknown, only its name identifies it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use ballast_model::{Action, GuestChange, GuestId, Outcome, OutcomeKind, Timestamp};
 use futures_util::future::{join_all, select_all};
+use tokio::time::timeout;
 
 use crate::{Backend, GuestReading, SampleRequest};
+
+/// Longest wait for the outcomes of a backend. Each has a shorter one of its own (2 s), and knows
+/// better why an outcome is late; this one is for a fault in a backend.
+pub const ACT_MAX: Duration = Duration::from_secs(3);
 
 /// All backends, the most trusted first.
 #[derive(Debug)]
@@ -35,7 +41,8 @@ impl Backends {
         self.join(readings)
     }
 
-    /// Sends `actions` to the backends that have their guests; see [`Backend::act_all`].
+    /// Sends `actions` to the backends that have their guests; see [`Backend::act_all`]. Returns
+    /// after [`ACT_MAX`] at most: the actions of a backend that has not answered have failed.
     pub async fn act_all(&mut self, now: Timestamp, actions: &[Action]) -> Vec<Outcome> {
         let mut parts: Vec<Vec<Action>> = vec![Vec::new(); self.all.len()];
         for action in actions {
@@ -44,7 +51,11 @@ impl Backends {
             }
         }
         let sent = self.all.iter_mut().zip(&parts);
-        let outcomes = join_all(sent.map(|(backend, part)| backend.act_all(now, part))).await;
+        let outcomes = join_all(sent.map(|(backend, part)| async move {
+            let outcomes = timeout(ACT_MAX, backend.act_all(now, part)).await;
+            outcomes.unwrap_or_else(|_| part.iter().map(|it| late(it, backend.name())).collect())
+        }));
+        let outcomes = outcomes.await;
         let mut outcomes: Vec<_> = outcomes.into_iter().map(Vec::into_iter).collect();
         let mut in_order = Vec::with_capacity(actions.len());
         for action in actions {
@@ -140,24 +151,33 @@ impl Backends {
 }
 
 fn gone(action: &Action) -> Outcome {
+    failed(action, "not sent: the guest is gone".to_owned())
+}
+
+fn late(action: &Action, backend: &str) -> Outcome {
+    failed(action, format!("{backend} gave no outcome in time; it may still be carried out"))
+}
+
+fn failed(action: &Action, why: String) -> Outcome {
     Outcome {
         guest: action.guest.clone(),
         generation: action.generation,
         target: action.target,
-        kind: OutcomeKind::Failed("not sent: the guest is gone".to_owned()),
+        kind: OutcomeKind::Failed(why),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, SystemTime};
+    use std::time::SystemTime;
 
     use ballast_model::{Bytes, Generation, GuestSample, LinkState};
 
     use crate::Waiting;
 
-    /// Guests by name and process; accepts every order.
+    /// Guests by name and process; fails every order with its name, or never answers if that is
+    /// `hung`.
     #[derive(Debug)]
     struct Fake(&'static str, Vec<(&'static str, Option<u32>)>);
 
@@ -185,7 +205,10 @@ mod tests {
                 Outcome { kind, ..gone(action) }
             };
             let outcomes = actions.iter().map(answer).collect();
-            Box::pin(std::future::ready(outcomes))
+            match self.0 {
+                "hung" => Box::pin(std::future::pending()),
+                _ => Box::pin(std::future::ready(outcomes)),
+            }
         }
 
         fn take_notices(&mut self) -> Vec<String> {
@@ -197,37 +220,54 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_guest_two_backends_see_is_one_guest() {
-        let first = Fake("qmp", vec![("b", Some(7)), ("d", None)]);
-        let second = Fake("libvirt", vec![("a", Some(8)), ("c", Some(7)), ("d", Some(9))]);
-        let mut backends = Backends::new(vec![Box::new(first), Box::new(second)]);
-        let request = SampleRequest {
-            now: Timestamp::ZERO,
-            wall: SystemTime::UNIX_EPOCH,
-            deadline: Duration::from_secs(1),
-            only: None,
-        };
-        for told in [2, 0] {
-            let readings = backends.sample(request).await;
-            let names: Vec<&str> = readings.iter().map(|it| it.sample.id.as_str()).collect();
-            assert_eq!(names, ["a", "b", "d"]);
-            assert_eq!(backends.take_notices().len(), told, "it is said once");
-        }
-        let action = |guest: &str| Action {
+    const REQUEST: SampleRequest<'_> = SampleRequest {
+        now: Timestamp::ZERO,
+        wall: SystemTime::UNIX_EPOCH,
+        deadline: Duration::from_secs(1),
+        only: None,
+    };
+
+    /// How orders to `guests` failed.
+    async fn order(backends: &mut Backends, guests: &[&str]) -> Vec<String> {
+        let action = |guest: &&str| Action {
             guest: guest.parse().unwrap(),
             target: Bytes::mib(512),
             plug: None,
             generation: Generation(1),
             deadline: Timestamp::ZERO,
         };
-        let actions = ["d", "a", "x", "b"].map(action);
+        let actions: Vec<Action> = guests.iter().map(action).collect();
         let outcomes = backends.act_all(Timestamp::ZERO, &actions).await;
         let told = |outcome: &Outcome| match &outcome.kind {
             OutcomeKind::Failed(who) => format!("{} {who}", outcome.guest),
             kind => panic!("{kind:?}"),
         };
-        let told: Vec<String> = outcomes.iter().map(told).collect();
+        outcomes.iter().map(told).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_backend_that_never_answers_does_not_stop_the_others() {
+        let hung = Fake("hung", vec![("a", Some(7))]);
+        let other = Fake("libvirt", vec![("b", Some(8))]);
+        let mut backends = Backends::new(vec![Box::new(hung), Box::new(other)]);
+        backends.sample(REQUEST).await;
+        let waited = timeout(ACT_MAX * 2, order(&mut backends, &["b", "a"])).await;
+        let late = "a hung gave no outcome in time; it may still be carried out";
+        assert_eq!(waited.expect("an end"), ["b libvirt", late]);
+    }
+
+    #[tokio::test]
+    async fn a_guest_two_backends_see_is_one_guest() {
+        let first = Fake("qmp", vec![("b", Some(7)), ("d", None)]);
+        let second = Fake("libvirt", vec![("a", Some(8)), ("c", Some(7)), ("d", Some(9))]);
+        let mut backends = Backends::new(vec![Box::new(first), Box::new(second)]);
+        for told in [2, 0] {
+            let readings = backends.sample(REQUEST).await;
+            let names: Vec<&str> = readings.iter().map(|it| it.sample.id.as_str()).collect();
+            assert_eq!(names, ["a", "b", "d"]);
+            assert_eq!(backends.take_notices().len(), told, "it is said once");
+        }
+        let told = order(&mut backends, &["d", "a", "x", "b"]).await;
         assert_eq!(told, ["d qmp", "a libvirt", "x not sent: the guest is gone", "b qmp"]);
         assert_eq!(backends.refused(), 2);
         let guests = ["d", "a", "x"].map(|guest| guest.parse().unwrap());
