@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 
 use ballast_model::{Action, GuestChange, GuestId, GuestSample, Outcome, Timestamp};
 
-pub use backends::{ACT_MAX, Backends};
+pub use backends::Backends;
 pub use gate::GenerationGate;
 pub use stats_age::StatsAge;
 
@@ -62,7 +62,7 @@ pub trait Backend: Debug {
 
     /// Sends `actions`, and returns their outcomes in the same order, after a bounded wait that they
     /// share. An action whose outcome is late has failed, and may still be carried out. May be given
-    /// up after [`ACT_MAX`].
+    /// up when it is late beyond that.
     fn act_all<'a>(
         &'a mut self,
         now: Timestamp,

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pipe_stops_nobody_and_what_is_dropped_is_said() {
+    fn what_a_full_pipe_has_no_room_for_is_counted() {
         let (queue, mut reader) = piped();
         let line = [[b'a'; 1023].as_slice(), b"\n"].concat();
         // More than the pipe, the thread and the queue hold.

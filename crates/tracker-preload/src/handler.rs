@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use crate::hot_set::{HOT_MAX, HotGranule, HotQueue};
 use crate::kernel::{Extent, FAULTS_MAX, FaultOutcome, PageFault, TrapMechanism, restore_granule};
 use crate::ring_memory::RingMemory;
-use crate::shared::{HandlerCounters, SECOND_CHECK_MS, SharedState, SilenceWatch, add};
+use crate::shared::{HandlerCounters, SECOND_CHECK_MS, SharedState, SilentWatch, add};
 use crate::slots::{SLOTS, SlotGuard};
 
 /// Longest wait for faults before the control thread is checked.
@@ -64,7 +64,7 @@ struct HandlerLoop<'a> {
     last: Option<u64>,
     retries: u32,
     time_ms: u64,
-    control: SilenceWatch,
+    control: SilentWatch,
 }
 
 /// Restores all permissions when the thread ends.
@@ -107,7 +107,7 @@ impl Handler {
             last: None,
             retries: 0,
             time_ms: 0,
-            control: SilenceWatch::default(),
+            control: SilentWatch::default(),
         };
         while !self.shared.is_stopped() {
             if let Err(error) = state.run_once() {

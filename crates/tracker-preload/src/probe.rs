@@ -38,11 +38,11 @@ const SECOND_CHECK: Duration = Duration::from_millis(50);
 pub(crate) struct TrapProbe {
     start: NonNull<u8>,
     times: TrapTimes,
-    toucher: Option<Toucher>,
+    trapped: Option<TrapThread>,
 }
 
 /// The thread that touches the memory.
-struct Toucher {
+struct TrapThread {
     /// Closed when the thread must end.
     requests: Sender<()>,
     /// The time of each trap, in nanoseconds.
@@ -81,17 +81,17 @@ impl TrapProbe {
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), LEN, protection, flags, &file, 0)? };
         let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
-        let mut probe = TrapProbe { start, times: TrapTimes::default(), toucher: None };
+        let mut probe = TrapProbe { start, times: TrapTimes::default(), trapped: None };
         for page in 0..PAGES {
             // Only pages that the file has cause minor faults.
             // SAFETY: within the mapping, which nothing else uses.
             unsafe { probe.start.add(page * 4096).write_volatile(1) };
         }
-        probe.toucher = Some(probe.start_toucher()?);
+        probe.trapped = Some(probe.start_thread()?);
         Ok(probe)
     }
 
-    fn start_toucher(&self) -> Result<Toucher, Errno> {
+    fn start_thread(&self) -> Result<TrapThread, Errno> {
         let (requests, to_do) = channel();
         let (done, times) = channel();
         let start = self.extent().start as usize;
@@ -108,7 +108,7 @@ impl TrapProbe {
                 }
             }
         });
-        Ok(Toucher { requests, times, thread: thread.map_err(|_| Errno::AGAIN)? })
+        Ok(TrapThread { requests, times, thread: thread.map_err(|_| Errno::AGAIN)? })
     }
 
     pub(crate) fn extent(&self) -> Extent {
@@ -121,12 +121,12 @@ impl TrapProbe {
     /// `TIMEDOUT`: the handler does not answer.
     pub(crate) fn measure(&mut self, kernel: &dyn TrapMechanism) -> Result<u64, Errno> {
         kernel.revoke(&[self.extent()])?;
-        let toucher = self.toucher.as_ref().ok_or(Errno::CANCELED)?;
-        toucher.requests.send(()).map_err(|_| Errno::CANCELED)?;
+        let trapped = self.trapped.as_ref().ok_or(Errno::CANCELED)?;
+        trapped.requests.send(()).map_err(|_| Errno::CANCELED)?;
         let mut times = [0; PAGES];
         for time in &mut times {
-            let answer = toucher.times.recv_timeout(TRAP_MAX);
-            let answer = answer.or_else(|_| toucher.times.recv_timeout(SECOND_CHECK));
+            let answer = trapped.times.recv_timeout(TRAP_MAX);
+            let answer = answer.or_else(|_| trapped.times.recv_timeout(SECOND_CHECK));
             *time = answer.map_err(|_| Errno::TIMEDOUT)?;
         }
         Ok(self.times.add(times))
@@ -135,7 +135,7 @@ impl TrapProbe {
 
 impl Drop for TrapProbe {
     fn drop(&mut self) {
-        if let Some(Toucher { requests, times: _, thread }) = self.toucher.take() {
+        if let Some(TrapThread { requests, times: _, thread }) = self.trapped.take() {
             drop(requests);
             // It waits for no trap: the memory is not registered any more.
             let _ = thread.join();

@@ -26,7 +26,7 @@ use crate::maps;
 use crate::minor::{MinorFaults, errno};
 use crate::probe::TrapProbe;
 use crate::ring_memory::RingMemory;
-use crate::shared::{SharedState, SilenceWatch, add};
+use crate::shared::{SharedState, SilentWatch, add};
 use crate::slots::{SLOTS, TrackedMemory};
 use crate::threads;
 use crate::watched::WatchedRanges;
@@ -52,7 +52,7 @@ pub(crate) struct TrackerSession {
     ring_file: ((u32, u32), u64),
     wake: Arc<OwnedFd>,
     handler: Option<JoinHandle<()>>,
-    handler_silence: SilenceWatch,
+    handler_silence: SilentWatch,
     probe: TrapProbe,
     mode: WatchMode,
     regions: Vec<TrackedRegion>,
@@ -101,7 +101,7 @@ impl TrackerSession {
             ring_file,
             wake,
             handler: Some(thread.map_err(|_| refusal_with(RefusalReason::System, Errno::AGAIN))?),
-            handler_silence: SilenceWatch::default(),
+            handler_silence: SilentWatch::default(),
             probe,
             mode,
             regions: Vec::new(),
@@ -352,7 +352,7 @@ impl TrackerSession {
 }
 
 /// See [`TrackerSession::report_alive`].
-fn check_threads(shared: &SharedState, handler_silence: &mut SilenceWatch) {
+fn check_threads(shared: &SharedState, handler_silence: &mut SilentWatch) {
     shared.report_alive();
     let is_silent =
         handler_silence.is_too_long(shared.handler_silence_ms(), HANDLER_SILENCE_MAX_MS);

@@ -33,12 +33,12 @@ pub(crate) fn add(counter: &AtomicU64, more: u64) {
 
 /// What a thread knows of the silence of the other one.
 #[derive(Default)]
-pub(crate) struct SilenceWatch {
+pub(crate) struct SilentWatch {
     /// How long the silence was when it was first found too long.
     first_ms: Option<u64>,
 }
 
-impl SilenceWatch {
+impl SilentWatch {
     /// Whether a silence of `silence_ms` is longer than `max_ms`, and was so [`SECOND_CHECK_MS`]
     /// before: a machine that stalls stops the other thread too.
     pub(crate) fn is_too_long(&mut self, silence_ms: u64, max_ms: u64) -> bool {
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_silence_is_too_long_once_seen_twice() {
-        let mut watch = SilenceWatch::default();
+        let mut watch = SilentWatch::default();
         for (silence_ms, is_too_long) in
             [(800, false), (900, false), (920, false), (10, false), (900, false), (950, true)]
         {

@@ -25,10 +25,11 @@ struct StoppedThread(Child);
 impl StoppedThread {
     /// `None` if this process may not be debugged.
     fn new(name: &str) -> Option<StoppedThread> {
+        let thread = thread(name).unwrap();
         let mut debugger = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "stopped::a_thread_that_does_not_go_on_holds_no_guest"])
             .arg("--nocapture")
-            .env(DEBUGGED, thread(name).to_string())
+            .env(DEBUGGED, thread.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -47,14 +48,14 @@ impl Drop for StoppedThread {
     }
 }
 
-/// The number of this process's thread of that name.
-fn thread(name: &str) -> i32 {
+/// The number of this process's thread of that name, if there is one.
+fn thread(name: &str) -> Option<i32> {
     let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|entry| entry.unwrap().path());
     let has_name = |path: &std::path::PathBuf| {
         std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name)
     };
-    let path = threads.into_iter().find(has_name).expect(name);
-    path.file_name().unwrap().to_str().unwrap().parse().unwrap()
+    let path = threads.into_iter().find(has_name)?;
+    Some(path.file_name()?.to_str()?.parse().unwrap())
 }
 
 /// The debugger: stops a thread until the input ends.
@@ -97,7 +98,7 @@ fn a_thread_that_does_not_go_on_holds_no_guest() {
     }
     let Some(_turn) = turn() else { return };
     let memory = Memory::new(64);
-    let (_tracker, address) = tracker();
+    let (tracker, address) = tracker();
     for revokes in [false, true] {
         let mut client = client(&address);
         client.add_region(memory.region(0, FIRST)).unwrap();
@@ -125,4 +126,16 @@ fn a_thread_that_does_not_go_on_holds_no_guest() {
     touch_while(&mut stopped, &memory, || {});
     wait_until("permissions are restored", || !memory.is_registered());
     memory.touch(0..64);
+    // Nor does the hypervisor's end wait for it.
+    std::thread::scope(|scope| {
+        let end = scope.spawn(|| drop(tracker));
+        let by = Instant::now() + HELD_MAX;
+        while !end.is_finished() && Instant::now() < by {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let is_held = !end.is_finished();
+        stopped = None;
+        assert!(!is_held);
+    });
+    wait_until("the thread ends", || thread("ballast-track").is_none());
 }
