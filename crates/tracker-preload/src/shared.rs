@@ -1,4 +1,4 @@
-//! The state that the tracker's two threads share: atomics only, so that neither blocks.
+//! The state that control thread and handler share: atomics only, so that neither blocks.
 //!
 //! The control thread writes settings, the handler reads them between faults; the handler counts,
 //! the control thread reports. The mode spans several words: it is written while tracking rests,

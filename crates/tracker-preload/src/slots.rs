@@ -17,7 +17,8 @@
 //! unregistered, once.
 //!
 //! Cost: two atomic additions per batch; a system call by the last thread to leave, if somebody
-//! waits. Source: futex(2). Limits: system calls that bypass the C library are not seen; QEMU makes no such calls for
+//! waits. Source: futex(2).
+//! Limits: system calls that bypass the C library are not seen; QEMU makes no such calls for
 //! memory.
 
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
@@ -180,9 +181,13 @@ impl Slots {
     pub(crate) fn free(&self, index: usize) {
         let slot = &self.slots[index];
         slot.close();
+        if slot.state.load(SeqCst) == FREE {
+            return;
+        }
         if slot.inside.load(SeqCst) > 0 {
             slot.state.store(LEFT, SeqCst);
-        } else if slot.state.swap(FREE, SeqCst) != FREE {
+        } else {
+            slot.state.store(FREE, SeqCst);
             self.taken.fetch_sub(1, SeqCst);
         }
     }
@@ -378,6 +383,29 @@ mod tests {
         let index = slots.claim(tracked(0x1000, 0x3000)).unwrap();
         assert!(slots.about_to_unmap(&[Extent::new(0, u64::MAX)]));
         assert!(!slots.open(index));
+    }
+
+    #[test]
+    fn a_slot_with_a_thread_inside_is_not_reused() {
+        let slots = Slots::new();
+        let index = slots.claim(tracked(0x1000, 0x3000)).unwrap();
+        assert!(slots.open(index));
+        let inside = slots.enter(index).unwrap();
+        slots.free(index);
+        assert_eq!(inside.tracked(), tracked(0x1000, 0x3000));
+        assert!(slots.enter(index).is_none());
+        assert_eq!(slots.claim(tracked(0x5000, 0x1000)), Some(index + 1));
+        assert_eq!(
+            slots.overlapping(Extent::new(0x1000, 1)).count(),
+            1,
+            "its memory is waited for"
+        );
+        drop(inside);
+        assert_eq!(slots.claim(tracked(0x6000, 0x1000)), Some(index));
+        slots.free(index);
+        slots.free(index + 1);
+        slots.free(index);
+        assert_eq!(slots.taken.load(SeqCst), 0);
     }
 
     #[test]
