@@ -109,7 +109,10 @@ fn move_here() {
 
 /// Warns and continues: a guest that cannot be tracked must start all the same.
 fn warn(why: &dyn std::fmt::Display) {
-    eprintln!("ballast-track: warning: this guest cannot be tracked: {why}");
+    use std::io::Write;
+    // Whoever reads it may be gone, which must not end the hypervisor.
+    let _ =
+        writeln!(std::io::stderr(), "ballast-track: warning: this guest cannot be tracked: {why}");
 }
 
 /// # Safety
