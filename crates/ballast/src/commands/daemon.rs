@@ -43,7 +43,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let log = ballast_daemon::start_log().context("cannot log to standard error")?;
     let done = ballast_daemon::run(config).await;
     if !log.end() {
-        // To print the error would be to wait for whoever does not read.
+        // Printing the error would block: nobody reads standard error.
         std::process::exit(i32::from(done.is_err()));
     }
     done
