@@ -4,11 +4,12 @@
 //! settings forbid by mistake then fails. The guests' hypervisors are processes of another user.
 //!
 //! Limits: asserts states and counts, never times; needs QEMU, a built `lab-guest`, and root. What
-//! takes a right that root itself does not have on this machine is not tried.
+//! takes a right that root itself does not have on a machine is not tried there, but in an outer
+//! machine of `ballast-lab nested`.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::harness::{Daemon, Ground, guest, wait_for};
@@ -20,7 +21,7 @@ use crate::support::{
     touch_once, wait_allocation, wait_stuck,
 };
 use ballast_actuation::paging::OVERHEAD;
-use ballast_lab_host::GuestSpec;
+use ballast_lab_host::{GuestSpec, NESTED_VARIABLE};
 use ballast_model::{Bytes, Mechanism};
 use ballast_store::TickEntry;
 
@@ -28,6 +29,8 @@ const UNIT: &str = include_str!("../../../../docs/ballast.service");
 const CONFIG: &str = "/etc/ballast/ballast.toml";
 const SOCKET: &str = "/run/ballast/ballast.sock";
 const JOURNAL: &str = "/var/lib/ballast/journal.db";
+const LOG: &str = "/run/lab/daemon.log";
+const DAMON: &str = "/sys/kernel/mm/damon/admin";
 /// The right to raise one's own limits.
 const CAP_SYS_RESOURCE: u32 = 24;
 const CGROUP: &str = "/sys/fs/cgroup/system.slice/ballast.service";
@@ -57,17 +60,15 @@ fn the_shipped_unit_manages_real_guests() {
     if !systemd::is_inside() {
         return systemd::run_again("unit::the_shipped_unit_manages_real_guests", UNIT);
     }
-    fs::create_dir("/etc/ballast").unwrap();
-    write_config("global", "");
-    systemctl(&["start", "ballast.service"]);
-    let Some(lab) = Lab::boot_with_swap(guests(), SWAP) else { return };
+    start();
+    let Some(lab) = Lab::boot_with_swap([STUBBORN, NEEDY].map(foreign).into(), SWAP) else {
+        return;
+    };
     let group = OwnCgroup::around(lab.guest(NEEDY).pid().unsigned_abs());
-    hand_over_sockets(&lab);
+    hand_over_sockets(&lab, &[STUBBORN, NEEDY]);
     // Of guests that were there before it: their sockets outlive the last daemon.
     systemctl(&["restart", "ballast.service"]);
-    let ground = Ground::new();
-    symlink(SOCKET, ground.path("api.sock")).unwrap();
-    symlink(JOURNAL, ground.journal()).unwrap();
+    let ground = attach();
     let daemon = ground.of_another();
     wait_for("the first tick", || daemon.status());
     let process = property("MainPID");
@@ -95,17 +96,79 @@ fn the_shipped_unit_manages_real_guests() {
     assert_nothing_was_refused();
 }
 
-/// Both, with agents, so that figures keep coming when a driver is gone, and run as another user,
-/// who may use no userfaultfd.
-fn guests() -> Vec<GuestSpec> {
-    [STUBBORN, NEEDY]
-        .map(|name| {
-            let qmp = format!("unix:{},server=on,wait=off", socket(name).display());
-            let extra_args = ["-qmp", &qmp, "-runas", USER].map(str::to_owned).to_vec();
-            let tracked = name == STUBBORN;
-            GuestSpec { agent: true, tracked, extra_args, ..swapping(name, BOOT) }
-        })
-        .into()
+/// What only a right of root's raises.
+#[test]
+fn the_shipped_unit_raises_its_limits() {
+    if !has_root(CAP_SYS_RESOURCE) {
+        return println!("SKIPPED: root has no CAP_SYS_RESOURCE here");
+    }
+    if !systemd::is_inside() {
+        return systemd::run_again("unit::the_shipped_unit_raises_its_limits", UNIT);
+    }
+    start();
+    let process = property("MainPID");
+    let text = |name| fs::read_to_string(format!("/proc/{process}/{name}")).unwrap();
+    let limits = text("limits");
+    for (name, limit) in [("Max open files", "65536"), ("Max locked memory", "unlimited")] {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        assert_eq!(line.split_whitespace().next(), Some(limit), "{name}");
+    }
+    assert_eq!(text("oom_score_adj").trim(), "-900");
+    assert_ne!(status(&process, "VmLck"), "0 kB");
+    systemctl(&["stop", "ballast.service"]);
+    assert_nothing_was_refused();
+    let log = fs::read_to_string(LOG).unwrap();
+    assert!(!log.contains("no memory-pressure trigger"), "{log}");
+}
+
+/// With the two folders that the unit leaves closed, stock guests are sampled.
+#[test]
+fn the_unit_with_its_commented_line_samples_guests() {
+    if std::env::var_os(NESTED_VARIABLE).is_none() || !Path::new(DAMON).exists() {
+        return println!("SKIPPED: needs an outer machine of `ballast-lab nested` with DAMON");
+    }
+    if !systemd::is_inside() {
+        let unit = UNIT.replace("\n#ReadWritePaths=", "\nReadWritePaths=");
+        assert_ne!(unit, UNIT);
+        return systemd::run_again("unit::the_unit_with_its_commented_line_samples_guests", &unit);
+    }
+    start();
+    let lab = Lab::boot(vec![GuestSpec { tracked: false, private_memory: true, ..foreign(NEEDY) }]);
+    hand_over_sockets(&lab, &[NEEDY]);
+    let ground = attach();
+    let daemon = ground.of_another();
+    lab.start_constant(NEEDY, WORKS_LITTLE);
+    wait_for("a working set", || {
+        let tracking = guest(&daemon.status()?, NEEDY)?.tracking.clone()?;
+        // In huge pages where the machine has them.
+        let is_sampled = tracking.source?.code.starts_with("damon");
+        (is_sampled && tracking.working_set_bytes? >= WORKS_LITTLE.get()).then_some(())
+    });
+    systemctl(&["stop", "ballast.service"]);
+    assert_nothing_was_refused();
+}
+
+/// Starts the daemon, as an operator does.
+fn start() {
+    fs::create_dir("/etc/ballast").unwrap();
+    write_config("global", "");
+    systemctl(&["start", "ballast.service"]);
+}
+
+/// A folder with its socket and its journal.
+fn attach() -> Ground {
+    let ground = Ground::new();
+    symlink(SOCKET, ground.path("api.sock")).unwrap();
+    symlink(JOURNAL, ground.journal()).unwrap();
+    ground
+}
+
+/// A guest with an agent, so that figures keep coming when its driver is gone, of a hypervisor that is
+/// run as another user, who may use no userfaultfd.
+fn foreign(name: &str) -> GuestSpec {
+    let qmp = format!("unix:{},server=on,wait=off", socket(name).display());
+    let extra_args = ["-qmp", &qmp, "-runas", USER].map(str::to_owned).to_vec();
+    GuestSpec { agent: true, tracked: name == STUBBORN, extra_args, ..swapping(name, BOOT) }
 }
 
 /// Where the unit has a guest's socket.
@@ -124,9 +187,9 @@ fn ids() -> (u32, u32) {
 }
 
 /// Leaves the sockets as hypervisors make them that are this user from the beginning.
-fn hand_over_sockets(lab: &Lab) {
+fn hand_over_sockets(lab: &Lab, guests: &[&str]) {
     let (user, group) = ids();
-    for name in [STUBBORN, NEEDY] {
+    for name in guests {
         let socket = socket(name);
         assert_eq!(fs::metadata(&socket).unwrap().gid(), group, "made in the group's folder");
         chown(socket, Some(user), None).unwrap();
@@ -143,7 +206,7 @@ fn write_config(policy: &str, more: &str) {
     let text = format!(
         "[daemon]\ntick = \"250ms\"\ngroup = \"{GROUP}\"\n[host]\nbudget = \"{BUDGET}\"\n\
          [policy]\nname = \"{policy}\"\ninterval = \"1s\"\n{IMPATIENT}\n\
-         [tracking]\ninterval = \"500ms\"\nevery = true\nintermittent = \"off\"\n{more}"
+         dead_band = \"64KiB\"\n[tracking]\ninterval = \"500ms\"\nevery = true\nintermittent = \"off\"\n{more}"
     );
     fs::write(CONFIG, text).unwrap();
 }
@@ -174,11 +237,6 @@ fn assert_confined(process: &str) {
     );
     let rights = u64::from_str_radix(&status(process, "CapEff"), 16).unwrap();
     assert!(rights.count_ones() <= 7, "{rights:x}");
-    if has_root(CAP_SYS_RESOURCE) {
-        let limits = fs::read_to_string(format!("/proc/{process}/limits")).unwrap();
-        let files = limits.lines().find(|it| it.starts_with("Max open files")).unwrap();
-        assert!(files.contains(" 65536 "), "{files}");
-    }
     let folder = |path: String| fs::metadata(path).unwrap().ino();
     assert_ne!(folder(format!("/proc/{process}/root/tmp")), folder("/tmp".to_owned()));
     // One more process in the service's cgroup may open the one device, and no other.
@@ -253,7 +311,7 @@ fn a_guest_that_gives_nothing_is_paged(lab: &Lab, ground: &Ground, daemon: &Daem
 /// The log has no refusal of the kernel's, but of what root itself is refused here.
 fn assert_nothing_was_refused() {
     const EPERM_EACCES_ENOSYS: [&str; 3] = ["(os error 1)", "(os error 13)", "(os error 38)"];
-    let log = fs::read_to_string("/run/lab/daemon.log").unwrap();
+    let log = fs::read_to_string(LOG).unwrap();
     let of_resources = |line: &str| line.contains("priority") || line.contains("locked");
     let refused: Vec<&str> = log
         .lines()

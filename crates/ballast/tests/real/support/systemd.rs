@@ -50,7 +50,7 @@ pub fn run_again(test: &str, unit: &str) {
     fs::write(path("units/test.service"), service(test)).unwrap();
     fs::write(path("systemd.sh"), SCRIPT).unwrap();
     let mut machine = Command::new("unshare")
-        .args(["--mount", "sh"])
+        .args(["--mount", "bash"])
         .args([&path("systemd.sh"), Path::new("start"), folder.path()])
         .arg(env!("CARGO_BIN_EXE_ballast"))
         .stdin(Stdio::piped())

@@ -2,7 +2,7 @@
 # exits with. Its files are the machine's, but /etc is a copy, and /run, /var/lib and /usr/local/bin
 # are empty at first. When standard input ends, every process in there is killed.
 #
-# Usage: unshare --mount sh systemd.sh start FOLDER PROGRAM
+# Usage: unshare --mount bash systemd.sh start FOLDER PROGRAM
 #   FOLDER   is /run/lab inside; `units` in it has all units that systemd finds
 #   PROGRAM  is /usr/local/bin/ballast inside
 set -eu
@@ -15,7 +15,7 @@ if grep -q '^memory[[:space:]]*[1-9]' /proc/cgroups; then
     trees="$trees $memory"
 fi
 
-again() { echo sh "$0" "$1" "$folder" "$program"; }
+again() { echo bash "$0" "$1" "$folder" "$program"; }
 
 # Ends the machine and removes what outlives its processes.
 start() {
@@ -31,6 +31,7 @@ start() {
     exec 3<&0
     { read -r _ <&3 || kill -KILL "$machine"; } &
     watcher=$!
+    disown "$watcher"
     status=0
     wait "$machine" || status=$?
     kill -KILL "$watcher" || true
