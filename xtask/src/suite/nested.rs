@@ -67,7 +67,7 @@ pub(super) const IN_A_LONG_RUN: [Chosen; 3] = [
             "paging::a_guest_ignoring_its_balloon_is_paged_for_its_neighbour",
             "sampled::",
             "unit::the_shipped_unit_raises_its_limits",
-            "unit::the_unit_with_its_commented_line_samples_guests",
+            "unit::the_unit_open_to_damon_samples_and_fences_guests",
         ],
     },
 ];

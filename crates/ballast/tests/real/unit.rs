@@ -121,19 +121,21 @@ fn the_shipped_unit_raises_its_limits() {
     assert!(!log.contains("no memory-pressure trigger"), "{log}");
 }
 
-/// With the two folders that the unit leaves closed, stock guests are sampled.
+/// With the two folders that the unit leaves closed, stock guests are sampled; and a fence of version 2.
 #[test]
-fn the_unit_with_its_commented_line_samples_guests() {
+fn the_unit_open_to_damon_samples_and_fences_guests() {
     if std::env::var_os(NESTED_VARIABLE).is_none() || !Path::new(DAMON).exists() {
         return println!("SKIPPED: needs an outer machine of `ballast-lab nested` with DAMON");
     }
     if !systemd::is_inside() {
         let unit = UNIT.replace("\n#ReadWritePaths=", "\nReadWritePaths=");
         assert_ne!(unit, UNIT);
-        return systemd::run_again("unit::the_unit_with_its_commented_line_samples_guests", &unit);
+        return systemd::run_again("unit::the_unit_open_to_damon_samples_and_fences_guests", &unit);
     }
     start();
-    let lab = Lab::boot(vec![GuestSpec { tracked: false, private_memory: true, ..foreign(NEEDY) }]);
+    let stock = GuestSpec { tracked: false, private_memory: true, ..foreign(NEEDY) };
+    let Some(lab) = Lab::boot_with_swap(vec![stock], SWAP) else { return };
+    let Some(group) = OwnCgroup::around(lab.guest(NEEDY).pid().unsigned_abs()) else { return };
     hand_over_sockets(&lab, &[NEEDY]);
     let ground = attach();
     let daemon = ground.of_another();
@@ -144,6 +146,7 @@ fn the_unit_with_its_commented_line_samples_guests() {
         let is_sampled = tracking.source?.code.starts_with("damon");
         (is_sampled && tracking.working_set_bytes? >= WORKS_LITTLE.get()).then_some(())
     });
+    a_fence_is_set_and_lifted(&daemon, &group);
     systemctl(&["stop", "ballast.service"]);
     assert_nothing_was_refused();
 }
