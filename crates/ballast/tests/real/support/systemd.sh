@@ -5,6 +5,8 @@
 # Usage: unshare --mount bash systemd.sh start FOLDER PROGRAM
 #   FOLDER   is /run/lab inside; `units` in it has all units that systemd finds
 #   PROGRAM  is /usr/local/bin/ballast inside
+#
+# shellcheck shell=bash disable=SC2046 # `again` prints words
 set -eu
 stage=$1 folder=$2 program=$3
 
@@ -15,6 +17,7 @@ if grep -q '^memory[[:space:]]*[1-9]' /proc/cgroups; then
     trees="$trees $memory"
 fi
 
+# The command of another stage.
 again() { echo bash "$0" "$1" "$folder" "$program"; }
 
 # Ends the machine and removes what outlives its processes.
@@ -25,7 +28,6 @@ start() {
     mkdir "$folder/cgroup" "$folder/memory" "$folder/etc" "$folder/bin"
     mount -t cgroup2 cgroup2 "$folder/cgroup"
     [ "$trees" = "$folder/cgroup" ] || mount -t cgroup -o memory cgroup "$memory"
-    # shellcheck disable=SC2046 # words
     setpriv --pdeathsig KILL $(again enter) </dev/null &
     machine=$!
     exec 3<&0
