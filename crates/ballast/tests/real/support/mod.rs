@@ -7,8 +7,10 @@ pub mod journal;
 pub mod liar;
 pub mod monitor;
 pub mod moved;
+pub mod own_cgroup;
 pub mod rounds;
 pub mod squeezes;
+pub mod systemd;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
