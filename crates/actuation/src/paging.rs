@@ -68,7 +68,7 @@ pub struct PagingInput {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResidentCap {
     in_force: Option<Bytes>,
-    /// Whether it ends at the next decision, unless paging is to take more by then.
+    /// Whether it ends at the next decision.
     is_ending: bool,
     /// Since when what the last one took can be read back.
     readable_since: Option<Timestamp>,
@@ -91,7 +91,7 @@ impl ResidentCap {
         self.in_force
     }
 
-    /// Whether it may end at this decision: then others are not to be granted what it took.
+    /// Whether it ends at this decision: then others are not to be granted what it took.
     pub fn is_ending(&self) -> bool {
         self.is_ending
     }
@@ -109,18 +109,27 @@ impl ResidentCap {
     /// Decides on this snapshot; to be called once for each.
     pub fn decide(&mut self, input: &PagingInput) -> Option<Page> {
         let resident = input.resident.filter(|it| it.age <= input.stale_after)?.value;
+        if self.is_ending {
+            // It was counted as gone. Where it is needed again, it begins anew at the next decision.
+            *self = ResidentCap { readable_since: Some(input.now), ..ResidentCap::default() };
+            if input.take_to.is_some() {
+                return None;
+            }
+        }
         if let (Some((to, why)), Some(floor)) = (&input.take_to, input.floor) {
             let bound = (*to).max(floor).saturating_add(OVERHEAD).page_ceil();
             *self = ResidentCap::restored(Some(bound));
             return (resident > bound.saturating_add(SLACK))
                 .then(|| page(Mechanism::PageOut, resident, bound, why.clone()));
         }
-        if self.in_force.is_some() && !self.is_ending {
-            self.is_ending = true;
-            return None;
-        }
-        if self.in_force.take().is_some() {
-            *self = ResidentCap { readable_since: Some(input.now), ..ResidentCap::default() };
+        if let Some(bound) = self.in_force {
+            // In force for one decision more, and its memory may be granted to others: so it is kept.
+            let floor = input.floor.unwrap_or_default();
+            let bound = bound.max(floor.saturating_add(OVERHEAD).page_ceil());
+            *self = ResidentCap { in_force: Some(bound), is_ending: true, readable_since: None };
+            let why = Why::BeyondEntitlement { entitlement: bound.saturating_sub(OVERHEAD) };
+            return (resident > bound.saturating_add(SLACK))
+                .then(|| page(Mechanism::PageOut, resident, bound, why));
         }
         let since = self.readable_since?;
         if !input.may_read_back {
@@ -242,11 +251,27 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_that_is_needed_again_does_not_end() {
+    fn a_cap_that_ends_is_kept_until_then() {
+        let mut bound = ResidentCap::default();
+        bound.decide(&input(not_given(), 560));
+        let page = bound.decide(&input(None, 300)).unwrap();
+        assert_eq!((page.mechanism, page.resident), (Mechanism::PageOut, Bytes::mib(264)));
+        // The operator has raised the floor since.
+        let mut bound = ResidentCap::default();
+        bound.decide(&input(not_given(), 560));
+        let raised = PagingInput { floor: Some(Bytes::mib(230)), ..input(None, 310) };
+        assert_eq!(bound.decide(&raised).unwrap().resident, Bytes::mib(294));
+        assert_eq!(bound.in_force(), Some(Bytes::mib(294)));
+    }
+
+    #[test]
+    fn a_cap_that_is_needed_again_begins_anew() {
         let mut bound = ResidentCap::default();
         bound.decide(&input(not_given(), 560));
         bound.decide(&input(None, 264));
-        assert_eq!(bound.decide(&input(not_given(), 270)), None);
+        assert_eq!(bound.decide(&input(not_given(), 560)), None);
+        assert_eq!(bound.in_force(), None, "others were divided memory as if it had ended");
+        assert!(bound.decide(&input(not_given(), 560)).is_some());
         assert!(bound.in_force().is_some() && !bound.is_ending());
     }
 

@@ -33,8 +33,8 @@ pub struct Claims {
     pub plugged: Bytes,
     /// Its last statistics, and the second of the wall clock at which they came.
     pub stats: (GuestStats, u64),
-    /// Whether its processors run.
-    pub is_running: bool,
+    /// What it is doing, in QEMU's own word.
+    pub status: &'static str,
 }
 
 /// What a machine does with what it received.
@@ -94,13 +94,19 @@ impl Machine {
         }
     }
 
-    /// From now on somebody else moves the guest, and this is what is said of it. A guest that stops
-    /// or runs again is announced.
+    /// From now on somebody else moves the guest, and this is what is said of it. A guest that stops,
+    /// panics, begins anew after that or runs again is announced.
     pub fn claim(&mut self, claims: Claims) {
-        let was_running = self.status == "running";
-        if was_running != claims.is_running {
-            self.status = if claims.is_running { "running" } else { "paused" };
-            self.queue_event(if claims.is_running { "RESUME" } else { "STOP" });
+        const PANICKED: &str = "guest-panicked";
+        let before = std::mem::replace(&mut self.status, claims.status);
+        let (was_running, is_running) = (before == "running", self.status == "running");
+        if before != PANICKED && self.status == PANICKED {
+            self.queue_event("GUEST_PANICKED");
+        } else if before == PANICKED && self.status != PANICKED {
+            self.queue_event("RESET");
+        }
+        if was_running != is_running {
+            self.queue_event(if is_running { "RESUME" } else { "STOP" });
         }
         self.claims = Some(claims);
         if let Some(plugged) = &mut self.plugged {
@@ -509,8 +515,8 @@ mod tests {
     fn what_is_claimed_is_reported_and_orders_are_told_once() {
         let mut machine = Machine::new(PeerConfig::default(), Duration::ZERO);
         let stats = GuestStats { total: Some(Bytes::mib(900)), ..GuestStats::default() };
-        let (actual, plugged, is_running) = (Bytes::mib(700), Bytes::ZERO, false);
-        machine.claim(Claims { actual, plugged, stats: (stats, 5), is_running });
+        let (actual, plugged, status) = (Bytes::mib(700), Bytes::ZERO, "paused");
+        machine.claim(Claims { actual, plugged, stats: (stats, 5), status });
         let sent = sent(&mut machine, [COMMANDS]);
         assert!(sent.contains(&actual.get().to_string()), "{sent}");
         assert_eq!(machine.take_order(), Some(Bytes::mib(256)));

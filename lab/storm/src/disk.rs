@@ -121,7 +121,7 @@ impl Disk {
         if damage != Damage::Unsynced && rng.u32(0..4) == 0 {
             let failures = self.files.disk().failures();
             self.journal = None;
-            if self.files.disk().failures() == failures {
+            if self.files.disk().failures() == failures && !self.files.is_gone() {
                 self.synced = self.moments.len();
             }
         }

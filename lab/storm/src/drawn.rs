@@ -3,9 +3,9 @@
 //! Idea: strikes are drawn ahead, so that a run can be repeated without some of them: with the
 //! offenders honest (`twin.rs`), or with ever fewer faults (`story.rs`). Every seed draws a rate for
 //! every kind of fault, most of them zero, so that some seeds are storms of one kind and others of
-//! many. Limits: rates are per second of virtual time.
+//! many. Limits: what is drawn for a seed's later runs comes from numbers of its own, so that a seed stays
+//! what it was.
 
-use std::fmt;
 use std::time::Duration;
 
 use ballast_actuation::paging::SwapRules;
@@ -14,7 +14,9 @@ use ballast_model::{Bytes, PolicyName};
 use fastrand::Rng;
 
 use crate::fault::{Fault, Seam};
-use crate::guest::StormGuest;
+use crate::guest::{OVERHEAD, StormGuest};
+use crate::host::SWAP_LEFT_PERCENT;
+use crate::strike::{STORM_TICKS, Strike, strikes};
 
 /// One seed in so many has its journal on a disk: its ticks cost ten times as much.
 const DISK_SEEDS: u32 = 10;
@@ -28,83 +30,33 @@ const WIRE_SEEDS: u64 = 3;
 /// Makes the numbers from which faults on the wire are drawn others than those of the seed.
 const WIRE_NUMBERS: u64 = 1 << 41;
 
+/// One seed in so many, those that leave this over, runs once more on a hard host.
+const HARD_SEEDS: (u64, u64) = (4, 1);
+
+/// Makes the numbers from which that host is drawn others than those of the seed.
+const HARD_NUMBERS: u64 = 1 << 42;
+
+/// What a host keeps for itself, MiB.
+const HOST_RESERVE: u64 = 256;
+
+/// The policies of hard hosts: all that balloon statistics suffice for. Those that wait for requests of
+/// agents are none of them.
+const POLICIES: [PolicyName; 10] = [
+    PolicyName::Static,
+    PolicyName::SelfBalloon,
+    PolicyName::SelfScheduling,
+    PolicyName::Global,
+    PolicyName::Meb,
+    PolicyName::Tws,
+    PolicyName::Proportional,
+    PolicyName::DirectAssign,
+    PolicyName::Auction,
+    PolicyName::RoundRobin,
+];
+
 /// One seed in so many, those that leave this over, is a duel: one honest guest in need, and one that
 /// merely claims to be.
 const DUEL_SEEDS: (u64, u64) = (50, 7);
-
-/// Ticks under faults.
-pub(crate) const STORM_TICKS: u32 = 240;
-
-/// One fault at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Strike {
-    /// Before which tick, from 1 on.
-    pub tick: u32,
-    /// The kind.
-    pub fault: Fault,
-    /// The number of the guest, for kinds that strike one.
-    pub guest: usize,
-    /// How long it lasts, for kinds that last.
-    pub lasting: Duration,
-    /// How much, in the kind's own unit: seconds of clocks and ages, shares, what damage is drawn from.
-    pub amount: u64,
-}
-
-impl fmt::Display for Strike {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Strike { tick, fault, guest, lasting, amount } = self;
-        write!(f, "tick {tick}: {}", fault.code())?;
-        match fault {
-            Fault::Stall | Fault::Stop | Fault::Silence | Fault::HideResident => {
-                write!(f, " of g{guest} for {:.1} s", lasting.as_secs_f64())
-            }
-            Fault::HangSwap
-            | Fault::Pause
-            | Fault::LoseDisk
-            | Fault::FailReads
-            | Fault::FailWrites
-            | Fault::FailSyncs
-            | Fault::FillDisk => write!(f, " for {:.1} s", lasting.as_secs_f64()),
-            Fault::HoldBytes | Fault::GreetLate | Fault::ForgeReplies | Fault::FalseActual => {
-                write!(f, " of g{guest} for {:.1} s, drawn from {amount}", lasting.as_secs_f64())
-            }
-            Fault::SilenceAgent
-            | Fault::FloodByAgent
-            | Fault::CycleAgent
-            | Fault::CallWithoutNeed
-            | Fault::LieByAgent
-            | Fault::GarbleAgent => write!(f, " of g{guest} for {:.1} s", lasting.as_secs_f64()),
-            Fault::DoubleBytes
-            | Fault::SwapReplies
-            | Fault::RefuseCommands
-            | Fault::DoubleEvents => write!(f, " of g{guest}, drawn from {amount}"),
-            Fault::AgeResident => write!(f, " of g{guest} to {amount} s"),
-            Fault::SetGuest => write!(f, " g{guest} to {amount} shares"),
-            Fault::Suspend | Fault::JumpWall => write!(f, " by {amount} s"),
-            Fault::Reboot
-            | Fault::Replace
-            | Fault::HideMemory
-            | Fault::ClaimTooMuch
-            | Fault::TakeBack
-            | Fault::Refuse
-            | Fault::ClaimUse
-            | Fault::Grow
-            | Fault::CutLink
-            | Fault::DoubleReplies
-            | Fault::SwapIds => write!(f, " of g{guest}"),
-            Fault::LoseOrder
-            | Fault::LoseOutcome
-            | Fault::DelayOrder
-            | Fault::HideHost
-            | Fault::CrashBeforeAct
-            | Fault::CrashAfterAct
-            | Fault::Reload
-            | Fault::TearJournal
-            | Fault::CutJournal
-            | Fault::LosePower => Ok(()),
-        }
-    }
-}
 
 /// What a seed draws; sizes in MiB.
 #[derive(Clone, Debug)]
@@ -115,6 +67,8 @@ pub(crate) struct Drawn {
     /// The host's memory, and its swap.
     pub(crate) memory: u64,
     pub(crate) swap: u64,
+    /// What the host itself occupies of that.
+    pub(crate) own: u64,
     pub(crate) settings: Settings,
     /// Whether the journal is on a disk, in a file as the daemon's.
     pub(crate) has_disk: bool,
@@ -125,11 +79,51 @@ pub(crate) struct Drawn {
 }
 
 impl Drawn {
-    /// What a seed runs: guests that are simply heard and, for some seeds, the same on a wire.
+    /// What a seed runs: guests that are simply heard and, for some seeds, the same on a wire or on a
+    /// hard host.
     pub(crate) fn all_of(seed: u64) -> Vec<Drawn> {
         let drawn = Drawn::of(seed);
         let wired = seed.is_multiple_of(WIRE_SEEDS).then(|| drawn.clone().wired(seed));
-        [drawn].into_iter().chain(wired).collect()
+        let is_hard = seed % HARD_SEEDS.0 == HARD_SEEDS.1;
+        let hard = is_hard.then(|| drawn.clone().on_hard_host(seed));
+        [drawn].into_iter().chain(wired).chain(hard).collect()
+    }
+
+    /// The same guests and faults on a host with little to spare, under any policy, with faults of that;
+    /// for some seeds on a wire, with a journal on a disk, or with both.
+    fn on_hard_host(mut self, seed: u64) -> Drawn {
+        let mut rng = Rng::with_seed(seed ^ HARD_NUMBERS);
+        let count = self.guests.len();
+        let (has_wire, has_disk) = (rng.u32(0..3) == 0, rng.u32(0..6) == 0);
+        self.settings.policy = POLICIES[rng.usize(0..POLICIES.len())];
+        self.settings.limits.default.fence = rng.u32(0..3) == 0;
+        self.guests.iter_mut().for_each(|guest| guest.tells_free = true);
+        if rng.bool() {
+            let (reserve, spare) = (rng.u64(0..192), rng.u64(0..100));
+            self.own = rng.u64(100..500);
+            self.budget =
+                self.guests.iter().map(|guest| guest.holds).sum::<u64>() + rng.u64(0..200);
+            (self.settings.guard.budget, self.settings.guard.host_reserve) =
+                (Some(Bytes::mib(self.budget)), Bytes::mib(reserve));
+            self.memory = self.own + reserve + self.budget + OVERHEAD * count as u64 + spare;
+        }
+        if rng.bool() {
+            self.swap = rng.u64(0..=self.swap / 8);
+        }
+        self.strikes.retain(|strike| strike.fault.seam() == Seam::World);
+        self.strikes.extend(strikes(&mut rng, Seam::Hard, 3, count));
+        for (seam, is_struck) in [
+            (Seam::Wire, has_wire),
+            (Seam::Agent, has_wire),
+            (Seam::Disk, has_disk),
+            (Seam::Io, has_disk),
+        ] {
+            if is_struck {
+                self.strikes.extend(strikes(&mut rng, seam, 3, count));
+            }
+        }
+        self.strikes.sort_by_key(|strike| strike.tick);
+        Drawn { has_disk, has_wire, ..self }
     }
 
     /// The same guests and faults on a wire, with agents, and faults of these; without a disk.
@@ -202,6 +196,7 @@ impl Drawn {
             budget,
             memory,
             swap,
+            own: 0,
             settings,
             has_disk: false,
             has_wire: false,
@@ -214,6 +209,10 @@ impl Drawn {
         let policy = self.settings.policy;
         let mut lines =
             vec![format!("policy {policy}, {} MiB for {} guests", self.budget, self.guests.len())];
+        if self.own > 0 {
+            let Drawn { memory, own, swap, .. } = self;
+            lines.push(format!("host: {memory} MiB, {own} of these its own, {swap} MiB of swap"));
+        }
         for guest in &self.guests {
             let StormGuest { id, boot, holds, wants, rate, .. } = guest;
             let kind = if guest.is_offender { "offender" } else { "honest" };
@@ -236,45 +235,10 @@ fn guest(rng: &mut Rng, number: u64, boot: u64, wants: u64, is_offender: bool) -
 fn settings(policy: PolicyName, budget: u64) -> Settings {
     let mut settings = Settings::new(policy);
     settings.guard.budget = Some(Bytes::mib(budget));
-    settings.guard.host_reserve = Bytes::mib(256);
+    settings.guard.host_reserve = Bytes::mib(HOST_RESERVE);
     settings.hotplug = None;
     settings.transfer_tick = Duration::from_millis(500);
-    settings.paging = Some(SwapRules { use_max_percent: 95, reserve: Bytes::ZERO });
+    settings.paging =
+        Some(SwapRules { use_max_percent: 100 - SWAP_LEFT_PERCENT, reserve: Bytes::ZERO });
     settings
-}
-
-/// Every strike of the kinds of one seam. One kind in `one_in` strikes at all.
-fn strikes(rng: &mut Rng, seam: Seam, one_in: u32, guests: usize) -> Vec<Strike> {
-    let mut rates = Vec::new();
-    for &fault in Fault::ALL.iter().filter(|fault| fault.seam() == seam) {
-        if rng.u32(0..one_in) == 0 {
-            // Parts of 10,000.
-            rates.push((fault, rng.u32(20..600)));
-        }
-    }
-    let mut strikes = Vec::new();
-    for tick in 1..=STORM_TICKS {
-        let struck: Vec<Fault> = rates
-            .iter()
-            .filter_map(|&(fault, rate)| (rng.u32(0..10_000) < rate).then_some(fault))
-            .collect();
-        for fault in struck {
-            let lasting = Duration::from_millis(rng.u64(300..25_000));
-            let guest = rng.usize(0..guests);
-            let amount = amount(fault, rng);
-            strikes.push(Strike { tick, fault, guest, lasting, amount });
-        }
-    }
-    strikes
-}
-
-fn amount(fault: Fault, rng: &mut Rng) -> u64 {
-    match fault {
-        Fault::AgeResident => rng.u64(0..9),
-        Fault::Suspend => rng.u64(5..7200),
-        Fault::JumpWall => rng.u64(0..100_000),
-        Fault::SetGuest => rng.u32(500..2000).into(),
-        fault if fault.seam() != Seam::World => rng.u64(..),
-        _ => 0,
-    }
 }

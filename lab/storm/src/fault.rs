@@ -47,6 +47,8 @@ pub(crate) enum Seam {
     Wire,
     /// Agents inside guests.
     Agent,
+    /// A host with little to spare: its swap, its guests' lives, each effect of a tick, its operators.
+    Hard,
 }
 
 faults! {
@@ -151,6 +153,32 @@ faults! {
     LieByAgent => "lie-by-agent" in Agent,
     /// An offender's agent sends noise, and what it sent before.
     GarbleAgent => "garble-agent" in Agent,
+    /// Other processes fill the host's swap for a while.
+    FillSwap => "fill-swap" in Hard,
+    /// The host's swap is slow for a while.
+    SlowSwap => "slow-swap" in Hard,
+    /// A guest's process ends. Another one begins under its name later, if any.
+    Exit => "exit" in Hard,
+    /// A guest's hypervisor moves or saves it, for which it is stopped.
+    Migrate => "migrate" in Hard,
+    /// A guest's kernel panics. It reboots later.
+    Panic => "panic" in Hard,
+    /// The daemon is killed after it decided and before it recorded that.
+    CrashBeforeRecord => "crash-before-record" in Hard,
+    /// The daemon is killed after it recorded and before fences rise.
+    CrashBeforeFence => "crash-before-fence" in Hard,
+    /// The daemon is killed after some of its orders.
+    CrashInAct => "crash-in-act" in Hard,
+    /// The daemon is killed after all of its orders to balloons and before those to page.
+    CrashBeforePage => "crash-before-page" in Hard,
+    /// The outcome of an order comes twice.
+    DoubleOutcome => "double-outcome" in Hard,
+    /// The outcome of an order comes a tick later once more.
+    RepeatOutcome => "repeat-outcome" in Hard,
+    /// An operator sets a guest's floor and ceiling.
+    SetBounds => "set-bounds" in Hard,
+    /// Readers ask the daemon without end what it sees and what it would do.
+    FloodByReaders => "flood-by-readers" in Hard,
 }
 
 impl Fault {
@@ -167,6 +195,45 @@ impl Fault {
             | Fault::LieByAgent => None,
             Fault::TakeBack => Some(Fault::Grow),
             other => Some(other),
+        }
+    }
+}
+
+impl Fault {
+    /// Whether it strikes the guest of its strike, who has to be there for that.
+    pub(crate) const fn strikes_guest(self) -> bool {
+        match self {
+            Fault::HangSwap
+            | Fault::Pause
+            | Fault::LoseDisk
+            | Fault::FailReads
+            | Fault::FailWrites
+            | Fault::FailSyncs
+            | Fault::FillDisk
+            | Fault::Suspend
+            | Fault::JumpWall
+            | Fault::LoseOrder
+            | Fault::LoseOutcome
+            | Fault::DelayOrder
+            | Fault::HideHost
+            | Fault::CrashBeforeAct
+            | Fault::CrashAfterAct
+            | Fault::Reload
+            | Fault::TearJournal
+            | Fault::CutJournal
+            | Fault::LosePower
+            | Fault::FillSwap
+            | Fault::SlowSwap
+            | Fault::CrashBeforeRecord
+            | Fault::CrashBeforeFence
+            | Fault::CrashInAct
+            | Fault::CrashBeforePage
+            | Fault::DoubleOutcome
+            | Fault::RepeatOutcome
+            | Fault::FloodByReaders => false,
+            // Its name may be set whether it is there or not.
+            Fault::SetGuest | Fault::SetBounds => false,
+            _ => true,
         }
     }
 }

@@ -21,6 +21,15 @@ pub(crate) const OVERHEAD: u64 = 40;
 /// What a guest claims to read back from its swap in a second, MiB.
 const SWAPPED_PER_S: u64 = 40;
 
+/// Why a guest's processors rest, other than by its operator's will.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Halt {
+    /// Its hypervisor moves it to another host, or saves it.
+    Moved,
+    /// Its kernel has panicked.
+    Panicked,
+}
+
 /// How a guest's driver behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
@@ -80,6 +89,12 @@ pub(crate) struct StormGuest {
     pub(crate) stalled_until: Duration,
     pub(crate) stopped_until: Duration,
     pub(crate) silent_until: Duration,
+    /// Why it is stopped until then, if its operator did not do that.
+    pub(crate) halt: Option<Halt>,
+    /// Until when nobody has its name; zero: it is there.
+    pub(crate) gone_until: Duration,
+    /// Whether its statistics say what memory is free.
+    pub(crate) tells_free: bool,
     /// Until when what it occupies cannot be read, and is this old otherwise.
     pub(crate) unseen_until: Duration,
     pub(crate) seen_age: Duration,
@@ -124,6 +139,9 @@ impl StormGuest {
             stalled_until: Duration::ZERO,
             stopped_until: Duration::ZERO,
             silent_until: Duration::ZERO,
+            halt: None,
+            gone_until: Duration::ZERO,
+            tells_free: false,
             unseen_until: Duration::ZERO,
             seen_age: Duration::ZERO,
             seen: 0,
@@ -142,6 +160,14 @@ impl StormGuest {
         self.touched = KERNEL;
         self.paged_out = 0;
         self.swapped = 0;
+        if self.halt.take().is_some() {
+            self.stopped_until = Duration::ZERO;
+        }
+    }
+
+    /// Whether it has touched no more than its kernel at its start.
+    pub(crate) fn is_booting(&self) -> bool {
+        self.touched <= KERNEL
     }
 
     /// Another process begins under its name.
@@ -151,6 +177,29 @@ impl StormGuest {
         (self.target, self.granted, self.was_ordered) = (self.boot, 0, false);
         self.own = 0;
         (self.driver, self.false_claim) = (Driver::Honest, None);
+    }
+
+    /// Its process ends, and nobody has its name until then.
+    pub(crate) fn exit(&mut self, until: Duration) {
+        self.replace();
+        self.process.pid += 1;
+        (self.holds, self.touched, self.target) = (0, 0, 0);
+        self.gone_until = until;
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        !self.gone_until.is_zero()
+    }
+
+    /// Another process begins under its name, which nobody had.
+    pub(crate) fn come_back(&mut self) {
+        self.gone_until = Duration::ZERO;
+        self.replace();
+    }
+
+    /// Its processors rest until then.
+    pub(crate) fn halt(&mut self, why: Halt, until: Duration) {
+        (self.halt, self.stopped_until) = (Some(why), until);
     }
 
     /// The daemon is gone, and whatever it knew of the guest.
@@ -181,8 +230,11 @@ impl StormGuest {
     pub(crate) fn step(&mut self, now: Duration, passed: Duration) {
         self.seen = self.resident();
         self.false_claim = self.false_claim.filter(|(until, _)| now < *until);
-        if now < self.stopped_until {
+        if now < self.stopped_until || self.is_gone() {
             return;
+        }
+        if self.halt.take() == Some(Halt::Panicked) {
+            self.reboot();
         }
         let share = |per_s: u64| (per_s as u128 * passed.as_millis() / 1000) as u64;
         match self.driver {
@@ -208,10 +260,26 @@ impl StormGuest {
         if self.touched < wants {
             self.touched += share(400).max(1).min(wants - self.touched);
         }
-        // It reads back what it uses of what the host took.
-        let spare = self.touched.saturating_sub(wants);
-        let missed = self.paged_out.saturating_sub(spare);
-        self.paged_out -= share(60).min(missed);
+    }
+
+    /// It reads back what it uses of what the host took, as much as `most`; returns how much.
+    pub(crate) fn read_back(&mut self, now: Duration, most: u64) -> u64 {
+        if now < self.stopped_until {
+            return 0;
+        }
+        let back = self.missed().min(most);
+        self.paged_out -= back;
+        back
+    }
+
+    /// What the host took of what it uses.
+    pub(crate) fn missed(&self) -> u64 {
+        self.paged_out.saturating_sub(self.spare())
+    }
+
+    /// What it has touched and does not use.
+    pub(crate) fn spare(&self) -> u64 {
+        self.touched.saturating_sub(self.wants.min(self.holds))
     }
 
     /// How old its statistics are.
@@ -263,9 +331,11 @@ impl StormGuest {
     pub(crate) fn figures(&self) -> GuestStats {
         let claims = self.claims();
         let uses = if self.claims_use { claims } else { self.wants.min(self.holds) };
+        let available = Bytes::mib(claims.min(self.boot).saturating_sub(uses));
         GuestStats {
             total: Some(Bytes::mib(self.boot)),
-            available: Some(Bytes::mib(claims.min(self.boot).saturating_sub(uses))),
+            available: Some(available),
+            free: self.tells_free.then_some(available),
             swap_in: Some(Bytes::mib(self.swapped)),
             // What is in its swap is as much as it was booted with.
             swap_out: (!self.claims_no_swap())
@@ -287,15 +357,29 @@ impl StormGuest {
         GuestSample { process: Some(self.process), resident, overhead, ..sample }
     }
 
+    /// Whether its processors run, or why not.
+    pub(crate) fn run_state(&self, now: Duration) -> RunState {
+        match self.halt {
+            _ if now >= self.stopped_until => RunState::Running,
+            None => RunState::Paused,
+            Some(Halt::Moved) => RunState::Other("save-vm".to_owned()),
+            Some(Halt::Panicked) => RunState::Panicked,
+        }
+    }
+
+    /// Whether the host has to leave it all that it occupies.
+    pub(crate) fn is_moved(&self, now: Duration) -> bool {
+        now < self.stopped_until && self.halt == Some(Halt::Moved)
+    }
+
     /// What its hypervisor says of it.
     pub(crate) fn sample(&self, now: Duration) -> GuestSample {
         if now < self.stalled_until {
             return GuestSample::unknown(self.id.clone(), LinkState::Down(LinkDown::TimedOut));
         }
-        let is_stopped = now < self.stopped_until;
         let (stats, ..) = self.stats;
         GuestSample {
-            run_state: Some(if is_stopped { RunState::Paused } else { RunState::Running }),
+            run_state: Some(self.run_state(now)),
             allocation: Some(Measured::fresh(Bytes::mib(self.claims()))),
             boot_memory: Some(Bytes::mib(self.boot)),
             stats: Some(Measured { value: stats, age: self.stats_age(now) }),

@@ -6,17 +6,15 @@
 
 use std::time::Duration;
 
-use ballast_daemon::view::View;
-use ballast_model::{Bytes, Change, Compliance, GuestLimits, GuestPlan, Held, PolicyName};
+use ballast_model::{Bounds, Change, Compliance, GuestPlan, Held};
 
 use crate::agent::StormAgent;
-use crate::guest::{Driver, StormGuest};
+use crate::due::settles;
+use crate::guest::{Driver, OVERHEAD, StormGuest};
+use crate::host::paged_out;
 use crate::run::Storm;
 use crate::violation::Violation;
 use crate::world::Holding;
-
-/// What guests are given beside what they use.
-const RESERVE: u64 = 110;
 
 /// An offender may hide this part of its memory in what a hypervisor may need.
 const HIDDEN_PART: u64 = 8;
@@ -60,8 +58,11 @@ impl Storm<'_> {
         if view.limits.len() > self.world.guests.len() {
             return Err(Violation::Unbounded { remembered: view.limits.len() });
         }
-        let is_owned =
-            |line: &&GuestPlan| matches!(line.change, Change::Hold(Held::AnotherOwner { .. }));
+        let is_owned = |line: &&GuestPlan| {
+            let is_owned = matches!(line.change, Change::Hold(Held::AnotherOwner { .. }));
+            // False sizes of a driver look like another's orders; they cost nobody else anything.
+            is_owned && self.world.guests.iter().any(|it| it.id == line.id && !it.is_offender)
+        };
         if let Some(line) = view.plan.guests.iter().find(is_owned) {
             // Nobody else orders anything in a storm.
             return Err(Violation::TakenForOwned { guest: line.id.clone() });
@@ -71,16 +72,28 @@ impl Storm<'_> {
         {
             return Err(Violation::ActsPaused { guest: action.guest.clone() });
         }
+        self.judge_host()?;
         let is_stamped = !self.world.wires.is_empty();
         let stale_after = STALE_AFTER + if is_stamped { STAMP } else { Duration::ZERO };
         let mut grants = false;
         for action in &self.world.ordered {
-            let guest = self.world.guests.iter_mut().find(|guest| guest.id == action.guest);
-            let Some(guest) = guest else { continue };
+            let place = self.world.guests.iter().position(|guest| guest.id == action.guest);
+            let Some(place) = place else { continue };
+            let Bounds { floor, ceiling } = self.bounds(&self.world.guests[place]);
+            let guest = &self.world.guests[place];
+            let fence = self.world.fence(guest);
+            let guest = &mut self.world.guests[place];
             let change = view.plan.guest(&guest.id).map(|line| &line.change);
             // To be told to keep what it holds is no grant.
             if matches!(change, Some(Change::CancelShrink { .. })) {
                 continue;
+            }
+            let needs = (action.target.get() >> 20) + OVERHEAD;
+            // What an offender is let keep that gives nothing is no grant.
+            let is_honest = !guest.is_offender;
+            if let Some(height) = fence.filter(|height| *height < needs && is_honest) {
+                let guest = guest.id.clone();
+                return Err(Violation::FencedIn { guest, needs, height });
             }
             let granted = std::mem::replace(&mut guest.granted, action.target.get() >> 20);
             guest.is_forgotten = false;
@@ -89,9 +102,15 @@ impl Storm<'_> {
             if target < granted.min(guest.holds) && age > stale_after {
                 return Err(Violation::OnStaleFigures { guest: guest.id.clone(), age });
             }
-            // No fault sets a floor.
-            let floor = GuestLimits::default().floor_for(Bytes::mib(guest.boot)).get() >> 20;
-            if target < floor && target < guest.holds {
+            let (floor, ceiling) = (floor.get() >> 20, ceiling.get() >> 20);
+            if target > ceiling && target > guest.holds {
+                let guest = guest.id.clone();
+                return Err(Violation::AboveCeiling { guest, target, ceiling });
+            }
+            // A floor may be new, and be reached in steps. An order that takes nothing keeps to it.
+            let is_first = granted == 0 && !guest.was_ordered;
+            let before = if is_first { u64::MAX } else { granted };
+            if target < floor && target < guest.holds.min(before) {
                 let guest = guest.id.clone();
                 return Err(Violation::BelowFloor { guest, target, floor });
             }
@@ -113,11 +132,46 @@ impl Storm<'_> {
             let granted = left.handover.granted.or(left.target).max(ordered);
             let guest = self.world.guests.iter_mut().find(|guest| guest.id == *id);
             let (Some(guest), Some(granted)) = (guest, granted) else { continue };
+            if left.process != guest.process {
+                // A daemon died before it recorded that this is another one.
+                continue;
+            }
             grants |= granted.get() >> 20 > guest.granted;
             guest.granted = granted.get() >> 20;
         }
         if grants {
             self.judge_grants()?;
+        }
+        Ok(())
+    }
+
+    /// What the host is asked to do is possible, and leaves alone who has to be left alone.
+    fn judge_host(&mut self) -> Result<(), Violation> {
+        let Some((_, plan)) = self.engine.latest() else { return Ok(()) };
+        let guests = &self.world.guests;
+        for id in paged_out(&plan.paging) {
+            if !self.world.host.has_room(guests) {
+                return Err(Violation::PagedWithoutRoom { guest: id.clone() });
+            }
+        }
+        let ordered = self.world.ordered.iter().map(|action| &action.guest);
+        for id in paged_out(&plan.paging).chain(ordered) {
+            let guest = guests.iter().find(|guest| guest.id == *id);
+            // Of one that is not heard nobody knows that it is moved.
+            let now = self.world.now;
+            let is_known = |guest: &StormGuest| {
+                guest.is_moved(now) && !guest.is_unheard && now >= guest.stalled_until
+            };
+            if guest.is_some_and(is_known) {
+                return Err(Violation::TakenWhileMoved { guest: id.clone() });
+            }
+        }
+        let lacking = self.world.host.refused;
+        let keeps_to_grant = |guest: &StormGuest| {
+            guest.is_gone() || guest.granted > 0 && guest.resident() <= guest.granted + SLACK
+        };
+        if lacking > 0 && self.world.now >= self.untold_until && guests.iter().all(keeps_to_grant) {
+            return Err(Violation::Exhausted { lacking });
         }
         Ok(())
     }
@@ -136,14 +190,15 @@ impl Storm<'_> {
     pub(crate) fn judge_debts(&mut self, passed: Duration) -> Result<(), Violation> {
         let now = self.world.now;
         let can_page = !self.world.hides_host
-            && now >= self.world.swap_hangs_until
+            && self.world.host.is_quick(now)
+            && self.world.host.has_room(&self.world.guests)
             && self.paused_until == Duration::ZERO;
         for guest in &mut self.world.guests {
             let occupies = guest.visible(now);
             let keeps = guest.driver != Driver::Honest
                 && guest.was_ordered
                 && occupies > guest.granted.saturating_add(KEPT_MIN);
-            if !keeps || !can_page {
+            if !keeps || !can_page || guest.is_moved(now) {
                 guest.kept_for = Duration::ZERO;
                 continue;
             }
@@ -224,91 +279,24 @@ impl Storm<'_> {
     /// What has not settled yet.
     pub(crate) fn amiss(&self) -> Option<String> {
         let (_, plan) = self.engine.latest()?;
+        let settles = settles(self.drawn.settings.policy);
         for guest in &plan.guests {
-            if !matches!(guest.compliance, Compliance::Compliant) {
-                return Some(format!("{} is {:?}", guest.id, guest.compliance));
+            match guest.compliance {
+                Compliance::Compliant => {}
+                Compliance::Releasing { .. } if !settles => continue,
+                other => return Some(format!("{} is {other:?}", guest.id)),
             }
             let truth = self.world.guests.iter().find(|it| it.id == guest.id)?;
+            if !settles {
+                continue;
+            }
             if guest.target.is_some_and(|target| truth.holds.abs_diff(target.get() >> 20) > SLACK) {
                 return Some(format!("{} holds {} of {:?}", guest.id, truth.holds, guest.target));
             }
         }
-        if !plan.actions.is_empty() {
+        if !plan.actions.is_empty() && settles {
             return Some(format!("{} orders", plan.actions.len()));
         }
         (!plan.paging.is_empty()).then(|| format!("{} orders to page", plan.paging.len()))
     }
-
-    /// A guest's part of the budget by shares alone.
-    pub(crate) fn share(&self, guest: &StormGuest) -> u64 {
-        let view = self.engine.view(&self.world).expect("there was a tick");
-        let shares = |guest: &StormGuest| shares(&view, guest);
-        let all: u64 = self.world.guests.iter().map(shares).sum();
-        (self.drawn.budget * shares(guest) / all).min(guest.boot)
-    }
-
-    /// What shares alone give a guest, whatever it claims: under `static` also its part of what others
-    /// cannot hold of theirs.
-    pub(crate) fn part(&self, guest: &StormGuest) -> u64 {
-        let view = self.engine.view(&self.world).expect("there was a tick");
-        if self.drawn.settings.policy != PolicyName::Static {
-            return self.share(guest);
-        }
-        let shares = |guest: &StormGuest| shares(&view, guest);
-        let (mut left, mut open) = (self.drawn.budget, Vec::from_iter(&self.world.guests));
-        loop {
-            let all: u64 = open.iter().map(|guest| shares(guest)).sum();
-            let is_full = |other: &&StormGuest| other.boot * all <= left * shares(other);
-            let full: Vec<_> = open.iter().copied().filter(is_full).collect();
-            if full.is_empty() || full.iter().any(|other| other.id == guest.id) {
-                return (left * shares(guest) / all.max(1)).min(guest.boot);
-            }
-            left -= full.iter().map(|guest| guest.boot).sum::<u64>();
-            open.retain(|other| full.iter().all(|guest| guest.id != other.id));
-        }
-    }
-
-    /// What a guest keeps that claims to use all that it holds and to have no swap: whatever it is
-    /// granted by right, which is its part or, where needs count, what it is believed to need and what
-    /// guests are given beside that.
-    pub(crate) fn keeps(&self, guest: &StormGuest) -> u64 {
-        let filled = guest.touched.min(self.entitlement(guest));
-        let needs = match self.drawn.settings.policy {
-            PolicyName::Static => 0,
-            _ => filled + filled / BELIEVED_PART + RESERVE,
-        };
-        self.part(guest).max(needs.min(guest.boot))
-    }
-
-    /// What a guest was last granted; its part by shares before it was granted anything.
-    pub(crate) fn entitlement(&self, guest: &StormGuest) -> u64 {
-        if guest.granted > 0 { guest.granted } else { self.share(guest) }
-    }
-
-    /// No honest guest ends below what is due to it: its share where shares alone count, and what it
-    /// needs where there is enough for all.
-    pub(crate) fn judge_end(&self) -> Result<(), Violation> {
-        let needs = |guest: &StormGuest| (guest.wants + RESERVE).min(guest.boot);
-        // What is not worth an order to each of the others adds up.
-        let slack = SLACK + DEAD_BAND * (self.world.guests.len() as u64 - 1);
-        let fits = self.world.guests.iter().map(needs).sum::<u64>() <= self.drawn.budget;
-        for guest in self.world.guests.iter().filter(|guest| !guest.is_offender) {
-            let due = match self.drawn.settings.policy {
-                PolicyName::Static => self.part(guest),
-                _ if fits => guest.wants,
-                _ => 0,
-            };
-            if guest.holds + slack < due {
-                let (guest, has) = (guest.id.clone(), guest.holds);
-                return Err(Violation::Squeezed { guest, has, due });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A guest's shares; the default's where the daemon was not shown it.
-fn shares(view: &View, guest: &StormGuest) -> u64 {
-    let limits = view.limits.get(&guest.id).cloned().unwrap_or_default();
-    limits.shares.into()
 }

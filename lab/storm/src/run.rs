@@ -5,7 +5,7 @@
 //! kept for the comparison with a run in which nobody lies (`twin.rs`). In the calm that follows
 //! offenders become honest, and everything has to settle.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use ballast_daemon::engine::{Engine, SampleScope, World};
@@ -14,11 +14,13 @@ use ballast_model::{GuestChange, GuestId, Restart};
 use futures_util::FutureExt;
 
 use crate::disk::Disk;
-use crate::drawn::{Drawn, STORM_TICKS, Strike};
-use crate::fault::{Fault, Injected};
+use crate::drawn::Drawn;
+use crate::fault::Injected;
 use crate::guest::{Driver, StormGuest};
+use crate::host::HostMemory;
 use crate::journal_files::Damage;
 use crate::sabotage::Sabotage;
+use crate::strike::{STORM_TICKS, Strike};
 use crate::violation::Violation;
 use crate::world::{Delivery, StormWorld};
 
@@ -47,13 +49,15 @@ pub(crate) struct Kept {
     pub(crate) filled: u64,
     /// What it may keep of that, whatever it claims.
     pub(crate) own: u64,
+    /// What it occupies beyond its grant, and swap has no room for.
+    pub(crate) beyond: u64,
 }
 
 /// A run in progress.
 pub(crate) struct Storm<'a> {
     pub(crate) drawn: &'a Drawn,
     strikes: &'a [Strike],
-    sabotage: Option<Sabotage>,
+    pub(crate) sabotage: Option<Sabotage>,
     pub(crate) engine: Engine,
     pub(crate) world: StormWorld,
     pub(crate) injected: Injected,
@@ -62,6 +66,8 @@ pub(crate) struct Storm<'a> {
     pub(crate) ticks: u64,
     /// Until when operators have paused.
     pub(crate) paused_until: Duration,
+    /// What operators have said of guests that counts now.
+    pub(crate) set: BTreeMap<GuestId, GuestChange>,
     /// Until when a daemon may not know what guests were ordered before it.
     pub(crate) untold_until: Duration,
     /// What guests were left before the calm.
@@ -75,7 +81,8 @@ pub(crate) struct Storm<'a> {
 impl<'a> Storm<'a> {
     /// A run of `drawn` under `strikes` alone.
     pub(crate) fn new(drawn: &'a Drawn, strikes: &'a [Strike], sabotage: Option<Sabotage>) -> Self {
-        let mut world = StormWorld::new(drawn.guests.clone(), drawn.memory, drawn.swap, sabotage);
+        let host = HostMemory::new(drawn.memory, drawn.own, drawn.swap);
+        let mut world = StormWorld::new(drawn.guests.clone(), host, sabotage);
         if drawn.has_disk {
             let lies = sabotage == Some(Sabotage::Syncs);
             world.disk = Some(Disk::new(lies).expect("there is a folder for temporary files"));
@@ -94,6 +101,7 @@ impl<'a> Storm<'a> {
             struck: Vec::new(),
             ticks: 0,
             paused_until: Duration::ZERO,
+            set: BTreeMap::new(),
             untold_until: Duration::ZERO,
             kept: Vec::new(),
             moments: Vec::new(),
@@ -113,10 +121,12 @@ impl<'a> Storm<'a> {
             self.world.delivery = Delivery::Reliable;
             self.world.hides_host = false;
             while let Some(strike) = strikes.next_if(|strike| strike.tick == tick) {
-                if self.inject(strike)? {
+                let injected = self.inject(strike);
+                if !matches!(injected, Ok(false)) {
                     self.injected.count(strike.fault);
                     self.struck.push(strike.clone());
                 }
+                injected?;
             }
             self.tick()?;
         }
@@ -156,7 +166,7 @@ impl<'a> Storm<'a> {
         }
     }
 
-    fn tick_engine(&mut self) {
+    pub(crate) fn tick_engine(&mut self) {
         // What they filled before this daemon or the last one ordered them anything they may keep.
         for guest in self.world.guests.iter_mut().filter(|guest| !guest.was_ordered) {
             guest.own = guest.own.max(guest.touched);
@@ -166,7 +176,7 @@ impl<'a> Storm<'a> {
         ticked.now_or_never().expect("nothing in a storm waits");
     }
 
-    fn obey(&mut self, command: Command) -> Result<String, String> {
+    pub(crate) fn obey(&mut self, command: Command) -> Result<String, String> {
         let obeyed = self.engine.obey(command, &mut self.world);
         obeyed.now_or_never().expect("nothing in a storm waits")
     }
@@ -195,14 +205,17 @@ impl<'a> Storm<'a> {
         while self.world.now < until {
             self.tick()?;
         }
+        let room = self.world.host.swap_free(&self.world.guests);
         for guest in &self.world.guests {
             let entitlement = self.entitlement(guest);
+            let beyond = guest.resident().saturating_sub(entitlement);
             self.kept.push(Kept {
                 guest: guest.id.clone(),
                 has: guest.holds.saturating_sub(guest.paged_out),
-                wants: guest.wants,
+                wants: if guest.is_gone() { 0 } else { guest.wants },
                 filled: guest.touched.min(entitlement),
                 own: guest.own.min(entitlement),
+                beyond: beyond.saturating_sub(room),
             });
         }
         Ok(())
@@ -228,127 +241,10 @@ impl<'a> Storm<'a> {
         Err(Violation::NotSettled { what: amiss })
     }
 
-    /// Lets one fault strike; whether it found a victim.
-    fn inject(&mut self, strike: &Strike) -> Result<bool, Violation> {
-        let now = self.world.now;
-        let until = now + strike.lasting;
-        let guest = &mut self.world.guests[strike.guest];
-        let is_offender = guest.is_offender;
-        match strike.fault {
-            Fault::Stall => guest.stalled_until = until,
-            Fault::Reboot => guest.reboot(),
-            Fault::Replace => guest.replace(),
-            Fault::Stop => guest.stopped_until = until,
-            Fault::Silence => guest.silent_until = until,
-            Fault::HideMemory if is_offender => guest.driver = Driver::Hides,
-            Fault::TakeBack if is_offender => {
-                (guest.driver, guest.wants) = (Driver::Takes, guest.boot);
-            }
-            Fault::Refuse if is_offender => guest.driver = Driver::Refuses,
-            Fault::ClaimTooMuch if is_offender => guest.claims_too_much ^= true,
-            Fault::ClaimUse if is_offender => {
-                guest.claims_use ^= true;
-                if guest.claims_no_swap() {
-                    guest.own = guest.own.max(guest.granted);
-                }
-            }
-            Fault::Grow if is_offender => guest.wants = guest.boot,
-            Fault::HideMemory
-            | Fault::TakeBack
-            | Fault::Refuse
-            | Fault::ClaimTooMuch
-            | Fault::ClaimUse
-            | Fault::Grow => return Ok(false),
-            Fault::FalseActual
-            | Fault::FloodByAgent
-            | Fault::CycleAgent
-            | Fault::CallWithoutNeed
-            | Fault::LieByAgent
-            | Fault::GarbleAgent
-                if !is_offender =>
-            {
-                return Ok(false);
-            }
-            Fault::SilenceAgent
-            | Fault::FloodByAgent
-            | Fault::CycleAgent
-            | Fault::CallWithoutNeed
-            | Fault::LieByAgent
-            | Fault::GarbleAgent => {
-                let agent = self.world.agents.get_mut(strike.guest);
-                let Some(agent) = agent.and_then(Option::as_mut) else { return Ok(false) };
-                agent.strike(strike.fault, until, strike.amount);
-            }
-            Fault::FalseActual => {
-                let claims = [0, 1, guest.boot / 4, guest.boot, 2 * guest.boot, u64::MAX >> 21];
-                guest.false_claim = Some((until, claims[(strike.amount % 6) as usize]));
-            }
-            Fault::HoldBytes
-            | Fault::CutLink
-            | Fault::GreetLate
-            | Fault::DoubleBytes
-            | Fault::DoubleReplies
-            | Fault::SwapReplies
-            | Fault::SwapIds
-            | Fault::ForgeReplies
-            | Fault::RefuseCommands
-            | Fault::DoubleEvents => {
-                let Some(wire) = self.world.wires.get_mut(strike.guest) else { return Ok(false) };
-                wire.strike(strike.fault, until, strike.amount);
-            }
-            Fault::LoseOrder => self.world.delivery = Delivery::LosesOrder,
-            Fault::LoseOutcome => self.world.delivery = Delivery::LosesOutcome,
-            Fault::DelayOrder => self.world.delivery = Delivery::Late,
-            Fault::HideResident => guest.unseen_until = until,
-            Fault::AgeResident => guest.seen_age = Duration::from_secs(strike.amount),
-            Fault::HideHost => self.world.hides_host = true,
-            Fault::HangSwap => self.world.swap_hangs_until = until,
-            Fault::CrashBeforeAct => self.crash(true, Damage::None, strike.amount)?,
-            Fault::CrashAfterAct => self.crash(false, Damage::None, strike.amount)?,
-            Fault::TearJournal => self.crash(false, Damage::Torn, strike.amount)?,
-            Fault::CutJournal => self.crash(false, Damage::Cut, strike.amount)?,
-            Fault::LosePower => self.crash(false, Damage::Unsynced, strike.amount)?,
-            Fault::LoseDisk => self.world.disk_gone_until = until,
-            Fault::FailReads | Fault::FailWrites | Fault::FailSyncs | Fault::FillDisk => {
-                let Some(disk) = &mut self.world.disk else { return Ok(false) };
-                disk.strike(strike.fault, until, strike.amount);
-            }
-            Fault::Suspend => self.world.now += Duration::from_secs(strike.amount),
-            Fault::JumpWall => self.world.wall_off = Duration::from_secs(strike.amount),
-            Fault::Pause => {
-                self.paused_until = until;
-                return Ok(self.obey(Command::Pause).is_ok());
-            }
-            Fault::SetGuest => {
-                let id = guest.id.clone();
-                let shares = u32::try_from(strike.amount).ok();
-                let change = GuestChange { shares, ..GuestChange::default() };
-                let command = Command::SetGuest(id, change);
-                return Ok(self.obey(command).is_ok());
-            }
-            Fault::Reload => {
-                let loaded = Ok((settings(self.drawn, self.sabotage), String::new()));
-                self.engine.reload(loaded, &mut self.world);
-            }
-        }
-        Ok(true)
-    }
-
-    /// The daemon is killed in a tick, and started again. What it recorded it has promised.
-    fn crash(&mut self, before_act: bool, damage: Damage, noise: u64) -> Result<(), Violation> {
-        self.world.dies_before_act = before_act;
-        self.tick_engine();
-        self.judge_tick()?;
-        self.world.dies_before_act = false;
-        if damage == Damage::Unsynced {
-            self.world.guests.iter_mut().for_each(StormGuest::replace);
-        }
-        self.restart(damage, noise)
-    }
-
     /// The daemon is gone, and another is started.
-    fn restart(&mut self, damage: Damage, noise: u64) -> Result<(), Violation> {
+    pub(crate) fn restart(&mut self, damage: Damage, noise: u64) -> Result<(), Violation> {
         self.world.daemon_died();
+        self.set.clear();
         for guest in &mut self.world.guests {
             guest.kept_for = Duration::ZERO;
         }
@@ -374,7 +270,7 @@ impl<'a> Storm<'a> {
     }
 }
 
-fn settings(drawn: &Drawn, sabotage: Option<Sabotage>) -> ballast_control::Settings {
+pub(crate) fn settings(drawn: &Drawn, sabotage: Option<Sabotage>) -> ballast_control::Settings {
     let mut settings = drawn.settings.clone();
     if let Some(sabotage) = sabotage {
         sabotage.set(&mut settings);

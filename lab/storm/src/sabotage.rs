@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use ballast_control::Settings;
-use ballast_model::{Bytes, Handover, Restart, Snapshot};
+use ballast_model::{Bytes, Handover, Restart, RunState, Snapshot};
 
 /// A safety that is taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +52,15 @@ pub enum Sabotage {
     Replies,
     /// An agent that is started anew has its rations anew.
     Rations,
+    /// All of the host's swap counts as free.
+    Room,
+    /// A guest that its hypervisor moves or saves counts as paused by its operator.
+    Moves,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 20] = [
+    pub const ALL: [Sabotage; 22] = [
         Sabotage::Evidence,
         Sabotage::Identity,
         Sabotage::Belief,
@@ -77,6 +81,8 @@ impl Sabotage {
         Sabotage::Syncs,
         Sabotage::Replies,
         Sabotage::Rations,
+        Sabotage::Room,
+        Sabotage::Moves,
     ];
 
     /// Stable word for machines and the command line.
@@ -102,6 +108,8 @@ impl Sabotage {
             Sabotage::Syncs => "syncs",
             Sabotage::Replies => "replies",
             Sabotage::Rations => "rations",
+            Sabotage::Room => "room",
+            Sabotage::Moves => "moves",
         }
     }
 
@@ -122,12 +130,18 @@ impl Sabotage {
 
     /// What the engine is shown instead of `snapshot`.
     pub(crate) fn shown(self, snapshot: Snapshot) -> Snapshot {
-        let (taken_at, host) = (snapshot.taken_at, snapshot.host.clone());
+        let (taken_at, mut host) = (snapshot.taken_at, snapshot.host.clone());
+        if self == Sabotage::Room {
+            host.swap_free = host.swap_total;
+        }
         let mut guests = snapshot.into_guests();
         for guest in &mut guests {
             match self {
                 Sabotage::Evidence => (guest.resident, guest.overhead) = (None, None),
                 Sabotage::Identity => guest.process = None,
+                Sabotage::Moves if matches!(guest.run_state, Some(RunState::Other(_))) => {
+                    guest.run_state = Some(RunState::Paused);
+                }
                 Sabotage::Allocation => {
                     if let Some(holds) = &mut guest.allocation {
                         holds.value = holds.value.fraction(1, 2);

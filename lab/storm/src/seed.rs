@@ -1,9 +1,10 @@
 //! One seed: its run, and where its offenders lied the run of its honest twin.
 
-use crate::drawn::{Drawn, Strike};
+use crate::drawn::Drawn;
 use crate::fault::Injected;
 use crate::run::Storm;
 use crate::sabotage::Sabotage;
+use crate::strike::Strike;
 use crate::twin;
 use crate::violation::Violation;
 

@@ -9,10 +9,11 @@
 
 use std::mem::discriminant;
 
-use crate::drawn::{Drawn, Strike};
+use crate::drawn::Drawn;
 use crate::fault::Fault;
 use crate::sabotage::Sabotage;
 use crate::seed::{Judged, judge};
+use crate::strike::Strike;
 use crate::violation::Violation;
 
 /// Most runs to shrink one seed.

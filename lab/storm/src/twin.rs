@@ -24,12 +24,17 @@
 //!   what is filled is evidence (decision 12): one that is believed a quarter more at each decision is
 //!   served before one that waits for its use to show, and where more is needed than there is, the last
 //!   one lacks. What a liar takes that others used before counts as its gain.
+//! - what it occupies beyond its grant and the host's swap has no room for: the host cannot take that back
+//!   (`docs/security.md`).
 //!
 //! Honest guests may lack as much *in all*, whoever of them lacks it: what one of them has more for the
 //! lies, another one has less. A single guest's due would be no sound measure: where more is needed than
 //! there is, many divisions are at rest, and lies, as any other event, may lead from one to another. But
 //! only what an honest guest *uses* makes up for what another one lacks: were memory that lies in
 //! surplus counted, a lie that starves one guest and leaves another more than it needs would cost nothing.
+//!
+//! Policies that divide by bids never come to rest: what guests hold at one moment is no measure of them, and
+//! nothing is compared.
 //!
 //! A guest may hold a dead band more than is divided to it, as the policies send no order for less, and
 //! whether it does is left to the order of events. What is not worth an order to each of the others adds up
@@ -40,10 +45,12 @@ use std::collections::BTreeSet;
 
 use ballast_model::PolicyName;
 
-use crate::drawn::{Drawn, Strike};
+use crate::drawn::Drawn;
+use crate::due::settles;
 use crate::fault::Fault;
 use crate::judge::{BELIEVED_PART, DEAD_BAND, SLACK};
 use crate::run::Kept;
+use crate::strike::Strike;
 use crate::violation::Violation;
 use crate::world::{CAP_ROOM, NEED_GROWS};
 
@@ -67,10 +74,13 @@ pub(crate) fn compare(
     lying: &[Kept],
     honest: &[Kept],
 ) -> Result<(), Violation> {
+    if !settles(drawn.settings.policy) {
+        return Ok(());
+    }
     let began_anew = |place: usize| {
         struck.iter().any(|strike| match strike.fault {
             Fault::LosePower => true,
-            Fault::Replace => strike.guest == place,
+            Fault::Replace | Fault::Exit => strike.guest == place,
             _ => false,
         })
     };
@@ -98,7 +108,7 @@ pub(crate) fn compare(
     let (mut allowed, mut filled_anew) = (at_rest, 0);
     for place in liars {
         let gain = |is_new| gain_max(drawn, &lying[place], &honest[place], is_new);
-        allowed += gain(false);
+        allowed += gain(false) + lying[place].beyond;
         filled_anew += gain(began_anew(place)) - gain(false);
     }
     allowed += filled_anew.min(lacking_anew);

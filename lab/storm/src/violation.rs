@@ -31,6 +31,44 @@ pub enum Violation {
         /// Its floor.
         floor: u64,
     },
+    /// A guest was granted more than operators allow it.
+    AboveCeiling {
+        /// The guest.
+        guest: GuestId,
+        /// What it was ordered to hold.
+        target: u64,
+        /// Its ceiling.
+        ceiling: u64,
+    },
+    /// A guest was granted what its fence keeps from it.
+    FencedIn {
+        /// The guest.
+        guest: GuestId,
+        /// What its process needs to hold what it was granted.
+        needs: u64,
+        /// How high its fence is.
+        height: u64,
+    },
+    /// The host was to page a guest out, and has no room in swap for that.
+    PagedWithoutRoom {
+        /// The guest.
+        guest: GuestId,
+    },
+    /// Something was taken from a guest that its hypervisor moves or saves, or it was ordered something.
+    TakenWhileMoved {
+        /// The guest.
+        guest: GuestId,
+    },
+    /// Memory and swap of the host are full, although every guest keeps to what it was granted.
+    Exhausted {
+        /// What guests could not touch.
+        lacking: u64,
+    },
+    /// Readers changed what is decided.
+    MovedByReaders {
+        /// How that shows.
+        what: &'static str,
+    },
     /// A guest was ordered something although an operator had paused.
     ActsPaused {
         /// The guest.
@@ -115,6 +153,26 @@ impl fmt::Display for Violation {
             Violation::BelowFloor { guest, target, floor } => {
                 write!(f, "{guest} ordered to {target} MiB, below its floor of {floor} MiB")
             }
+            Violation::AboveCeiling { guest, target, ceiling } => {
+                write!(f, "{guest} ordered to {target} MiB, above its ceiling of {ceiling} MiB")
+            }
+            Violation::FencedIn { guest, needs, height } => {
+                write!(
+                    f,
+                    "{guest} needs {needs} MiB for its grant, and has a fence of {height} MiB"
+                )
+            }
+            Violation::PagedWithoutRoom { guest } => {
+                write!(f, "{guest} is to be paged out where swap has no room")
+            }
+            Violation::TakenWhileMoved { guest } => {
+                write!(f, "{guest} is not left alone while its hypervisor moves or saves it")
+            }
+            Violation::Exhausted { lacking } => write!(
+                f,
+                "guests that keep to their grants lack {lacking} MiB of memory, and swap is full"
+            ),
+            Violation::MovedByReaders { what } => write!(f, "readers were there: {what}"),
             Violation::ActsPaused { guest } => {
                 write!(f, "{guest} ordered although an operator had paused")
             }

@@ -11,7 +11,8 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Action, Bytes, GuestId, GuestSample, LinkDown, LinkState, OutcomeKind, ProcessId, Timestamp,
+    Action, Bytes, GuestId, GuestSample, LinkDown, LinkState, OutcomeKind, ProcessId, RunState,
+    Timestamp,
 };
 use ballast_qmp::link::GuestLink;
 use ballast_qmp_testing::{Claims, Machine, PeerConfig};
@@ -83,9 +84,9 @@ impl Wire {
         }
     }
 
-    /// The daemon is gone. What it wrote last may still be read.
-    pub(crate) fn daemon_died(&mut self, guest: &StormGuest, now: Duration) {
-        self.disconnect("the daemon was killed", now);
+    /// The daemon is gone, or the guest from it. What it wrote last may still be read.
+    pub(crate) fn begin_anew(&mut self, guest: &StormGuest, now: Duration) {
+        self.disconnect("one side is gone", now);
         self.link = link(guest);
         self.connects_at = now;
     }
@@ -171,7 +172,12 @@ impl Wire {
             actual: Bytes::mib(guest.claims()),
             plugged: Bytes::ZERO,
             stats: (stats, stats_at),
-            is_running: at.now >= guest.stopped_until,
+            status: match guest.run_state(at.now) {
+                RunState::Running => "running",
+                RunState::Panicked => "guest-panicked",
+                RunState::Other(_) => "save-vm",
+                RunState::Paused | RunState::Shutdown => "paused",
+            },
         }
     }
 

@@ -1,27 +1,28 @@
 //! The outside of the engine: guests, a host, clocks and a journal in memory, with faults.
 //!
-//! Idea: physics move what is really so; a sample tells the engine what guests claim and what the
-//! host sees. Faults strike between ticks and at the seams of a tick.
-//! Cost: O(n) a tick. Limits: the host's swap has one speed; the journal remembers the last tick.
+//! Idea: physics (`host.rs`) move what is really so; a sample tells the engine what guests claim and what
+//! the host sees. Faults strike between ticks and at the seams of a tick: a daemon that dies at one does
+//! nothing from there on.
+//! Cost: O(n) a tick. Limits: the journal remembers the last tick. What a daemon is told of its paging it
+//! only logs, so nothing is told here.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
+use ballast_actuation::fence::{FenceOrder, Fences};
 use ballast_daemon::engine::{Answer, PagingOutcome, SampleScope, World};
 use ballast_model::{
-    Action, Bytes, GuestId, GuestPlan, GuestSample, HostSample, LeftGuest, LinkState, Mechanism,
-    Outcome, OutcomeKind, Paging, Plan, Restart, Snapshot,
+    Action, Bytes, GuestId, GuestPlan, GuestSample, HostSample, LeftGuest, LinkState, Outcome,
+    OutcomeKind, Paging, Plan, Restart, Snapshot,
 };
 use ballast_store::{Event, Tick};
 
 use crate::agent::StormAgent;
 use crate::disk::{Disk, pause_of};
-use crate::guest::{Driver, OVERHEAD, StormGuest};
+use crate::guest::{Driver, StormGuest};
+use crate::host::HostMemory;
 use crate::sabotage::Sabotage;
 use crate::wire::{Moment, Wire};
-
-/// What the host pages out a second, MiB.
-const PAGE_OUT_PER_S: u64 = 500;
 
 /// By so much the measured need of a hypervisor may grow before it is measured again.
 pub(crate) const NEED_GROWS: u64 = 16;
@@ -40,6 +41,22 @@ pub(crate) enum Delivery {
     LosesOrder,
     LosesOutcome,
     Late,
+    /// Each outcome comes twice.
+    Doubled,
+    /// Each outcome comes with the next ones as well.
+    Repeated,
+}
+
+/// Before which of its effects a daemon dies in a tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Death {
+    Record,
+    Fence,
+    /// The order that comes after so many.
+    Act(usize),
+    Page,
+    /// After all of them.
+    End,
 }
 
 /// What a guest may come to occupy at one moment, MiB.
@@ -60,16 +77,19 @@ pub(crate) struct StormWorld {
     pub(crate) wires: Vec<Wire>,
     /// Each guest's agent, if it is heard by QMP and has one.
     pub(crate) agents: Vec<Option<StormAgent>>,
-    /// The host's memory, and its swap.
-    pub(crate) memory: u64,
-    pub(crate) swap: u64,
+    pub(crate) host: HostMemory,
     pub(crate) hides_host: bool,
-    pub(crate) swap_hangs_until: Duration,
     pub(crate) delivery: Delivery,
-    /// Whether the daemon dies before it acts.
-    pub(crate) dies_before_act: bool,
+    /// Where the daemon dies in the next tick.
+    pub(crate) death: Option<Death>,
+    /// Whether it is dead.
+    is_dead: bool,
     /// Orders that come late.
     late: Vec<Action>,
+    /// Outcomes that come once more.
+    repeated: Vec<Outcome>,
+    /// Fences in force.
+    fences: Vec<FenceOrder>,
     /// Orders to page in force.
     paging: Vec<Paging>,
     /// Orders of the last tick, as they were given.
@@ -95,8 +115,7 @@ pub(crate) struct StormWorld {
 impl StormWorld {
     pub(crate) fn new(
         guests: Vec<StormGuest>,
-        memory: u64,
-        swap: u64,
+        host: HostMemory,
         sabotage: Option<Sabotage>,
     ) -> StormWorld {
         StormWorld {
@@ -105,13 +124,14 @@ impl StormWorld {
             guests,
             wires: Vec::new(),
             agents: Vec::new(),
-            memory,
-            swap,
+            host,
             hides_host: false,
-            swap_hangs_until: Duration::ZERO,
             delivery: Delivery::Reliable,
-            dies_before_act: false,
+            death: None,
+            is_dead: false,
             late: Vec::new(),
+            repeated: Vec::new(),
+            fences: Vec::new(),
             paging: Vec::new(),
             ordered: Vec::new(),
             overdue: Vec::new(),
@@ -137,44 +157,22 @@ impl StormWorld {
             self.carry_out(&action);
         }
         let (now, moment) = (self.now, self.moment());
-        for (wire, guest) in self.wires.iter_mut().zip(&mut self.guests) {
+        let wires = self.wires.iter_mut().zip(&mut self.guests);
+        for (wire, guest) in wires.filter(|(_, guest)| !guest.is_gone()) {
             wire.exchange(guest, moment, false);
         }
-        self.guests.iter_mut().for_each(|guest| guest.step(now, passed));
-        if now < self.swap_hangs_until {
-            return;
-        }
-        let mut budget = (PAGE_OUT_PER_S as u128 * passed.as_millis() / 1000) as u64;
-        for order in &self.paging {
-            let room = self.swap - self.guests.iter().map(|it| it.paged_out).sum::<u64>();
-            let Some(guest) = self.guests.iter_mut().find(|it| it.id == order.guest) else {
-                continue;
-            };
-            let to = (order.resident.get() >> 20).saturating_sub(OVERHEAD);
-            match order.mechanism {
-                Mechanism::PageOut => {
-                    let moved = guest.resident().saturating_sub(to).min(budget).min(room);
-                    guest.paged_out += moved;
-                    budget -= moved;
-                }
-                Mechanism::PageIn => {
-                    let moved =
-                        to.saturating_sub(guest.resident()).min(guest.paged_out).min(budget);
-                    guest.paged_out -= moved;
-                    budget -= moved;
-                }
-                Mechanism::Balloon | Mechanism::VirtioMem | Mechanism::Dimm => {}
-            }
-        }
+        self.host.step(&mut self.guests, &self.paging, &self.fences, now, passed);
     }
 
     /// What the daemon's death leaves behind: nothing of what it was about to do.
     pub(crate) fn daemon_died(&mut self) {
+        (self.death, self.is_dead) = (None, false);
         self.paging.clear();
+        self.repeated.clear();
         self.heard.clear();
         self.unrecorded = None;
         for (wire, guest) in self.wires.iter_mut().zip(&self.guests) {
-            wire.daemon_died(guest, self.now);
+            wire.begin_anew(guest, self.now);
         }
         for agent in self.agents.iter_mut().flatten() {
             agent.daemon_died(self.now);
@@ -197,16 +195,14 @@ impl StormWorld {
         Moment { now: self.now, wall: since.as_secs() }
     }
 
-    /// What processes really occupy.
-    pub(crate) fn resident(&self) -> u64 {
-        self.guests.iter().map(|guest| guest.resident() + OVERHEAD).sum()
-    }
-
     /// What a guest may come to occupy at any time, as the world really is: what it holds, was
     /// ordered to hold or promised. What the host pages out, what it holds a process to, and what an offender
     /// takes without a grant, is the host's to take again: of those what they occupy counts. A
     /// guest that claims to hold more than it does was counted with that.
     pub(crate) fn takeable(&self, guest: &StormGuest, is_overdue: bool) -> u64 {
+        if guest.is_gone() {
+            return 0;
+        }
         // Of a guest that does not answer nobody can know that it rebooted and its balloon is empty.
         let is_unheard = self.now < guest.stalled_until || guest.is_unheard;
         let is_false =
@@ -215,12 +211,17 @@ impl StormWorld {
         let takeable = if is_unheard && guest.heard > 0 {
             // Its silence is not noticed yet: what it gave since then counts as its own.
             granted.max(guest.heard)
-        } else if is_false || guest.paged_out > 0 || is_unheard || is_overdue {
+        } else if is_false || is_unheard || is_overdue {
             granted
         } else if guest.is_forgotten {
             guest.holds.max(granted)
+        } else if guest.paged_out > 0 {
+            granted
         } else {
-            guest.target.min(guest.boot).max(guest.holds).max(granted)
+            // An order that was lost may have been carried out, for all that is known.
+            let ordered = self.left(guest).and_then(|left| left.target).unwrap_or_default();
+            let target = guest.target.max(ordered.get() >> 20);
+            target.min(guest.boot).max(guest.holds).max(granted)
         };
         let claims = match guest.false_claim {
             _ if is_unheard => 0,
@@ -273,6 +274,12 @@ impl StormWorld {
         actions
     }
 
+    /// How high the fence around a guest's process is, if there is one.
+    pub(crate) fn fence(&self, guest: &StormGuest) -> Option<u64> {
+        let is_its = |it: &&FenceOrder| it.guest == guest.id && it.process == guest.process;
+        Some(self.fences.iter().find(is_its)?.height.get() >> 20)
+    }
+
     fn carry_out(&mut self, action: &Action) {
         if let Some(guest) = self.guests.iter_mut().find(|guest| guest.id == action.guest) {
             guest.order(action.target.get() >> 20);
@@ -283,7 +290,8 @@ impl StormWorld {
     fn asked(&mut self) -> Vec<GuestSample> {
         let moment = self.moment();
         let mut samples = Vec::new();
-        for (place, guest) in self.guests.iter_mut().enumerate() {
+        let guests = self.guests.iter_mut().enumerate();
+        for (place, guest) in guests.filter(|(_, guest)| !guest.is_gone()) {
             guest.give_stats(moment.now, moment.wall);
             let mut sample = match self.wires.get_mut(place) {
                 None => guest.sample(moment.now),
@@ -334,17 +342,9 @@ impl World for StormWorld {
     }
 
     async fn look(&mut self, _scope: SampleScope, _in_transfer: &[GuestId]) -> Snapshot {
-        let in_swap = self.guests.iter().map(|guest| guest.paged_out).sum::<u64>();
         let host = match self.hides_host {
             true => HostSample::default(),
-            false => HostSample {
-                balloon_owner: None,
-                memory_total: Some(Bytes::mib(self.memory)),
-                memory_available: Some(Bytes::mib(self.memory.saturating_sub(self.resident()))),
-                swap_total: Some(Bytes::mib(self.swap)),
-                swap_free: Some(Bytes::mib(self.swap - in_swap)),
-                pressure: None,
-            },
+            false => self.host.sample(&self.guests),
         };
         let mut samples = self.asked();
         let holding = |(guest, overdue): (&StormGuest, &bool)| Holding {
@@ -363,12 +363,17 @@ impl World for StormWorld {
     }
 
     async fn act(&mut self, actions: &[Action]) -> Vec<Outcome> {
-        let actions = self.tampered(actions);
-        self.ordered.clone_from(&actions);
-        if self.dies_before_act {
+        self.ordered.clear();
+        if self.is_dead {
             return Vec::new();
         }
-        let mut outcomes = Vec::new();
+        let mut actions = self.tampered(actions);
+        self.ordered.clone_from(&actions);
+        if let Some(Death::Act(after)) = self.death {
+            actions.truncate(after);
+            self.is_dead = true;
+        }
+        let mut outcomes = std::mem::take(&mut self.repeated);
         for action in &actions {
             let is_stalled = |guest: &StormGuest| self.now < guest.stalled_until;
             let place = self.guests.iter().position(|guest| guest.id == action.guest);
@@ -389,7 +394,7 @@ impl World for StormWorld {
                     let why = "no answer in time".to_owned();
                     outcomes.push(outcome(action, OutcomeKind::Failed(why)));
                 }
-                Delivery::Reliable => {
+                Delivery::Reliable | Delivery::Doubled | Delivery::Repeated => {
                     self.carry_out(action);
                     outcomes.push(outcome(action, OutcomeKind::Accepted));
                 }
@@ -401,18 +406,31 @@ impl World for StormWorld {
                 }
             }
         }
+        match self.delivery {
+            Delivery::Doubled => outcomes.extend_from_within(..),
+            Delivery::Repeated => self.repeated.clone_from(&outcomes),
+            _ => {}
+        }
         outcomes
     }
 
+    fn fence(&mut self, fences: Fences) {
+        self.is_dead |= self.death == Some(Death::Fence);
+        if let (Fences::Set(orders), false) = (fences, self.is_dead) {
+            self.fences = orders;
+        }
+    }
+
     fn page(&mut self, plan: &Plan) -> Vec<PagingOutcome> {
-        if self.sabotage != Some(Sabotage::Caps) {
+        self.is_dead |= self.death == Some(Death::Page);
+        if self.sabotage != Some(Sabotage::Caps) && !self.is_dead {
             self.paging = plan.paging.clone();
         }
         Vec::new()
     }
 
     fn answer(&mut self, guest: &GuestId, number: u64, answer: Answer) {
-        let place = self.guests.iter().position(|it| it.id == *guest);
+        let place = self.guests.iter().position(|it| it.id == *guest && !self.is_dead);
         let agent = place.and_then(|place| self.agents.get_mut(place)?.as_mut());
         if let Some(agent) = agent {
             agent.answer(number, answer, self.now);
@@ -420,6 +438,10 @@ impl World for StormWorld {
     }
 
     fn record_tick(&mut self, tick: Tick<'_>) {
+        self.is_dead |= self.death == Some(Death::Record);
+        if self.is_dead {
+            return;
+        }
         let left = Restart::of(tick.snapshot, tick.plan, tick.handovers, tick.paused);
         if let Some(disk) = &mut self.disk {
             disk.record_tick(tick, left.clone());

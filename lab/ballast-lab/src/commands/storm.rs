@@ -26,7 +26,9 @@ are over, that all settles and no honest guest is left short. Where guests lied,
 the lies: the others must have been left as much, but for what a liar is promised. One seed in ten writes its
 journal on a disk that fails and is damaged; the next daemon has to start on it, and to know what is in it. One
 in three runs once more with the daemon's QMP and agents' code in it, fed by bytes that are late, cut, doubled,
-forged or refused, and by agents that flood, lie and call without need.
+forged or refused, and by agents that flood, lie and call without need. One in four runs once more on a hard
+host: its memory and swap end, guests exit, panic and are moved, the daemon dies between any two effects of a
+tick, operators set bounds, and any policy that balloon statistics suffice for is in force.
 With --seed a failure is told with as few faults as it needs. A sabotage takes one safety away; the storm has
 to find that.
 

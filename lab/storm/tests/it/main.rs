@@ -135,6 +135,13 @@ fn a_cap_that_may_end_frees_nothing() {
     holds(&[939]);
 }
 
+/// A guest read back what it had been paged out for, in the decision after which its cap ended, and its cap
+/// was not kept.
+#[test]
+fn a_cap_that_ends_is_kept_for_its_last_decision() {
+    holds(&[517, 949]);
+}
+
 /// The power was lost, and nobody could say yet what of the journal was left.
 #[test]
 fn a_journal_is_judged_by_what_a_power_loss_left() {

@@ -1,0 +1,221 @@
+//! Lets one strike happen.
+//!
+//! Idea: a strike changes guests, the host or what happens to the next tick; a crash is a tick with an end
+//! in it, judged as any other, and another daemon. Limits: what finds nobody to strike is not counted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_daemon::view::Command;
+use ballast_model::{Bytes, GuestChange};
+
+use crate::fault::Fault;
+use crate::guest::{Driver, Halt, StormGuest};
+use crate::journal_files::Damage;
+use crate::run::{Storm, settings};
+use crate::strike::Strike;
+use crate::violation::Violation;
+use crate::world::{Death, Delivery};
+
+/// How often readers ask between two ticks.
+const QUESTIONS: u32 = 20;
+
+/// An exit in so many is for good.
+const FOR_GOOD: u64 = 4;
+
+impl Storm<'_> {
+    /// Lets one fault strike; whether it found a victim.
+    pub(crate) fn inject(&mut self, strike: &Strike) -> Result<bool, Violation> {
+        let now = self.world.now;
+        let until = now + strike.lasting;
+        let guest = &mut self.world.guests[strike.guest];
+        if strike.fault.strikes_guest() && guest.is_gone() {
+            return Ok(false);
+        }
+        let is_offender = guest.is_offender;
+        match strike.fault {
+            Fault::Stop | Fault::Migrate | Fault::Panic if guest.halt.is_some() => {
+                return Ok(false);
+            }
+            Fault::Migrate => guest.halt(Halt::Moved, until),
+            Fault::Panic => guest.halt(Halt::Panicked, until),
+            Fault::Exit => {
+                let is_for_good = strike.amount.is_multiple_of(FOR_GOOD);
+                guest.exit(if is_for_good { Duration::MAX } else { until });
+                let guest = &self.world.guests[strike.guest];
+                if let Some(wire) = self.world.wires.get_mut(strike.guest) {
+                    wire.begin_anew(guest, now);
+                }
+            }
+            Fault::Stall => guest.stalled_until = until,
+            Fault::Reboot => guest.reboot(),
+            Fault::Replace => guest.replace(),
+            Fault::Stop => guest.stopped_until = until,
+            Fault::Silence => guest.silent_until = until,
+            Fault::HideMemory if is_offender => guest.driver = Driver::Hides,
+            Fault::TakeBack if is_offender => {
+                (guest.driver, guest.wants) = (Driver::Takes, guest.boot);
+            }
+            Fault::Refuse if is_offender => guest.driver = Driver::Refuses,
+            Fault::ClaimTooMuch if is_offender => guest.claims_too_much ^= true,
+            Fault::ClaimUse if is_offender => {
+                guest.claims_use ^= true;
+                if guest.claims_no_swap() {
+                    guest.own = guest.own.max(guest.granted);
+                }
+            }
+            Fault::Grow if is_offender => guest.wants = guest.boot,
+            Fault::HideMemory
+            | Fault::TakeBack
+            | Fault::Refuse
+            | Fault::ClaimTooMuch
+            | Fault::ClaimUse
+            | Fault::Grow => return Ok(false),
+            Fault::FalseActual
+            | Fault::FloodByAgent
+            | Fault::CycleAgent
+            | Fault::CallWithoutNeed
+            | Fault::LieByAgent
+            | Fault::GarbleAgent
+                if !is_offender =>
+            {
+                return Ok(false);
+            }
+            Fault::SilenceAgent
+            | Fault::FloodByAgent
+            | Fault::CycleAgent
+            | Fault::CallWithoutNeed
+            | Fault::LieByAgent
+            | Fault::GarbleAgent => {
+                let agent = self.world.agents.get_mut(strike.guest);
+                let Some(agent) = agent.and_then(Option::as_mut) else { return Ok(false) };
+                agent.strike(strike.fault, until, strike.amount);
+            }
+            Fault::FalseActual => {
+                let claims = [0, 1, guest.boot / 4, guest.boot, 2 * guest.boot, u64::MAX >> 21];
+                guest.false_claim = Some((until, claims[(strike.amount % 6) as usize]));
+            }
+            Fault::HoldBytes
+            | Fault::CutLink
+            | Fault::GreetLate
+            | Fault::DoubleBytes
+            | Fault::DoubleReplies
+            | Fault::SwapReplies
+            | Fault::SwapIds
+            | Fault::ForgeReplies
+            | Fault::RefuseCommands
+            | Fault::DoubleEvents => {
+                let Some(wire) = self.world.wires.get_mut(strike.guest) else { return Ok(false) };
+                wire.strike(strike.fault, until, strike.amount);
+            }
+            Fault::LoseOrder => self.world.delivery = Delivery::LosesOrder,
+            Fault::LoseOutcome => self.world.delivery = Delivery::LosesOutcome,
+            Fault::DelayOrder => self.world.delivery = Delivery::Late,
+            Fault::HideResident => guest.unseen_until = until,
+            Fault::AgeResident => guest.seen_age = Duration::from_secs(strike.amount),
+            Fault::HideHost => self.world.hides_host = true,
+            Fault::HangSwap => self.world.host.swap_hangs_until = until,
+            Fault::FillSwap => {
+                self.world.host.fill_swap(&self.world.guests, until, strike.amount);
+            }
+            Fault::SlowSwap => self.world.host.slow_swap(until, strike.amount),
+            Fault::CrashBeforeRecord => self.crash(Death::Record, Damage::None, 0)?,
+            Fault::CrashBeforeFence => self.crash(Death::Fence, Damage::None, 0)?,
+            Fault::CrashBeforeAct => self.crash(Death::Act(0), Damage::None, strike.amount)?,
+            Fault::CrashInAct => {
+                let after = 1 + strike.amount as usize % self.world.guests.len();
+                self.crash(Death::Act(after), Damage::None, 0)?;
+            }
+            Fault::CrashBeforePage => self.crash(Death::Page, Damage::None, 0)?,
+            Fault::CrashAfterAct => self.crash(Death::End, Damage::None, strike.amount)?,
+            Fault::TearJournal => self.crash(Death::End, Damage::Torn, strike.amount)?,
+            Fault::CutJournal => self.crash(Death::End, Damage::Cut, strike.amount)?,
+            Fault::LosePower => self.crash(Death::End, Damage::Unsynced, strike.amount)?,
+            Fault::DoubleOutcome => self.world.delivery = Delivery::Doubled,
+            Fault::RepeatOutcome => self.world.delivery = Delivery::Repeated,
+            Fault::FloodByReaders => return self.ask(),
+            Fault::LoseDisk => self.world.disk_gone_until = until,
+            Fault::FailReads | Fault::FailWrites | Fault::FailSyncs | Fault::FillDisk => {
+                let Some(disk) = &mut self.world.disk else { return Ok(false) };
+                disk.strike(strike.fault, until, strike.amount);
+            }
+            Fault::Suspend => self.world.now += Duration::from_secs(strike.amount),
+            Fault::JumpWall => self.world.wall_off = Duration::from_secs(strike.amount),
+            Fault::Pause => {
+                self.paused_until = until;
+                return Ok(self.obey(Command::Pause).is_ok());
+            }
+            Fault::SetGuest => {
+                let shares = u32::try_from(strike.amount).ok();
+                let change = GuestChange { shares, ..GuestChange::default() };
+                return Ok(self.set(strike.guest, change));
+            }
+            Fault::SetBounds => {
+                let change = bounds(guest, strike.amount);
+                return Ok(self.set(strike.guest, change));
+            }
+            Fault::Reload => {
+                let loaded = Ok((settings(self.drawn, self.sabotage), String::new()));
+                self.engine.reload(loaded, &mut self.world);
+                self.set.clear();
+            }
+        }
+        Ok(true)
+    }
+
+    /// An operator says this of a guest; whether it counts from now on.
+    fn set(&mut self, place: usize, change: GuestChange) -> bool {
+        let id = self.world.guests[place].id.clone();
+        let is_obeyed = self.obey(Command::SetGuest(id.clone(), change.clone())).is_ok();
+        if is_obeyed {
+            let before = self.set.entry(id).or_default();
+            *before = change.over(before);
+        }
+        is_obeyed
+    }
+
+    /// Readers ask what there is to be seen and what would be done, and change nothing by that.
+    fn ask(&mut self) -> Result<bool, Violation> {
+        let Some((_, plan)) = self.engine.latest() else { return Ok(false) };
+        let (plan, due) = (plan.clone(), self.engine.due());
+        let dry_run = self.engine.dry_run().ok();
+        for _ in 0..QUESTIONS {
+            let _ = self.engine.view(&self.world);
+            let other = self.engine.dry_run().ok();
+            let is_same = dry_run.iter().zip(&other).all(|(it, other)| Arc::ptr_eq(it, other));
+            if !is_same {
+                return Err(Violation::MovedByReaders { what: "a dry run is computed anew" });
+            }
+        }
+        let is_same = self.engine.latest().is_some_and(|(_, latest)| *latest == plan);
+        if !is_same || self.engine.due() != due {
+            return Err(Violation::MovedByReaders { what: "the plan or its time is another" });
+        }
+        Ok(true)
+    }
+
+    /// The daemon is killed in a tick, and started again. What it recorded it has promised.
+    fn crash(&mut self, death: Death, damage: Damage, noise: u64) -> Result<(), Violation> {
+        self.world.death = Some(death);
+        self.tick_engine();
+        self.judge_tick()?;
+        if damage == Damage::Unsynced {
+            let guests = self.world.guests.iter_mut();
+            guests.filter(|guest| !guest.is_gone()).for_each(StormGuest::replace);
+        }
+        self.restart(damage, noise)
+    }
+}
+
+/// A floor of a sixteenth to a half of a guest's memory, and a ceiling from there to all of it.
+fn bounds(guest: &StormGuest, amount: u64) -> GuestChange {
+    let floor = 1 + amount % 8;
+    let ceiling = floor + (amount >> 8) % (17 - floor);
+    let part = |sixteenths: u64| Some(Bytes::mib(guest.boot * sixteenths / 16));
+    let (floor, ceiling) = match (amount >> 16) % 3 {
+        0 => (part(floor), None),
+        1 => (None, part(ceiling.max(4))),
+        _ => (part(floor), part(ceiling)),
+    };
+    GuestChange { floor, ceiling, ..GuestChange::default() }
+}
