@@ -46,8 +46,8 @@ impl Backends {
         self.join(readings)
     }
 
-    /// Sends `actions` to the backends that have their guests; see [`Backend::act_all`]. When `late`
-    /// is over, the actions of those that have not answered have failed.
+    /// Sends `actions` to the backends that have their guests; see [`Backend::act_all`]. When
+    /// `late` is over, the actions of those that have not answered have failed.
     pub async fn act_all(
         &mut self,
         now: Timestamp,

@@ -1,6 +1,7 @@
 //! The engine's world on a real host.
 //!
-//! Idea: joins the observer, the backends, the agents, the pager and the journal. It decides nothing.
+//! Idea: joins the observer, the backends, the agents, the pager and the journal. It decides
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,10 +1,10 @@
 //! Lines of the log on their way to a file that may not take them, as a full pipe, or a journal's
 //! service that hangs.
 //!
-//! Idea: whoever logs puts a line into a buffer and goes on; a thread writes the buffer to the file.
-//! Once the buffer is full, lines are dropped until the thread takes it, and the thread says in
-//! their place how many. The file stays one that blocks: `O_NONBLOCK` would hold for everybody who
-//! has it open.
+//! Idea: whoever logs puts a line into a buffer and goes on; a thread writes the buffer to the
+//! file. Once the buffer is full, lines are dropped until the thread takes it, and the thread says
+//! in their place how many. The file stays one that blocks: `O_NONBLOCK` would hold for everybody
+//! who has it open.
 //!
 //! Cost: a lock and a copy per line; twice [`HELD_MAX`] of memory once it was full.
 //! Limits: the lock is one of the operating system's, which a thread that logs holds for a copy.

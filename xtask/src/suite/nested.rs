@@ -1,11 +1,11 @@
 //! Tests that run once more on a KVM host: in an outer machine of `ballast-lab nested`.
 //!
 //! Idea: one machine boots with the test programs and what they start in it, at the paths they have
-//! here. A shell script in it runs the chosen tests one after the other, a failed one once more, and
-//! prints a mark before and after each; the output is taken apart at the marks.
-//! Cost: [`IN_EVERY_RUN`] takes about three minutes, [`IN_A_LONG_RUN`] some twenty. A test of the
-//! host alone runs here only if what it tries differs with the kernel or the cgroups.
-//! Limits: tests that need files of the workspace find none.
+//! here. A shell script in it runs the chosen tests one after the other, a failed one once more,
+//! and prints a mark before and after each; the output is taken apart at the marks. Cost:
+//! [`IN_EVERY_RUN`] takes about three minutes, [`IN_A_LONG_RUN`] some twenty. A test of the host
+//! alone runs here only if what it tries differs with the kernel or the cgroups. Limits: tests that
+//! need files of the workspace find none.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -25,9 +25,9 @@ pub(super) struct Chosen {
     tests: &'static [&'static str],
 }
 
-/// What every run of the suite tries: what a host does with cgroups of version 2, and guests under KVM
-/// that are tracked, sampled by DAMON, ballooned and fenced, and whose agent reports; and rights that root
-/// may not have elsewhere.
+/// What every run of the suite tries: what a host does with cgroups of version 2, and guests under
+/// KVM that are tracked, sampled by DAMON, ballooned and fenced, and whose agent reports; and
+/// rights that root may not have elsewhere.
 pub(super) const IN_EVERY_RUN: [Chosen; 3] = [
     Chosen {
         program: "ballast-reclaim::it",
@@ -78,7 +78,8 @@ const TIMEOUT_S: u32 = 2 * 3600;
 const MARK: &str = "ballast-nested-mark";
 /// Programs that tests start, beside each other in the target folder.
 const STARTED: [&str; 3] = ["ballast", "ballast-lab", "lab-helper"];
-/// What starts systemd in a test, and what that starts. Without one of them, the test is skipped there.
+/// What starts systemd in a test, and what that starts. Without one of them, the test is skipped
+/// there.
 const SYSTEMD: [&str; 8] = [
     "/lib/systemd/systemd",
     "/lib/systemd/systemd-shutdown",

@@ -141,8 +141,8 @@ fn a_guest_ignoring_its_balloon_is_paged_for_its_neighbour() {
     assert_file_intact(&ground.journal());
 }
 
-/// Without paging by process, its fence takes what a guest does not give, and no more. The fence of a
-/// killed daemon stays, is taken over by the next one, and ends with that.
+/// Without paging by process, its fence takes what a guest does not give, and no more. The fence of
+/// a killed daemon stays, is taken over by the next one, and ends with that.
 #[test]
 fn a_fence_takes_what_a_stuck_guest_owes() {
     let _turn = turn();

@@ -121,7 +121,8 @@ fn the_shipped_unit_raises_its_limits() {
     assert!(!log.contains("no memory-pressure trigger"), "{log}");
 }
 
-/// With the two folders that the unit leaves closed, stock guests are sampled; and a fence of version 2.
+/// With the two folders that the unit leaves closed, stock guests are sampled; and a fence of
+/// version 2.
 #[test]
 fn the_unit_open_to_damon_samples_and_fences_guests() {
     if std::env::var_os(NESTED_VARIABLE).is_none() || !Path::new(DAMON).exists() {
@@ -166,8 +167,8 @@ fn attach() -> Ground {
     ground
 }
 
-/// A guest with an agent, so that figures keep coming when its driver is gone, of a hypervisor that is
-/// run as another user, who may use no userfaultfd.
+/// A guest with an agent, so that figures keep coming when its driver is gone, of a hypervisor that
+/// is run as another user, who may use no userfaultfd.
 fn foreign(name: &str) -> GuestSpec {
     let qmp = format!("unix:{},server=on,wait=off", socket(name).display());
     let extra_args = ["-qmp", &qmp, "-runas", USER].map(str::to_owned).to_vec();

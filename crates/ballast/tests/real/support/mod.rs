@@ -66,8 +66,8 @@ impl Lab {
         Lab::boot_with(guests, |_| {}).unwrap()
     }
 
-    /// Has a libvirt of their own boot `guests`. Prints the reason and returns `None` where there is
-    /// no libvirt.
+    /// Has a libvirt of their own boot `guests`. Prints the reason and returns `None` where there
+    /// is no libvirt.
     pub fn boot_under_libvirt(guests: Vec<GuestSpec>) -> Option<Lab> {
         let manage = |options: &mut RunOptions| options.manager = Manager::Libvirt;
         match Lab::boot_with(guests, manage) {

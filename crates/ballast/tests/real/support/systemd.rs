@@ -1,9 +1,10 @@
 //! A systemd of the test's own, under which a test runs once more, beside a unit that is shipped.
 //!
-//! Idea: systemd becomes the first process of namespaces of processes, mounts and cgroups, whose root
-//! is this machine's but for the folders that a service's files lie in. One of its services runs the
-//! very test program, with the one test, and systemd exits with that one's status. So a unit is
-//! started by systemd itself, with all its settings, and its daemon sees what that test starts.
+//! Idea: systemd becomes the first process of namespaces of processes, mounts and cgroups, whose
+//! root is this machine's but for the folders that a service's files lie in. One of its services
+//! runs the very test program, with the one test, and systemd exits with that one's status. So a
+//! unit is started by systemd itself, with all its settings, and its daemon sees what that test
+//! starts.
 //! Cost: a second. Limits: needs root. The kernel, its devices and its swap are this machine's:
 //! rights that root does not have here, services do not have either, and where the kernel has the
 //! controllers of processes in cgroups of version 1, `TasksMax` limits nothing.
@@ -30,8 +31,8 @@ pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Runs the test of this name under systemd, where `unit` is `ballast.service`, not started yet, and
-/// this program is the `ballast` of its path. Prints why, if this machine cannot do that.
+/// Runs the test of this name under systemd, where `unit` is `ballast.service`, not started yet,
+/// and this program is the `ballast` of its path. Prints why, if this machine cannot do that.
 pub fn run_again(test: &str, unit: &str) {
     if let Some(why) = why_not() {
         return println!("SKIPPED: {why}");
