@@ -112,10 +112,12 @@ impl Grant {
 }
 
 /// The new request to a guest that is stuck and capped: less at once, more as far as memory is
-/// free, and no more than it holds or was promised.
+/// free, and no more than it holds or was promised. The last of that may need no new memory, where
+/// the room of its cap covers it.
 fn ask_anew(guest: &Assessment, goal: Option<&Goal>, new: Bytes) -> Option<Bytes> {
     let asked = guest.capped.filter(|_| guest.demand_stuck.is_some())?.asked;
-    let ask = goal?.target.min(asked + new).min(guest.uncapped.max(asked));
+    let target = goal?.target.min(guest.uncapped.max(asked));
+    let ask = if guest.lacking(target) <= new { target } else { target.min(asked + new) };
     (ask.abs_diff(asked) >= GRANT_MIN).then_some(ask)
 }
 

@@ -505,8 +505,13 @@ fn what_a_stuck_guest_is_held_to_follows_the_policy() {
     about(ceiling(&mut world, "b", Some(500)), 600, 564);
     about(ceiling(&mut world, "a", None), 964, 564);
     about(ceiling(&mut world, "b", None), 768 - 32, 768 + 32);
-    about(ceiling(&mut world, "a", Some(400)), 400, 1024);
     assert!(matches!(world.tick().guests[1].compliance, Compliance::Stuck { .. }));
+    about(ceiling(&mut world, "a", Some(400)), 400, 1024);
+    assert_eq!(
+        world.tick().guests[1].compliance,
+        Compliance::Compliant,
+        "it has all of its memory"
+    );
     assert_eq!(world.controller.plans_refused(), 0);
 }
 
