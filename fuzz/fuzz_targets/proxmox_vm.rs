@@ -1,4 +1,4 @@
-//! A virtual machine's configuration under Proxmox VE, parts of which whoever may edit it made up.
+//! A virtual machine's configuration under Proxmox VE, which whoever may edit it can forge.
 #![no_main]
 
 use std::path::Path;

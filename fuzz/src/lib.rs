@@ -240,10 +240,11 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// A moment near `last`, mostly after it.
+    /// A moment near `last`, mostly after it; never near the end of the clock, where no deadline
+    /// lies ahead.
     pub fn moment(&mut self, last: Timestamp) -> Timestamp {
         match self.byte() % 16 {
-            0 => Timestamp::from_millis(self.long()),
+            0 => Timestamp::from_millis(self.long() / 2),
             1 => last,
             2 => Timestamp::from_millis(last.as_millis().saturating_sub(self.short())),
             _ => Timestamp::from_millis(last.as_millis().saturating_add(self.short() % 4096)),

@@ -110,7 +110,8 @@ impl ResidentCap {
     pub fn decide(&mut self, input: &PagingInput) -> Option<Page> {
         let resident = input.resident.filter(|it| it.age <= input.stale_after)?.value;
         if self.is_ending {
-            // It was counted as gone. Where it is needed again, it begins anew at the next decision.
+            // It was counted as gone. Where it is needed again, it begins anew at the next
+            // decision.
             *self = ResidentCap { readable_since: Some(input.now), ..ResidentCap::default() };
             if input.take_to.is_some() {
                 return None;
@@ -123,7 +124,8 @@ impl ResidentCap {
                 .then(|| page(Mechanism::PageOut, resident, bound, why.clone()));
         }
         if let Some(bound) = self.in_force {
-            // In force for one decision more, and its memory may be granted to others: so it is kept.
+            // In force for one decision more, and its memory may be granted to others: so it is
+            // kept.
             let floor = input.floor.unwrap_or_default();
             let bound = bound.max(floor.saturating_add(OVERHEAD).page_ceil());
             *self = ResidentCap { in_force: Some(bound), is_ending: true, readable_since: None };

@@ -242,8 +242,8 @@ pub struct LimitsView {
     pub sources: Option<SourcesView>,
 }
 
-/// Who said each bound of a guest: `default`, `metadata` (settings that live with the guest), `file`
-/// (the configuration) or `set`.
+/// Who said each bound of a guest: `default`, `metadata` (settings that live with the guest),
+/// `file` (the configuration) or `set`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourcesView {
     /// Of the floor.

@@ -59,7 +59,8 @@ pub mod path {
     pub const EXPLAIN: &str = "/v1/guests/{id}/explain";
     /// Change one guest's bounds.
     pub const SET_GUEST: &str = "/v1/guests/{id}/set";
-    /// `POST`: the same, also where the guest itself is defined; body [`GuestChange`](crate::GuestChange).
+    /// `POST`: the same, also where the guest itself is defined; body
+    /// [`GuestChange`](crate::GuestChange).
     pub const PERSIST_GUEST: &str = "/v1/guests/{id}/persist";
     /// The latest plan; with `?dry_run=true` the one the next tick would make.
     pub const PLAN: &str = "/v1/plan";

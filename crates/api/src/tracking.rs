@@ -11,8 +11,8 @@ use crate::tick::millis;
 pub struct TrackingView {
     /// `waiting`, `watching`, `resting`, `sampling`, `referenced`, `absent` or `failing`.
     pub state: Coded,
-    /// What found the working set: `library`, `damon`, `damon-huge` (in huge pages: an upper bound) or
-    /// `referenced`.
+    /// What found the working set: `library`, `damon`, `damon-huge` (in huge pages: an upper bound)
+    /// or `referenced`.
     #[serde(default)]
     pub source: Option<Coded>,
     /// The last working set found.

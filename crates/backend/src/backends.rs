@@ -7,9 +7,10 @@
 //! guest is unknown, only its name identifies it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 
 use ballast_model::{Action, GuestChange, GuestId, Outcome, OutcomeKind, Timestamp};
-use futures_util::future::{join_all, select_all};
+use futures_util::future::{join_all, select, select_all};
 
 use crate::{Backend, GuestReading, SampleRequest};
 
@@ -45,17 +46,32 @@ impl Backends {
         self.join(readings)
     }
 
-    /// Sends `actions` to the backends that have their guests; see [`Backend::act_all`].
-    pub async fn act_all(&mut self, now: Timestamp, actions: &[Action]) -> Vec<Outcome> {
+    /// Sends `actions` to the backends that have their guests; see [`Backend::act_all`]. When
+    /// `late` is over, the actions of those that have not answered have failed.
+    pub async fn act_all(
+        &mut self,
+        now: Timestamp,
+        actions: &[Action],
+        late: impl Future<Output = ()>,
+    ) -> Vec<Outcome> {
         let mut parts: Vec<Vec<Action>> = vec![Vec::new(); self.all.len()];
         for action in actions {
             if let Some(&owner) = self.owners.get(&action.guest) {
                 parts[owner].push(action.clone());
             }
         }
-        let sent = self.all.iter_mut().zip(&parts);
-        let outcomes = join_all(sent.map(|(backend, part)| backend.act_all(now, part))).await;
-        let mut outcomes: Vec<_> = outcomes.into_iter().map(Vec::into_iter).collect();
+        let mut answers: Vec<Option<Vec<Outcome>>> = vec![None; self.all.len()];
+        let asked = self.all.iter_mut().zip(&parts).zip(&mut answers);
+        let sent = join_all(asked.map(|((backend, part), answer)| async move {
+            *answer = Some(backend.act_all(now, part).await);
+        }));
+        drop(select(pin!(sent), pin!(late)).await);
+        let answers = answers.into_iter().zip(&parts).zip(&self.all);
+        let outcomes = answers.map(|((answer, part), backend)| {
+            let unanswered = |action: &Action| unanswered(action, backend.name());
+            answer.unwrap_or_else(|| part.iter().map(unanswered).collect())
+        });
+        let mut outcomes: Vec<_> = outcomes.map(Vec::into_iter).collect();
         let mut in_order = Vec::with_capacity(actions.len());
         for action in actions {
             let owner = self.owners.get(&action.guest);
@@ -165,17 +181,26 @@ impl Backends {
 }
 
 fn gone(action: &Action) -> Outcome {
+    failed(action, "not sent: the guest is gone".to_owned())
+}
+
+fn unanswered(action: &Action, backend: &str) -> Outcome {
+    failed(action, format!("{backend} gave no outcome in time; it may still be carried out"))
+}
+
+fn failed(action: &Action, why: String) -> Outcome {
     Outcome {
         guest: action.guest.clone(),
         generation: action.generation,
         target: action.target,
-        kind: OutcomeKind::Failed("not sent: the guest is gone".to_owned()),
+        kind: OutcomeKind::Failed(why),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::ready;
     use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
@@ -183,7 +208,8 @@ mod tests {
 
     use crate::Waiting;
 
-    /// Guests by name and process; says who it is of every order. "libvirt" keeps settings.
+    /// Guests by name and process; fails every order with its name, or never answers if that is
+    /// `hung`. `libvirt` keeps settings.
     #[derive(Debug)]
     struct Fake(&'static str, Vec<(&'static str, Option<u8>)>);
 
@@ -219,7 +245,10 @@ mod tests {
                 Outcome { kind, ..gone(action) }
             };
             let outcomes = actions.iter().map(answer).collect();
-            Box::pin(std::future::ready(outcomes))
+            match self.0 {
+                "hung" => Box::pin(std::future::pending()),
+                _ => Box::pin(std::future::ready(outcomes)),
+            }
         }
 
         fn keeps_settings(&self) -> bool {
@@ -243,19 +272,48 @@ mod tests {
         }
     }
 
+    const REQUEST: SampleRequest<'_> = SampleRequest {
+        now: Timestamp::ZERO,
+        wall: SystemTime::UNIX_EPOCH,
+        deadline: Duration::from_secs(1),
+        only: None,
+    };
+
+    /// How orders to `guests` failed, without patience for who does not answer at once.
+    async fn order(backends: &mut Backends, guests: &[&str]) -> Vec<String> {
+        let action = |guest: &&str| Action {
+            guest: guest.parse().unwrap(),
+            target: Bytes::mib(512),
+            plug: None,
+            generation: Generation(1),
+            deadline: Timestamp::ZERO,
+        };
+        let actions: Vec<Action> = guests.iter().map(action).collect();
+        let outcomes = backends.act_all(Timestamp::ZERO, &actions, ready(())).await;
+        let told = |outcome: &Outcome| match &outcome.kind {
+            OutcomeKind::Failed(who) => format!("{} {who}", outcome.guest),
+            kind => panic!("{kind:?}"),
+        };
+        outcomes.iter().map(told).collect()
+    }
+
+    #[tokio::test]
+    async fn a_backend_that_never_answers_does_not_stop_the_others() {
+        let hung = Fake("hung", vec![("a", Some(7))]);
+        let other = Fake("libvirt", vec![("b", Some(8))]);
+        let mut backends = Backends::new(vec![Box::new(hung), Box::new(other)]);
+        backends.sample(REQUEST).await;
+        let late = "a hung gave no outcome in time; it may still be carried out";
+        assert_eq!(order(&mut backends, &["b", "a"]).await, ["b libvirt", late]);
+    }
+
     #[tokio::test]
     async fn a_guest_two_backends_see_is_one_guest() {
         let first = Fake("qmp", vec![("b", Some(7)), ("d", None)]);
         let second = Fake("libvirt", vec![("a", Some(8)), ("c", Some(7)), ("d", Some(9))]);
         let mut backends = Backends::new(vec![Box::new(first), Box::new(second)]);
-        let request = SampleRequest {
-            now: Timestamp::ZERO,
-            wall: SystemTime::UNIX_EPOCH,
-            deadline: Duration::from_secs(1),
-            only: None,
-        };
         for told in [2, 0] {
-            let readings = backends.sample(request).await;
+            let readings = backends.sample(REQUEST).await;
             let names: Vec<&str> = readings.iter().map(|it| it.sample.id.as_str()).collect();
             assert_eq!(names, ["a", "b", "d"]);
             let priority = |it: &GuestReading| it.settings.as_ref().and_then(|it| it.priority);
@@ -263,20 +321,7 @@ mod tests {
             assert_eq!(priorities, [Some(8), Some(7), None], "d is not known to be one guest");
             assert_eq!(backends.take_notices().len(), told, "it is said once");
         }
-        let action = |guest: &str| Action {
-            guest: guest.parse().unwrap(),
-            target: Bytes::mib(512),
-            plug: None,
-            generation: Generation(1),
-            deadline: Timestamp::ZERO,
-        };
-        let actions = ["d", "a", "x", "b"].map(action);
-        let outcomes = backends.act_all(Timestamp::ZERO, &actions).await;
-        let told = |outcome: &Outcome| match &outcome.kind {
-            OutcomeKind::Failed(who) => format!("{} {who}", outcome.guest),
-            kind => panic!("{kind:?}"),
-        };
-        let told: Vec<String> = outcomes.iter().map(told).collect();
+        let told = order(&mut backends, &["d", "a", "x", "b"]).await;
         assert_eq!(told, ["d qmp", "a libvirt", "x not sent: the guest is gone", "b qmp"]);
         assert_eq!(backends.refused(), 2);
         let guests = ["d", "a", "b", "x"].map(|guest| guest.parse().unwrap());

@@ -60,8 +60,9 @@ pub trait Backend: Debug {
     /// readings, which have aged.
     fn sample<'a>(&'a mut self, request: SampleRequest<'a>) -> Waiting<'a, Vec<GuestReading>>;
 
-    /// Sends `actions`, and returns their outcomes in the same order, after a bounded wait that they
-    /// share. An action whose outcome is late has failed, and may still be carried out.
+    /// Sends `actions`, and returns their outcomes in the same order, after a bounded wait that
+    /// they share. An action whose outcome is late has failed, and may still be carried out. May be
+    /// given up when it is late beyond that.
     fn act_all<'a>(
         &'a mut self,
         now: Timestamp,

@@ -5,10 +5,10 @@
 //! timed on the monotonic clock, so that setting the wall clock cannot make stale statistics look
 //! fresh or fresh ones stale.
 //!
-//! Limits: stamps are whole seconds, so an age is too low by up to a second, and too high by at most
-//! the time between two observations. A changed stamp was made after the previous one was asked for,
-//! however late that was answered; the wall clock may narrow that interval, never widen it. If the first stamp is in the
-//! future, the age is unknown until the stamp changes.
+//! Limits: stamps are whole seconds, so an age is too low by up to a second, and too high by at
+//! most the time between two observations. A changed stamp was made after the previous one was
+//! asked for, however late that was answered; the wall clock may narrow that interval, never widen
+//! it. If the first stamp is in the future, the age is unknown until the stamp changes.
 
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ struct ObservedStamp {
 
 impl StatsAge {
     /// Observes a stamp (`last-update`, in seconds of the wall clock; 0: none yet) at `now`, when
-    /// the wall clock says `wall_secs`, in the answer to what was `asked_at` then. Returns the age of
-    /// the statistics.
+    /// the wall clock says `wall_secs`, in the answer to what was `asked_at` then. Returns the age
+    /// of the statistics.
     pub fn observe(
         &mut self,
         stamp: u64,

@@ -1,13 +1,13 @@
 //! How punctual ticks are: idle, and while many clients read from the API as fast as they can and
 //! all guests' agents send as fast as they can.
 //!
-//! Goal: the 99th percentile of the time between two ticks is at most a fifth longer in the flood. The
-//! daemon is the real program with its journal; its guests are peers with agents in a process of
-//! their own, and so are the readers: [`READERS`] clients that send [`PIPELINED`] requests at once,
-//! read the replies and begin anew. The server keeps as many of them as it may and turns the others
-//! away. In the flood an agent sends statistics without end, and emergencies between them, which
-//! ask for a tick each; while idle it answers the greeting and no more. The times are those the
-//! journal has of each tick. Turns alternate, because the machine's speed drifts.
+//! Goal: the 99th percentile of the time between two ticks is at most a fifth longer in the flood.
+//! The daemon is the real program with its journal; its guests are peers with agents in a process
+//! of their own, and so are the readers: [`READERS`] clients that send [`PIPELINED`] requests at
+//! once, read the replies and begin anew. The server keeps as many of them as it may and turns the
+//! others away. In the flood an agent sends statistics without end, and emergencies between them,
+//! which ask for a tick each; while idle it answers the greeting and no more. The times are those
+//! the journal has of each tick. Turns alternate, because the machine's speed drifts.
 //!
 //! `cargo bench -p ballast --bench tick_latency`; with `--test` turns are short.
 

@@ -17,8 +17,8 @@ use crate::knobs::Knobs;
 use crate::range::in_range;
 use crate::settings::{AgentSettings, Config, JournalSettings, LibvirtSettings, TrackingSettings};
 
-/// Most that can be believed of a guest without evidence, as a part of what it is entitled to: as good
-/// as everything.
+/// Most that can be believed of a guest without evidence, as a part of what it is entitled to: as
+/// good as everything.
 const BELIEVED_MAX: f64 = 1000.0;
 
 /// Shortest time between two emergencies of a guest, if the policy has no interval of its own.

@@ -43,9 +43,9 @@ fn swap_need(guest: &GuestTick<'_>, used: Bytes) -> Bytes {
     need.min(guest.assessment.believed.saturating_sub(used))
 }
 
-/// Adds what guests need of their swap to their memory in use, as far as there is memory for it that
-/// nobody uses: the one that reads back most must not take what another one uses. What a guest has as
-/// its floor is left to it whether it uses that or not.
+/// Adds what guests need of their swap to their memory in use, as far as there is memory for it
+/// that nobody uses: the one that reads back most must not take what another one uses. What a guest
+/// has as its floor is left to it whether it uses that or not.
 fn add_needs(contenders: &mut [Contender], needs: &[(usize, Bytes)], left: Bytes) {
     let is_taken = |contender: &Contender| contender.used.max(contender.floor);
     let unused = left.saturating_sub(contenders.iter().map(is_taken).sum());
@@ -101,8 +101,8 @@ fn contender(guest: &GuestTick<'_>, given_back: Option<Bytes>) -> Option<Contend
     })
 }
 
-/// How much of what a guest claims to use is believed. What it took without a grant it may well use:
-/// were that believed, it would get by taking what an honest guest cannot ask for.
+/// How much of what a guest claims to use is believed. What it took without a grant it may well
+/// use: were that believed, it would get by taking what an honest guest cannot ask for.
 fn believed_use(assessment: &Assessment) -> Bytes {
     assessment.believed.min(assessment.may_use)
 }

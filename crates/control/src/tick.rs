@@ -1,8 +1,8 @@
 //! One tick: what each phase found of each guest.
 //!
-//! Idea: a guest has one [`GuestTick`], which is what is known of it, and one [`GuestActuation`], which is
-//! what is done about it; no phase changes an earlier one's part. At the end both become the guest's
-//! line in the plan, and what the plan changes once it is carried out.
+//! Idea: a guest has one [`GuestTick`], which is what is known of it, and one [`GuestActuation`],
+//! which is what is done about it; no phase changes an earlier one's part. At the end both become
+//! the guest's line in the plan, and what the plan changes once it is carried out.
 
 use ballast_actuation::hotplug::{Actuation, Actuator};
 use ballast_actuation::paging::{Page, ResidentCap};

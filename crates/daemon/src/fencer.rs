@@ -2,8 +2,8 @@
 //!
 //! Idea: setting a limit takes as long as the kernel reclaims, which is too long for a tick. Each
 //! fenced guest has a thread that owns its [`Fence`] and gets an order at each tick. If one guest's
-//! swap device hangs, the tick and the other guests go on. A thread lifts its fence when it ends, by
-//! order or by a panic.
+//! swap device hangs, the tick and the other guests go on. A thread lifts its fence when it ends,
+//! by order or by a panic.
 //!
 //! A daemon that was killed left its fences standing. Each process that is not to be fenced is
 //! looked at once, when it is first seen, by a thread that lifts what was left around it.

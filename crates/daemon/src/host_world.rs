@@ -1,6 +1,7 @@
 //! The engine's world on a real host.
 //!
-//! Idea: joins the observer, the backends, the agents, the pager and the journal. It decides nothing.
+//! Idea: joins the observer, the backends, the agents, the pager and the journal. It decides
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use ballast_libvirt::{LibvirtConfig, LibvirtHost};
 use ballast_model::{Action, Bytes, GuestChange, GuestId, Outcome, Paging, Plan, Snapshot};
 use ballast_qmp::fleet::{Fleet, FleetConfig};
 use ballast_store::{Event as Recorded, JournalStatus, Tick};
+use tokio::time::sleep;
 
 use crate::agents::{Agents, Answer};
 use crate::clock;
@@ -22,6 +24,10 @@ use crate::observe::Observer;
 use crate::pager::{Order, Pager, PagingOutcome};
 use crate::proxmox_settings::ProxmoxSettings;
 use crate::recorder::Recorder;
+
+/// Longest wait for the outcomes of orders. Each backend has a shorter one of its own (2 s), and
+/// knows better why an outcome is late; this one is for a fault in a backend.
+const ACT_MAX: Duration = Duration::from_secs(3);
 
 /// The host, its guests and the journal.
 pub(crate) struct HostWorld {
@@ -110,7 +116,7 @@ impl World for HostWorld {
     }
 
     async fn act(&mut self, actions: &[Action]) -> Vec<Outcome> {
-        self.observer.backends.act_all(clock::now(), actions).await
+        self.observer.backends.act_all(clock::now(), actions, sleep(ACT_MAX)).await
     }
 
     fn changed_settings(&mut self) -> Option<BTreeMap<GuestId, GuestChange>> {

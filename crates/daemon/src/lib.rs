@@ -16,6 +16,7 @@ mod fencer;
 mod host_world;
 mod inherited;
 mod log;
+mod log_queue;
 mod observe;
 mod occupancy;
 mod pager;
@@ -31,5 +32,5 @@ mod worker;
 
 pub use clock::processor_time;
 pub use inherited::Inherited;
-pub use log::start_log;
+pub use log::{DaemonLog, start_log};
 pub use run::run;

@@ -1,22 +1,122 @@
 //! The daemon's log: to standard error, at the level of `BALLAST_LOG`.
 //!
 //! Idea: levels for all modules or by module (`info`, `ballast_qmp=debug`). Filters by span or
-//! field would bring a regular expression engine into the daemon, a tenth of the program.
+//! field would bring a regular expression engine into the daemon, a tenth of the program. Lines and
+//! panics go through a [`LogQueue`], so that no tick waits for who reads them. The program's end
+//! waits a second at most for the last ones to be written.
 
-use std::io::{IsTerminal, stderr};
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fs::File;
+use std::io::{self, IsTerminal, stderr};
+use std::os::fd::AsFd;
+use std::panic::PanicHookInfo;
+use std::time::Duration;
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::log_queue::LogQueue;
+
+/// Longest wait for the last lines to be written.
+const END_MAX: Duration = Duration::from_secs(1);
+
+static QUEUE: LogQueue = LogQueue::new();
+
+/// The log of this program, from [`start_log`] on.
+#[derive(Debug)]
+#[must_use = "the last lines are written when it ends"]
+pub struct DaemonLog(());
+
 /// Logs to standard error from now on, in colour on a terminal. The level is `info` unless the
 /// environment variable `BALLAST_LOG` names another.
-pub fn start_log() {
+///
+/// # Errors
+/// Standard error is closed, or no thread can be started.
+pub fn start_log() -> io::Result<DaemonLog> {
+    // Not by way of `Stderr`, whose lock the thread would hold while it waits.
+    let file = File::from(stderr().as_fd().try_clone_to_owned()?);
+    std::thread::Builder::new().name("log".to_owned()).spawn(move || QUEUE.write_to(&file))?;
+    std::panic::set_hook(Box::new(log_panic));
     let named = std::env::var("BALLAST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
     let filter = named.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(stderr)
+        .with_writer(|| &QUEUE)
         .with_ansi(stderr().is_terminal())
         .with_target(false);
     tracing_subscriber::registry().with(lines).with(filter).init();
+    Ok(DaemonLog(()))
+}
+
+/// What the standard library says of a panic.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let mut text = format!("\nthread '{}' {panic}\n", thread.name().unwrap_or("<unnamed>"));
+    let trace = Backtrace::capture();
+    if trace.status() == BacktraceStatus::Captured {
+        text += &format!("{trace}\n");
+    }
+    QUEUE.push(text.as_bytes());
+    QUEUE.flush(END_MAX);
+}
+
+/// Lines dropped since the start because nobody read them.
+pub(crate) fn lines_dropped() -> u64 {
+    QUEUE.dropped()
+}
+
+impl DaemonLog {
+    /// Waits until all lines are written, for a second at most. If it returns `false`, standard
+    /// error takes none, and whoever writes to it would wait.
+    pub fn end(self) -> bool {
+        QUEUE.flush(END_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{PipeWriter, Read, Write, pipe};
+    use std::process::{Command, Stdio};
+
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+    use super::*;
+
+    const ROLE: &str = "BALLAST_TEST_LOG";
+
+    fn fill(mut pipe: &PipeWriter) {
+        let flags = fcntl_getfl(pipe).unwrap();
+        fcntl_setfl(pipe, flags | OFlags::NONBLOCK).unwrap();
+        while pipe.write(&[b'-'; 4096]).is_ok() {}
+        fcntl_setfl(pipe, flags).unwrap();
+    }
+
+    #[test]
+    fn a_panic_is_logged_and_waits_for_no_reader() {
+        if std::env::var_os(ROLE).is_some() {
+            let _log = start_log().unwrap();
+            panic!("on purpose");
+        }
+        for is_full in [false, true] {
+            let (mut reader, writer) = pipe().unwrap();
+            if is_full {
+                fill(&writer);
+            }
+            let mut child = Command::new(std::env::current_exe().unwrap());
+            child
+                .args(["--exact", "log::tests::a_panic_is_logged_and_waits_for_no_reader"])
+                .arg("--nocapture")
+                .env(ROLE, "child")
+                .stdout(Stdio::null())
+                .stderr(writer);
+            let mut running = child.spawn().unwrap();
+            // It has the other end of the pipe.
+            drop(child);
+            assert_eq!(running.wait().unwrap().code(), Some(101));
+            let mut text = String::new();
+            reader.read_to_string(&mut text).unwrap();
+            let is_said = text.contains("a_panic_is_logged") && text.contains("on purpose");
+            assert!(is_said != is_full, "{text}");
+        }
+    }
 }

@@ -349,8 +349,8 @@ enum Hidden {
 }
 
 /// The host memory a guest's process occupies at `now`: its page-table counts, read `at`, with the
-/// `count` of its shared memory in place of theirs. `None`: that is not counted; `Some(None)`: it is
-/// to be.
+/// `count` of its shared memory in place of theirs. `None`: that is not counted; `Some(None)`: it
+/// is to be.
 fn occupied(
     memory: &ProcessMemory,
     at: Timestamp,

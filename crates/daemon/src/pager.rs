@@ -2,9 +2,9 @@
 //!
 //! Idea: writing to disk takes too long for a tick. Each guest that is paged has a thread, which
 //! works in small steps: where one guest's swap device hangs, the tick and the other guests go on.
-//! Each tick replaces the threads' orders with those of its plan and fetches the outcomes so far. An
-//! order that is not repeated is dropped with its thread. A thread that panics is warned about; the
-//! next order starts another.
+//! Each tick replaces the threads' orders with those of its plan and fetches the outcomes so far.
+//! An order that is not repeated is dropped with its thread. A thread that panics is warned about;
+//! the next order starts another.
 //!
 //! Where permitted, the thread chooses pages of the guest's process. Otherwise it reclaims an
 //! amount from the guest's own cgroup ([`PagingWay`]). Every step restores the cgroup's limit, so

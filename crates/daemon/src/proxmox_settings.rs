@@ -1,8 +1,8 @@
 //! The settings that live with guests of Proxmox VE.
 //!
 //! Idea: a guest found by a QMP socket is the machine whose `args` name that socket
-//! (`crates/proxmox`). A thread of its own reads the folder every [`PERIOD`], as Proxmox's file system
-//! may wait for a cluster; the loop takes what was read last.
+//! (`crates/proxmox`). A thread of its own reads the folder every [`PERIOD`], as Proxmox's file
+//! system may wait for a cluster; the loop takes what was read last.
 //! Cost: one thread; a file a machine every [`PERIOD`].
 //! Limits: while the folder cannot be read, what was read last counts.
 

@@ -1,10 +1,11 @@
 //! The main loop's journal: recording never makes a tick fail, nor delays one for long.
 //!
 //! Idea: a plan is recorded before it is carried out, so that whoever comes after this daemon knows
-//! all that guests were promised. The loop waits until the kernel has the row ([`Recorder::settle`]),
-//! at most [`SETTLES_IN`]; and not at all while an earlier row still waits for the disk. A daemon
-//! that is killed then leaves nothing behind that is not in the journal. Limits: without a journal,
-//! or with a disk that is slower than that, plans are carried out unrecorded, which is said.
+//! all that guests were promised. The loop waits until the kernel has the row
+//! ([`Recorder::settle`]), at most [`SETTLES_IN`]; and not at all while an earlier row still waits
+//! for the disk. A daemon that is killed then leaves nothing behind that is not in the journal.
+//! Limits: without a journal, or with a disk that is slower than that, plans are carried out
+//! unrecorded, which is said.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

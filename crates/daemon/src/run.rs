@@ -27,6 +27,7 @@ use super::clock;
 use super::engine::{Engine, SampleScope, World};
 use super::host_world::HostWorld;
 use super::inherited::Inherited;
+use super::log;
 use super::view::{COMMANDS_MAX, DRY_RUNS_MAX, DryRunRequest, Handle, Request, View};
 use super::wake::{self, URGENT_APART};
 use crate::agents::Agents;
@@ -204,6 +205,7 @@ impl Daemon {
     fn publish(&self, view: &watch::Sender<Option<Arc<View>>>, api: &ApiThread) {
         if let Some(mut latest) = self.engine.view(&self.world) {
             latest.api = api.health().clone();
+            latest.log_lines_dropped = log::lines_dropped();
             view.send_replace(Some(Arc::new(latest)));
         }
     }

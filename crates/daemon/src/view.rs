@@ -61,6 +61,8 @@ pub struct View {
     pub journal_aside: Vec<PathBuf>,
     /// Guests that are left out because the daemon's limit of open files has no room for them.
     pub guests_refused: usize,
+    /// Lines of the log that were dropped since the daemon started, because nobody read them.
+    pub log_lines_dropped: u64,
     /// How the API's thread fared.
     pub api: ApiState,
 }

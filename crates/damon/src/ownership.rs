@@ -1,10 +1,10 @@
 //! Whose DAMON it is.
 //!
-//! Idea: DAMON's sysfs files have one user, and nothing in them says who. A program of Ballast locks
-//! `nr_kdamonds` as long as it uses them (`flock`), which ends with its process. And it signs what it
-//! sets up: `update_us` means nothing to `fvaddr`, so it has a number that nobody else writes. What
-//! is signed while nobody has the lock was left by a killed daemon and is stopped; what is not signed
-//! is somebody else's and is left alone.
+//! Idea: DAMON's sysfs files have one user, and nothing in them says who. A program of Ballast
+//! locks `nr_kdamonds` as long as it uses them (`flock`), which ends with its process. And it signs
+//! what it sets up: `update_us` means nothing to `fvaddr`, so it has a number that nobody else
+//! writes. What is signed while nobody has the lock was left by a killed daemon and is stopped;
+//! what is not signed is somebody else's and is left alone.
 //! Limits: a daemon killed between its first three writes leaves a kdamond that is not signed, does
 //! not run, and must be removed by hand; the error says how.
 

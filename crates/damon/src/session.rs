@@ -1,10 +1,10 @@
 //! DAMON's use by one program: set up, read, and removed.
 //!
-//! Idea: one kdamond has one context with the operations `fvaddr` (virtual addresses, fixed regions)
-//! and a target for each guest. A window is one sample: the sampling and the aggregation interval
-//! are the same, so the kernel clears a page's accessed bit at the window's start and looks at its
-//! end. What it saw comes through the event `damon_aggregated`, in a tracefs instance of our own.
-//! As many regions are the least as the most, so the kernel merges and splits none.
+//! Idea: one kdamond has one context with the operations `fvaddr` (virtual addresses, fixed
+//! regions) and a target for each guest. A window is one sample: the sampling and the aggregation
+//! interval are the same, so the kernel clears a page's accessed bit at the window's start and
+//! looks at its end. What it saw comes through the event `damon_aggregated`, in a tracefs instance
+//! of our own. As many regions are the least as the most, so the kernel merges and splits none.
 //!
 //! The event is used rather than `tried_regions` of a scheme because 6.1 does not have that (6.2
 //! does), it needs a folder of four files for each page and window, and it must be asked for, while

@@ -6,9 +6,9 @@
 //!
 //! Each module covers one aspect and knows nothing of the others: [`phase`] decides when a working
 //! set need not be tracked, [`hot_set`] and [`granularity`] how finely it is tracked, [`beyond`]
-//! adds the memory that a tracked guest lacks, [`swap_need`] what a guest's swap traffic shows that it
-//! lacks, [`statistical`] and [`probing`] do without a tracker,
-//! and [`fusion`] chooses among the results and says why.
+//! adds the memory that a tracked guest lacks, [`swap_need`] what a guest's swap traffic shows that
+//! it lacks, [`statistical`] and [`probing`] do without a tracker, and [`fusion`] chooses among the
+//! results and says why.
 //!
 //! Limits: no clock, no I/O; the history kept of each guest is bounded.
 

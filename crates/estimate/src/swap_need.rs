@@ -1,8 +1,8 @@
 //! Estimates the memory a guest needs and has in its swap, from swap traffic alone.
 //!
 //! Idea: memory in use cannot show what a guest lacks, as it ends at the allocation. A guest that
-//! lacks memory swaps out although nothing is taken from it, and reads back what it swapped out. From
-//! one reading of its counters to the next
+//! lacks memory swaps out although nothing is taken from it, and reads back what it swapped out.
+//! From one reading of its counters to the next
 //!
 //! ```text
 //! evicted = max(swapped out, swapped in − growth of memory in use)
@@ -16,10 +16,10 @@
 //! guest thrashes, and falls by as much as memory in use grows while it fills what it was granted.
 //!
 //! Only what a guest could read back in the next seconds counts, and swap-outs only where its
-//! allocation shrank neither in this interval nor in the one before, as swap-outs lag. An idle guest
-//! whose cold pages were swapped out because its allocation was reduced thus needs hardly more than
-//! it uses. In an interval without traffic the need is halved, and an eighth of what is in swap is
-//! forgotten.
+//! allocation shrank neither in this interval nor in the one before, as swap-outs lag. An idle
+//! guest whose cold pages were swapped out because its allocation was reduced thus needs hardly
+//! more than it uses. In an interval without traffic the need is halved, and an eighth of what is
+//! in swap is forgotten.
 //!
 //! Cost: O(1) a reading. Source: ours; that demand lies beyond the allocation is MEB §3.6.
 //! Limits: read-ahead counts as needed. A working set that is larger than the memory by more than
@@ -34,8 +34,8 @@ use ballast_model::Bytes;
 /// comes within two decisions, and it takes about as long again to arrive.
 const HORIZON: Duration = Duration::from_secs(8);
 
-/// Less than this in an interval is no sign of need: a guest with enough memory swaps as much now and
-/// then.
+/// Less than this in an interval is no sign of need: a guest with enough memory swaps as much now
+/// and then.
 const TRAFFIC_MIN: Bytes = Bytes::pages(64);
 
 /// Part of what is in swap that an interval without traffic forgets: a half in five intervals.

@@ -16,10 +16,10 @@
 //! - Otherwise the allocation is looked up among recent readings. The age of statistics is known to
 //!   a second, so memory in use is known to what the balloon moved in that second. The largest
 //!   allocation of that second is used: too high an estimate costs a neighbour idle memory for a
-//!   tick, too low a one costs the guest its working set. But a guest that releases memory would seem
-//!   to use a step more for as long as it does, and policies that follow use would want that back for
-//!   it, and never settle: of what is possible it is taken to use what is nearest to what it used
-//!   before. A need that grows by less than a step shows when the balloon rests.
+//!   tick, too low a one costs the guest its working set. But a guest that releases memory would
+//!   seem to use a step more for as long as it does, and policies that follow use would want that
+//!   back for it, and never settle: of what is possible it is taken to use what is nearest to what
+//!   it used before. A need that grows by less than a step shows when the balloon rests.
 //!
 //! Cost: O(1) per guest and snapshot. Source: Global §3.1, Table 1; matching the times is ours.
 //! Limits: the constant is measured again whenever the allocation does not change; a guest that
@@ -170,8 +170,8 @@ impl GuestHistory {
         self.allocations.between(before(stats_at, AGE_UNCERTAINTY), stats_at)
     }
 
-    /// What it uses by its statistics: the most that is possible or, of a guest that releases memory,
-    /// what is nearest to what it used before.
+    /// What it uses by its statistics: the most that is possible or, of a guest that releases
+    /// memory, what is nearest to what it used before.
     fn nearest_use(&self, guest: &GuestSample, now: Timestamp) -> Option<Bytes> {
         let stats = guest.stats.as_ref()?;
         let available = stats.value.available.or(stats.value.free)?;

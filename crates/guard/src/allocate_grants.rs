@@ -112,10 +112,12 @@ impl Grant {
 }
 
 /// The new request to a guest that is stuck and capped: less at once, more as far as memory is
-/// free, and no more than it holds or was promised.
+/// free, and no more than it holds or was promised. The last of that may need no new memory, where
+/// the room of its cap covers it.
 fn ask_anew(guest: &Assessment, goal: Option<&Goal>, new: Bytes) -> Option<Bytes> {
     let asked = guest.capped.filter(|_| guest.demand_stuck.is_some())?.asked;
-    let ask = goal?.target.min(asked + new).min(guest.uncapped.max(asked));
+    let target = goal?.target.min(guest.uncapped.max(asked));
+    let ask = if guest.lacking(target) <= new { target } else { target.min(asked + new) };
     (ask.abs_diff(asked) >= GRANT_MIN).then_some(ask)
 }
 
@@ -178,15 +180,16 @@ struct Step<'a> {
 impl Step<'_> {
     fn taken(&self) -> Grant {
         let Step { guest, log, goal, reference, .. } = *self;
-        // The first decision's target is a grant even if it moves nothing, so that what the guest takes
-        // later is known to be without a grant. A claim that the host cannot see earns no grant.
+        // The first decision's target is a grant even if it moves nothing, so that what the guest
+        // takes later is known to be without a grant. A claim that the host cannot see earns no
+        // grant.
         let is_first = !guest.was_granted && guest.is_seen;
         let send_again = log.must_send_again() || is_first;
         let affordable = guest.target_for(guest.owned_lasting() + self.new);
         let reach = affordable.max(guest.unsparable());
         let (target, raised) = self.target_now();
-        // A target that only let it keep what it claims is no reason to grant it that, except for the
-        // minimum that it may not be shrunk below.
+        // A target that only let it keep what it claims is no reason to grant it that, except for
+        // the minimum that it may not be shrunk below.
         let kept = least(guest).min(reference);
         let most = reach.max(guest.entitlement).max(kept).page_floor();
         let target = if reference > most { target.min(most) } else { target };

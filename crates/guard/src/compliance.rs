@@ -105,11 +105,11 @@ impl Release {
 #[derive(Clone, Debug, Default)]
 pub struct ComplianceLog {
     target: Option<Bytes>,
-    /// The last target that was granted, or that the guest was to release to. Calling a reduction off
-    /// grants nothing.
+    /// The last target that was granted, or that the guest was to release to. Calling a reduction
+    /// off grants nothing.
     granted: Option<Bytes>,
-    /// The highest grant since the guest last complied, including the one it had then; at first what
-    /// it held when it was first granted anything.
+    /// The highest grant since the guest last complied, including the one it had then; at first
+    /// what it held when it was first granted anything.
     granted_lately: Bytes,
     /// What it may hold beyond that while memory is plugged in or out.
     transient_grant: Bytes,

@@ -42,7 +42,8 @@ impl Holding {
     pub fn observe(&mut self, sample: &GuestSample, now: Timestamp) {
         self.overhead = sample.overhead.or(self.overhead);
         let (least, most) = self.overhead(sample);
-        // A target may follow from what is resident for certain: an eighth of a guest is no whole page.
+        // A target may follow from what is resident for certain: an eighth of a guest is no whole
+        // page.
         let within = |occupied: Bytes| {
             (occupied.saturating_sub(most).page_floor(), occupied.saturating_sub(least))
         };

@@ -1,25 +1,26 @@
 //! Whether somebody else moves a guest's balloon.
 //!
-//! Idea: a driver moves towards the last order it got, and our orders are known. A guest that was at
-//! its target and then left it, while we ordered nothing else, got somebody else's order, where this
-//! can be told from a driver that does not comply:
+//! Idea: a driver moves towards the last order it got, and our orders are known. A guest that was
+//! at its target and then left it, while we ordered nothing else, got somebody else's order, where
+//! this can be told from a driver that does not comply:
 //!
-//! - It holds *less*, and its kernel agrees: no driver takes more than it is told, be it slow or
+//! - It holds *less*, and its kernel agrees: no driver takes more than its order, be it slow or
 //!   stuck, and a guest gains nothing by claiming that.
 //! - It holds *more*, and stays there with fresh statistics: a driver that takes memory back does
-//!   that, too. It counts only where others can order the balloon at all, through a manager that
-//!   we do not have to ourselves, and where the driver has no way of its own: it does not deflate when the
-//!   guest runs out of memory. A guest that was started again comes back to its target by itself.
+//!   that, too. It counts only where others can order the balloon at all, through a manager that we
+//!   do not have to ourselves, and where the driver has no way of its own: it does not deflate when
+//!   the guest runs out of memory. A guest that was started again comes back to its target by
+//!   itself.
 //!
-//! Once may be an order of our own that was late; twice within [`WINDOW`] is an owner. Whoever gives
-//! way on that evidence loses nothing that was granted: what such a guest holds beyond its
+//! Once may be an order of our own that was late; twice within [`WINDOW`] is an owner. Whoever
+//! gives way on that evidence loses nothing that was granted: what such a guest holds beyond its
 //! entitlement stays its debt, so no guest gains by pretending.
 //!
-//! Cost: O(1) a guest and tick. Limits: neither QEMU nor libvirt tells a balloon's target, only what
-//! it holds, so an order that changes less than [`DEPARTURE_MIN`] is not seen, nor one that is
-//! overtaken by an order of ours; a kernel that does not count the balloon's memory out of its total
-//! (Windows') hides that it holds less; guests with plugged memory are not watched; of a guest that only
-//! its own QMP socket reaches, only what goes down is seen.
+//! Cost: O(1) a guest and tick. Limits: neither QEMU nor libvirt tells a balloon's target, only
+//! what it holds, so an order that changes less than [`DEPARTURE_MIN`] is not seen, nor one that is
+//! overtaken by an order of ours; a kernel that does not count the balloon's memory out of its
+//! total (Windows') hides that it holds less; guests with plugged memory are not watched; of a
+//! guest that only its own QMP socket reaches, only what goes down is seen.
 
 use std::time::Duration;
 
@@ -292,8 +293,7 @@ mod tests {
         ) {
             let mut guest = Watched::new();
             guest.sample.capabilities.shared_control = is_shared.then_some(true);
-            // One that takes memory back where others could order that is told from them by what
-            // its device says of it.
+            // What its device says tells a guest that takes memory back from an owner's order.
             guest.sample.capabilities.deflate_on_oom = Some(is_shared);
             let (mut target, mut holds) = (1024, 1024_u64);
             for (step, seconds) in steps {

@@ -1,7 +1,7 @@
 //! A connection to libvirt's socket, and what the calls on it were for.
 //!
-//! Idea: bytes move while the daemon waits for something, and only then; what came is sorted by what
-//! it is for. Limits: what nobody waits for any more is dropped.
+//! Idea: bytes move while the daemon waits for something, and only then; what came is sorted by
+//! what it is for. Limits: what nobody waits for any more is dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

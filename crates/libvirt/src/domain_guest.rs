@@ -106,8 +106,8 @@ impl DomainGuest {
         GuestReading { sample, pid: self.pid, settings: self.settings.clone() }
     }
 
-    /// Looks for its hypervisor's process in the files of the libvirt whose sockets are in `folder`;
-    /// `proc` is `/proc`.
+    /// Looks for its hypervisor's process in the files of the libvirt whose sockets are in
+    /// `folder`; `proc` is `/proc`.
     pub(crate) fn find_process(&mut self, folder: &Path, proc: &Path) {
         let uuid = uuid_text(&self.domain.uuid);
         for folder in ["qemu", "qemu/run"].map(|it| folder.join(it)) {

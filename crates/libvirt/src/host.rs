@@ -1,9 +1,9 @@
 //! All domains of one libvirt.
 //!
 //! Idea: one connection carries all. A tick makes one call that tells state and balloon of every
-//! domain; a domain that is new, or whose memory changed, is asked for its XML once. Orders are sent
-//! together, and waited for together. Nothing happens between the calls of the daemon: what came
-//! late is read in the next one.
+//! domain; a domain that is new, or whose memory changed, is asked for its XML once. Orders are
+//! sent together, and waited for together. Nothing happens between the calls of the daemon: what
+//! came late is read in the next one.
 //!
 //! Cost: one call a tick, some 600 bytes a domain. Limits: of a domain whose hypervisor is
 //! busy, libvirt does not pass on what its balloon reports; the last report then counts, and ages.
@@ -364,8 +364,8 @@ impl LibvirtHost {
         Ok(id)
     }
 
-    /// Asks for the XML of domains that it is not known of, that changed, or whose was read long ago;
-    /// and looks for their processes.
+    /// Asks for the XML of domains that it is not known of, that changed, or whose was read long
+    /// ago; and looks for their processes.
     fn ask_for_facts(&mut self, now: Timestamp) {
         let folder = self.config.socket.parent().unwrap_or(Path::new("/")).to_owned();
         let mut calls = Vec::new();

@@ -2,9 +2,9 @@
 //!
 //! Idea: one newtype for every amount of memory, in bytes, so that pages, KiB and MiB never mix.
 //! It reads and prints the units operators write (`512MiB`, `2GiB`, plain bytes).
-//! Limits: 0 to 2^64 − 2 bytes, so that an `Option<Bytes>` takes no more room than a number; one byte
-//! more is taken for the most. Sums saturate; differences that would be negative are errors in the
-//! program and panic.
+//! Limits: 0 to 2^64 − 2 bytes, so that an `Option<Bytes>` takes no more room than a number; one
+//! byte more is taken for the most. Sums saturate; differences that would be negative are errors in
+//! the program and panic.
 
 use std::fmt;
 use std::iter::Sum;

@@ -1,15 +1,15 @@
 //! What is claimed of a guest, cut to what its hypervisor's process has mapped.
 //!
-//! Idea: a hypervisor says how much memory its guest has, and what of it the guest holds; the host's
-//! kernel says how much its process has mapped, of whatever kind. The guest's memory is a part of
-//! that. Cost: O(1) a guest. Limits: to map memory costs a process nothing while it does not touch
-//! it.
+//! Idea: a hypervisor says how much memory its guest has, and what of it the guest holds; the
+//! host's kernel says how much its process has mapped, of whatever kind. The guest's memory is a
+//! part of that. Cost: O(1) a guest. Limits: to map memory costs a process nothing while it does
+//! not touch it.
 
 use crate::{Bytes, GuestSample, Hotplug, HotplugKind};
 
 impl GuestSample {
-    /// All the memory that is claimed for it and has to be mapped: a virtio-mem device maps what may
-    /// be plugged in, a module is mapped when it is.
+    /// All the memory that is claimed for it and has to be mapped: a virtio-mem device maps what
+    /// may be plugged in, a module is mapped when it is.
     pub fn claims(&self) -> Bytes {
         let memory = match self.hotplug {
             Some(Hotplug { kind: HotplugKind::VirtioMem, .. }) => self.memory_max(),
@@ -19,8 +19,8 @@ impl GuestSample {
         memory.max(holds).unwrap_or_default()
     }
 
-    /// Leaves out whatever is claimed beyond `mapped`, what its hypervisor's process has mapped, and
-    /// notes how much that is.
+    /// Leaves out whatever is claimed beyond `mapped`, what its hypervisor's process has mapped,
+    /// and notes how much that is.
     pub fn cut_to_mapped(&mut self, mapped: Bytes) {
         let claims = self.claims();
         if claims <= mapped {

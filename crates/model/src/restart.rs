@@ -5,8 +5,8 @@
 //! its controller remembers, and is recorded beside the plan. [`Restart::of`] puts the two together
 //! again.
 //!
-//! Limits: moments are of the host's monotonic clock, so a handover is worth nothing after a reboot.
-//! A guest whose process is not known is not handed over.
+//! Limits: moments are of the host's monotonic clock, so a handover is worth nothing after a
+//! reboot. A guest whose process is not known is not handed over.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -23,8 +23,8 @@ impl Timestamp {
     /// The clock's origin.
     pub const ZERO: Timestamp = Timestamp::from_millis(0);
 
-    /// `ms` milliseconds after the clock's origin, at most 2^64 − 2: an `Option<Timestamp>` takes no
-    /// more room than a number.
+    /// `ms` milliseconds after the clock's origin, at most 2^64 − 2: an `Option<Timestamp>` takes
+    /// no more room than a number.
     pub const fn from_millis(ms: u64) -> Self {
         match NonMaxU64::new(ms) {
             Some(ms) => Timestamp(ms),

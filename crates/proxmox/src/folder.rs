@@ -1,10 +1,10 @@
 //! All virtual machines of a host: the folder with their configurations.
 //!
 //! Idea: a guest that was found by its QMP socket is the virtual machine whose `args` name that
-//! socket. A file with a mistake is told of and leaves the others as they are; so is a socket that
+//! socket. A mistake in a file is reported and leaves the others as they are; so is a socket that
 //! two machines name, as a copy of a machine does until it is given one of its own.
-//! Cost: reads every file, of a file system that may wait for a cluster. Not for every tick, and not
-//! for the thread that ticks.
+//! Cost: reads every file, of a file system that may wait for a cluster. Not for every tick, and
+//! not for the thread that ticks.
 //! Limits: [`VMS_MAX`] files of one MiB.
 
 use std::collections::BTreeMap;

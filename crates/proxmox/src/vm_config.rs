@@ -1,12 +1,13 @@
 //! The configuration of one virtual machine: `VMID.conf`.
 //!
 //! Idea: lines `key: value` up to the first `[section]` say what is so; sections are snapshots,
-//! changes that wait for the next start, and the like. As Proxmox VE does, the last of several lines
-//! counts, and a line about something else is passed over, whatever it says. A line that matters
-//! here and cannot be read refuses the whole file: half of the bounds would be other bounds.
+//! changes that wait for the next start, and the like. As Proxmox VE does, the last of several
+//! lines counts, and a line about something else is passed over, whatever it says. A line that
+//! matters here and cannot be read refuses the whole file: half of the bounds would be other
+//! bounds.
 //! Source: `parse_vm_config` of Proxmox VE's `qemu-server`, and its manual, qm.conf(5).
-//! Limits: one MiB of text, the most that Proxmox's file system keeps in a file. `memory` of a guest
-//! whose change waits is what it runs with.
+//! Limits: one MiB of text, the most that Proxmox's file system keeps in a file. `memory` of a
+//! guest whose change waits is what it runs with.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

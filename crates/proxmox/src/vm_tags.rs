@@ -3,8 +3,8 @@
 //! Idea: Proxmox VE has no fields for a priority or an objective, but tags, which are copied with a
 //! guest and move with it. `ballast-floor-1gib` is a floor; tags that do not begin with `ballast-`
 //! are somebody else's.
-//! Limits: Proxmox VE allows letters, digits and `_ - + .` in a tag, may write it in lower case, and
-//! may sort tags. So a setting that is there twice is a mistake: which of them is later, nobody
+//! Limits: Proxmox VE allows letters, digits and `_ - + .` in a tag, may write it in lower case,
+//! and may sort tags. So a setting that is there twice is a mistake: which of them is later, nobody
 //! knows.
 
 use std::str::FromStr;
@@ -46,7 +46,8 @@ fn add(settings: &mut GuestChange, setting: &str) -> Result<(), String> {
     }
 }
 
-/// A size with its unit. In Proxmox VE a number alone is MiB, in Ballast bytes: so none is accepted.
+/// A size with its unit. In Proxmox VE a number alone is MiB, in Ballast bytes: so none is
+/// accepted.
 fn size(value: &str) -> Result<Bytes, String> {
     let unit = value.len().checked_sub("mib".len()).and_then(|at| value.split_at_checked(at));
     let size = match unit {

@@ -1,6 +1,6 @@
 //! What recording costs: the writer's thread for one tick, the main loop for handing it over, and
-//! how many bytes a tick takes, whole and as a difference, with how much a week of a thousand guests
-//! needs. Run: `cargo bench -p ballast-store --bench journal`.
+//! how many bytes a tick takes, whole and as a difference, with how much a week of a thousand
+//! guests needs. Run: `cargo bench -p ballast-store --bench journal`.
 
 // Shared with the tests, which use all of it.
 #[allow(dead_code)]

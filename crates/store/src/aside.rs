@@ -42,8 +42,8 @@ pub(crate) fn is_about_content(error: &JournalError) -> bool {
         JournalError::Damaged { .. }
         | JournalError::Newer { .. }
         | JournalError::NotAJournal { .. } => true,
-        // The disk has lost a part of the file. A disk that refuses to write is no reason, and a file
-        // that has no row yet is none to keep: it would only take the place of one that has.
+        // The disk has lost a part of the file. A disk that refuses to write is no reason, and a
+        // file that has no row yet is none to keep: it would only take the place of one that has.
         JournalError::Disk { path, source } => {
             let is_lost = source.sqlite_error().is_some_and(|e| {
                 [ffi::SQLITE_IOERR_READ, ffi::SQLITE_IOERR_SHORT_READ, ffi::SQLITE_IOERR_CORRUPTFS]

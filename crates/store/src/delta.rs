@@ -3,9 +3,9 @@
 //! Idea: from tick to tick most of a row stays as it is, and what moves are whole numbers that move
 //! a little. Two rows are compared field by field, one field of all guests at a time: for each pair
 //! of values a mark, for each pair of numbers their difference. Fields that stay are then runs of
-//! one byte, which Zstandard removes; differences are split into bytes of like weight, of which it
-//! removes the zeros. Words that changed, keys that were added and lists that grew are written anew,
-//! as JSON.
+//! one byte, which Zstandard removes; differences are split into bytes of like weight, so that it
+//! removes the zeros. Words that changed, keys that were added and lists that grew are written
+//! anew, as JSON.
 //!
 //! Cost: O(size of the row); `benches/journal.rs`. Limits: nothing is lost, so what is left are the
 //! digits that nobody can foretell. Numbers beyond 64 bits and fractions are written anew.

@@ -1,7 +1,8 @@
 //! The journal: what the daemon observed and decided, and what operators commanded, on disk.
 //!
 //! Idea: one SQLite file (WAL), one row per tick and per event, one transaction per tick. Of every
-//! sixty ticks one is written whole, the others as their difference from that one (`whole.rs`). [`Journal`] writes on its own thread behind a bounded queue and never delays a decision;
+//! sixty ticks one is written whole, the others as their difference from that one (`whole.rs`).
+//! [`Journal`] writes on its own thread behind a bounded queue and never delays a decision;
 //! [`Reader`] reads with or without a running daemon. Begin here: [`Tick`], then `writer.rs`.
 //!
 //! Rows are the model's serde form (feature `serde` of `ballast-model`) with a version number,

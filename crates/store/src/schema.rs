@@ -169,8 +169,8 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Whether the file at `path` is too small to have a row, read or not: its tables come first, and they
-/// are in the log until there is much more of it.
+/// Whether the file at `path` is too small to have a row, read or not: its tables come first, and
+/// they are in the log until there is much more of it.
 pub(crate) fn is_without_rows(path: &Path) -> bool {
     let size = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
     // The log begins with 32 bytes.

@@ -3,9 +3,10 @@
 //! Idea: each call is one transaction: waiting events, the row, and retention's deletions. A failed
 //! write loses its tick, which is counted; events wait for the next try. The first write that
 //! succeeds again records the loss ([`Event::Gap`]). If the file was removed or replaced, a new one
-//! is created; if it is damaged, it is moved aside first (`aside.rs`). Cost: `benches/journal.rs`. `fsync` happens at checkpoints only. Limits: one writer
-//! per file, ensured by a lock file beside it (`….lock`, left in place); at most
-//! [`EVENTS_WAITING_MAX`] waiting events and [`WAL_BYTES_MAX`] of log.
+//! is created; if it is damaged, it is moved aside first (`aside.rs`). Cost: `benches/journal.rs`.
+//! `fsync` happens at checkpoints only. Limits: one writer per file, ensured by a lock file beside
+//! it (`….lock`, left in place); at most [`EVENTS_WAITING_MAX`] waiting events and
+//! [`WAL_BYTES_MAX`] of log.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -88,8 +89,9 @@ pub struct Writer {
 
 impl Writer {
     /// Opens or creates the journal at `path` and records the daemon's start. A file that cannot be
-    /// used is moved aside ([`Writer::moved_aside`]). A full or failing disk is not an error here, nor is
-    /// whatever fails once a file was moved aside: recording begins once the disk takes writes.
+    /// used is moved aside ([`Writer::moved_aside`]). A full or failing disk is not an error here,
+    /// nor is whatever fails once a file was moved aside: recording begins once the disk takes
+    /// writes.
     ///
     /// # Errors
     /// Another daemon records there; the file is another program's; it cannot be used nor moved

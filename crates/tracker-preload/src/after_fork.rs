@@ -2,7 +2,7 @@
 //!
 //! A child has a copy of the slots but none of the tracker's threads, and the kernel does not copy
 //! registrations. A thread that was inside a slot never leaves the copy, so a child that unmapped
-//! tracked memory would wait forever. Therefore each child resets the slots first.
+//! tracked memory would wait in vain. Therefore each child resets the slots first.
 //!
 //! Source: pthread_atfork(3). Limits: only atomic stores, because other threads may have held
 //! locks.

@@ -16,6 +16,7 @@ use std::ffi::{c_int, c_ulong, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicI32, AtomicU32};
+use std::time::Duration;
 
 use linux_raw_sys::general::uffdio_register;
 use linux_raw_sys::ioctl::UFFDIO_REGISTER;
@@ -45,9 +46,10 @@ impl GiveWayGuard {
 impl Drop for GiveWayGuard {
     fn drop(&mut self) {
         UFFD.store(NONE, SeqCst);
-        // A few system calls at most.
+        // A few system calls at most, and the wait for threads inside slots. Asleep, as the users
+        // may be threads of lower priority.
         while USERS.load(SeqCst) > 0 {
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! If a fault cannot be answered, or the control thread does not report for too long, the thread
 //! unregisters everything and ends: an untracked guest is better than a hung one. It does the same
-//! however it ends, even by a panic.
+//! however it ends, even by a panic. If it does not go on at all, the control thread does it.
 //!
 //! Cost: three system calls per trap when traps come one by one, two when they come together.
 //! Source: MEB §3.4 for the hot set.
@@ -23,16 +23,15 @@ use rustix::io::Errno;
 use crate::hot_set::{HOT_MAX, HotGranule, HotQueue};
 use crate::kernel::{Extent, FAULTS_MAX, FaultOutcome, PageFault, TrapMechanism, restore_granule};
 use crate::ring_memory::RingMemory;
-use crate::shared::{HandlerCounters, SharedState, add};
+use crate::shared::{HandlerCounters, SECOND_CHECK_MS, SharedState, SilentWatch, add};
 use crate::slots::{SLOTS, SlotGuard};
 
 /// Longest wait for faults before the control thread is checked.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// Longest silence of the control thread, which reports every 100 ms and between batches.
 const CONTROL_SILENCE_MAX_MS: u64 = 1000;
-/// After that, the control thread is checked again this soon: a stalled machine stops it too.
-const SECOND_CHECK_MS: u64 = 50;
-const SECOND_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// After that, the control thread is checked again this soon.
+const SECOND_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: SECOND_CHECK_MS as i64 * 1_000_000 };
 /// Most granules evicted from the hot set at a time.
 const EVICTED_MAX: usize = 128;
 /// Most evictions between two reads of faults, when the hot set has shrunk.
@@ -65,8 +64,7 @@ struct HandlerLoop<'a> {
     last: Option<u64>,
     retries: u32,
     time_ms: u64,
-    /// How long the control thread had been silent when that was first noticed.
-    first_silence_ms: Option<u64>,
+    control: SilentWatch,
 }
 
 /// Restores all permissions when the thread ends.
@@ -109,7 +107,7 @@ impl Handler {
             last: None,
             retries: 0,
             time_ms: 0,
-            first_silence_ms: None,
+            control: SilentWatch::default(),
         };
         while !self.shared.is_stopped() {
             if let Err(error) = state.run_once() {
@@ -128,11 +126,12 @@ impl HandlerLoop<'_> {
             PollFd::from_borrowed_fd(kernel.faults(), PollFlags::IN),
             PollFd::new(wake, PollFlags::IN),
         ];
-        let wait = if self.first_silence_ms.is_some() { &SECOND_CHECK } else { &WAIT };
+        let wait = if self.control.is_suspicious() { &SECOND_CHECK } else { &WAIT };
         match poll(&mut fds, Some(wait)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
+        shared.report_handler_alive();
         self.check_control_thread()?;
         let mut faults = [PageFault::default(); FAULTS_MAX];
         let count = kernel.read(&mut faults)?;
@@ -150,15 +149,9 @@ impl HandlerLoop<'_> {
     /// Fails if the control thread is silent for too long.
     fn check_control_thread(&mut self) -> Result<(), Errno> {
         let silence_ms = self.handler.shared.control_silence_ms();
-        if silence_ms <= CONTROL_SILENCE_MAX_MS {
-            self.first_silence_ms = None;
-            return Ok(());
-        }
-        let first_silence_ms = *self.first_silence_ms.get_or_insert(silence_ms);
-        if silence_ms.saturating_sub(first_silence_ms) < SECOND_CHECK_MS {
-            Ok(())
-        } else {
-            Err(Errno::TIMEDOUT)
+        match self.control.is_too_long(silence_ms, CONTROL_SILENCE_MAX_MS) {
+            true => Err(Errno::TIMEDOUT),
+            false => Ok(()),
         }
     }
 
@@ -188,6 +181,7 @@ impl HandlerLoop<'_> {
     fn answer(&mut self, fault: PageFault) -> Result<(), Errno> {
         let kernel: &dyn TrapMechanism = &*self.handler.kernel;
         let counts = &self.handler.shared.counts;
+        self.handler.shared.report_handler_alive();
         let alone = Extent::page(fault.address);
         if self.handler.probe.has(fault.address) {
             return self.check_outcome(restore_granule(kernel, alone, fault.address).answer);
@@ -300,7 +294,7 @@ struct FaultLocation {
 
 impl FaultLocation {
     fn of(slot: usize, inside: &SlotGuard<'_>, mode: WatchMode, address: u64) -> FaultLocation {
-        let tracked = inside.tracked;
+        let tracked = inside.tracked();
         let page = tracked.first_page + (address - tracked.extent.start) / PAGE_SIZE;
         let granule = mode.granule.of(page);
         // A region's first page is aligned to granules of any size.
@@ -312,7 +306,7 @@ impl FaultLocation {
 
 /// The granule that begins at page `first` of a slot, cut at the slot's end.
 fn granule_extent(inside: &SlotGuard<'_>, first: u64, mode: WatchMode) -> Extent {
-    let whole = inside.tracked.extent;
+    let whole = inside.tracked().extent;
     let start =
         whole.start.saturating_add(first.saturating_mul(PAGE_SIZE)).min(whole.end() - PAGE_SIZE);
     let len = (mode.granule.pages() * PAGE_SIZE).min(whole.end() - start);

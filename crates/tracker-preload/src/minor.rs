@@ -153,9 +153,20 @@ unsafe fn update<const REQUEST: Opcode, T>(fd: BorrowedFd<'_>, value: &mut T) ->
 
 /// Unregisters a range: faults in it become ordinary, and waiting threads continue.
 pub(crate) fn unregister(uffd: BorrowedFd<'_>, range: Extent) -> Result<(), Errno> {
-    let mut range = uffdio_range { start: range.start, len: range.len };
+    let mut request = uffdio_range { start: range.start, len: range.len };
     // SAFETY: `uffdio_range` is what UFFDIO_UNREGISTER takes.
-    unsafe { update::<{ UFFDIO_UNREGISTER as Opcode }, _>(uffd, &mut range) }
+    let done = unsafe { update::<{ UFFDIO_UNREGISTER as Opcode }, _>(uffd, &mut request) };
+    // The kernel does that by itself for faults of pages that are missing, not for minor ones.
+    wake(uffd, range);
+    done
+}
+
+/// Makes threads waiting in a range retry.
+fn wake(uffd: BorrowedFd<'_>, range: Extent) {
+    let mut range = uffdio_range { start: range.start, len: range.len };
+    // SAFETY: `uffdio_range` is what UFFDIO_WAKE takes. It fails only for invalid ranges, in which
+    // no thread waits.
+    let _ = unsafe { update::<{ UFFDIO_WAKE as Opcode }, _>(uffd, &mut range) };
 }
 
 /// Drops the page-table entries of ranges with one call; returns the number of bytes.
@@ -225,12 +236,7 @@ impl TrapMechanism for MinorFaults {
     }
 
     fn wake(&self, range: Extent) {
-        let mut range = uffdio_range { start: range.start, len: range.len };
-        // SAFETY: `uffdio_range` is what UFFDIO_WAKE takes.
-        let woken =
-            unsafe { update::<{ UFFDIO_WAKE as Opcode }, _>(self.uffd.as_fd(), &mut range) };
-        // Fails only for invalid ranges, in which no thread waits.
-        let _ = woken;
+        wake(self.uffd.as_fd(), range);
     }
 
     fn read(&self, faults: &mut [PageFault; FAULTS_MAX]) -> Result<usize, Errno> {

@@ -2,8 +2,9 @@
 //!
 //! A library in `LD_PRELOAD` is initialised before the program's `main`. If `BALLAST_TRACK_SOCKET`
 //! is set, a tracker listens at that path; otherwise nothing happens. `BALLAST_TRACK_USER` is the
-//! number of the daemon's user, where that is neither root nor the hypervisor's. All three variables
-//! are removed from the environment, so that programs the hypervisor starts are not tracked.
+//! number of the daemon's user, where that is neither root nor the hypervisor's. All three
+//! variables are removed from the environment, so that programs the hypervisor starts are not
+//! tracked.
 //!
 //! A hypervisor that goes into the background (QEMU's `-daemonize`) forks twice, and threads do not
 //! survive a fork. The process that maps shared writable memory, as guest memory is, is the
@@ -109,7 +110,10 @@ fn move_here() {
 
 /// Warns and continues: a guest that cannot be tracked must start all the same.
 fn warn(why: &dyn std::fmt::Display) {
-    eprintln!("ballast-track: warning: this guest cannot be tracked: {why}");
+    use std::io::Write;
+    // Whoever reads it may be gone, which must not end the hypervisor.
+    let _ =
+        writeln!(std::io::stderr(), "ballast-track: warning: this guest cannot be tracked: {why}");
 }
 
 /// # Safety

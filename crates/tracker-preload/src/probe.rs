@@ -5,29 +5,49 @@
 //! processor: that stops a virtual processor too, but not because of tracking. (A median of eight
 //! varied from 8 to 170 µs within a minute.)
 //!
+//! A thread of its own touches them: if the handler does not go on, the control thread must, to
+//! restore all permissions.
+//!
 //! Cost: four traps per measurement; on a starved machine each may take a tenth of a second.
 //! Limits: measures a trap of a thread on *another* processor than the handler's. A virtual
 //! processor beside the handler waits for a fraction of that; the daemon then uses the handler's
 //! processor time instead (`TrackerCounters::trap_ns_since`).
 
 use std::ptr::NonNull;
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::kernel::{Extent, TrapMechanism};
+use crate::threads;
 
 const PAGES: usize = 4;
 const LEN: usize = PAGES * 4096;
 /// Measurements kept.
 const ROUNDS: usize = 8;
+/// Longest time of a trap, and the time in which it may still end: a stalled machine stops all
+/// threads.
+const TRAP_MAX: Duration = Duration::from_millis(800);
+const SECOND_CHECK: Duration = Duration::from_millis(50);
 
 /// Memory for the tracker's own traps.
 pub(crate) struct TrapProbe {
     start: NonNull<u8>,
     times: TrapTimes,
+    trapped: Option<TrapThread>,
+}
+
+/// The thread that touches the memory.
+struct TrapThread {
+    /// Closed when the thread must end.
+    requests: Sender<()>,
+    /// The time of each trap, in nanoseconds.
+    times: Receiver<u64>,
+    thread: JoinHandle<()>,
 }
 
 /// Trap times of the last measurements.
@@ -61,13 +81,34 @@ impl TrapProbe {
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), LEN, protection, flags, &file, 0)? };
         let start = NonNull::new(start.cast()).ok_or(Errno::FAULT)?;
-        let probe = TrapProbe { start, times: TrapTimes::default() };
+        let mut probe = TrapProbe { start, times: TrapTimes::default(), trapped: None };
         for page in 0..PAGES {
             // Only pages that the file has cause minor faults.
             // SAFETY: within the mapping, which nothing else uses.
             unsafe { probe.start.add(page * 4096).write_volatile(1) };
         }
+        probe.trapped = Some(probe.start_thread()?);
         Ok(probe)
+    }
+
+    fn start_thread(&self) -> Result<TrapThread, Errno> {
+        let (requests, to_do) = channel();
+        let (done, times) = channel();
+        let start = self.extent().start as usize;
+        let thread = threads::spawn("ballast-probe", move || {
+            while to_do.recv().is_ok() {
+                for page in 0..PAGES {
+                    let before = Instant::now();
+                    let address = (start + page * 4096) as *const u8;
+                    // SAFETY: within the mapping, which lives until this thread has ended.
+                    unsafe { address.read_volatile() };
+                    let time = u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                    // Nobody waits for it any more once the handler has failed.
+                    let _ = done.send(time);
+                }
+            }
+        });
+        Ok(TrapThread { requests, times, thread: thread.map_err(|_| Errno::AGAIN)? })
     }
 
     pub(crate) fn extent(&self) -> Extent {
@@ -75,14 +116,18 @@ impl TrapProbe {
     }
 
     /// Measures the time of a trap, in nanoseconds; the handler must be running.
+    ///
+    /// # Errors
+    /// `TIMEDOUT`: the handler does not answer.
     pub(crate) fn measure(&mut self, kernel: &dyn TrapMechanism) -> Result<u64, Errno> {
         kernel.revoke(&[self.extent()])?;
+        let trapped = self.trapped.as_ref().ok_or(Errno::CANCELED)?;
+        trapped.requests.send(()).map_err(|_| Errno::CANCELED)?;
         let mut times = [0; PAGES];
-        for (page, time) in times.iter_mut().enumerate() {
-            let before = Instant::now();
-            // SAFETY: within the mapping, which nothing else uses.
-            unsafe { self.start.add(page * 4096).read_volatile() };
-            *time = u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        for time in &mut times {
+            let answer = trapped.times.recv_timeout(TRAP_MAX);
+            let answer = answer.or_else(|_| trapped.times.recv_timeout(SECOND_CHECK));
+            *time = answer.map_err(|_| Errno::TIMEDOUT)?;
         }
         Ok(self.times.add(times))
     }
@@ -90,6 +135,11 @@ impl TrapProbe {
 
 impl Drop for TrapProbe {
     fn drop(&mut self) {
+        if let Some(TrapThread { requests, times: _, thread }) = self.trapped.take() {
+            drop(requests);
+            // It waits for no trap: the memory is not registered any more.
+            let _ = thread.join();
+        }
         // SAFETY: the mapping made above; nothing refers to it any more.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), LEN) };
     }

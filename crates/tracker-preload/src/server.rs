@@ -29,8 +29,11 @@ use crate::threads;
 const SILENCE_MAX: Duration = Duration::from_millis(850);
 /// Time between two checks of the client.
 const CHECK_PERIOD: Duration = Duration::from_millis(100);
+/// Longest wait of the hypervisor, when it ends, for the thread to end first.
+const END_MAX: Duration = Duration::from_millis(900);
 
-/// A tracker that listens for clients. Dropping it restores all permissions and ends its thread.
+/// A tracker that listens for clients. Dropping it restores all permissions and ends its thread, or
+/// leaves the thread behind if that takes longer than a second.
 pub struct Tracker {
     stop: Arc<StopSignal>,
     listener: Arc<Listener>,
@@ -94,9 +97,15 @@ impl Tracker {
 impl Drop for Tracker {
     fn drop(&mut self) {
         self.stop.set();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        let Some(thread) = self.thread.take() else { return };
+        let end = Instant::now() + END_MAX;
+        while !thread.is_finished() {
+            if Instant::now() >= end {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
+        let _ = thread.join();
     }
 }
 

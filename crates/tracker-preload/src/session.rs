@@ -26,10 +26,14 @@ use crate::maps;
 use crate::minor::{MinorFaults, errno};
 use crate::probe::TrapProbe;
 use crate::ring_memory::RingMemory;
-use crate::shared::{SharedState, add};
+use crate::shared::{SharedState, SilentWatch, add};
 use crate::slots::{SLOTS, TrackedMemory};
 use crate::threads;
 use crate::watched::WatchedRanges;
+
+/// Longest silence of the handler's thread, which reports every 200 ms and with each fault. With
+/// the check period of the control thread, permissions are restored within a second.
+const HANDLER_SILENCE_MAX_MS: u64 = 800;
 
 /// A tracked region.
 struct TrackedRegion {
@@ -48,6 +52,7 @@ pub(crate) struct TrackerSession {
     ring_file: ((u32, u32), u64),
     wake: Arc<OwnedFd>,
     handler: Option<JoinHandle<()>>,
+    handler_silence: SilentWatch,
     probe: TrapProbe,
     mode: WatchMode,
     regions: Vec<TrackedRegion>,
@@ -70,6 +75,7 @@ impl TrackerSession {
         ring: OwnedFd,
         device: Option<OwnedFd>,
     ) -> Result<TrackerSession, TrackerRefusal> {
+        SLOTS.forget_lateness();
         let ring = RingMemory::map(ring.as_fd())?;
         let mut kernel = MinorFaults::open(device.as_ref().map(AsFd::as_fd))?;
         let system = |error| refusal_with(RefusalReason::System, error);
@@ -95,6 +101,7 @@ impl TrackerSession {
             ring_file,
             wake,
             handler: Some(thread.map_err(|_| refusal_with(RefusalReason::System, Errno::AGAIN))?),
+            handler_silence: SilentWatch::default(),
             probe,
             mode,
             regions: Vec::new(),
@@ -119,9 +126,10 @@ impl TrackerSession {
         TrackerReply::Attached { handler_tid, capabilities: batch }
     }
 
-    /// Records that the control thread is alive; must be called ten times a second.
-    pub(crate) fn report_alive(&self) {
-        self.shared.report_alive();
+    /// Records that the control thread is alive, and checks that the handler's thread is, and that
+    /// the hypervisor has not waited for either in vain; must be called ten times a second.
+    pub(crate) fn report_alive(&mut self) {
+        check_threads(&self.shared, &mut self.handler_silence);
     }
 
     /// The error with which the handler failed; then all permissions are restored.
@@ -257,8 +265,8 @@ impl TrackerSession {
         let mut granules = 0;
         'regions: for region in &self.regions {
             for batch in region.watched.batches() {
-                self.shared.report_alive();
-                if !go_on() {
+                check_threads(&self.shared, &mut self.handler_silence);
+                if !go_on() || self.shared.failure().is_some() {
                     break 'regions;
                 }
                 let Some(_inside) = SLOTS.enter(region.slot) else { continue 'regions };
@@ -267,8 +275,13 @@ impl TrackerSession {
             }
             granules += region.watched.granules;
         }
-        self.shared.report_alive();
+        check_threads(&self.shared, &mut self.handler_silence);
+        self.check_failure()?;
         let measured = self.probe.measure(&*self.kernel);
+        if measured == Err(Errno::TIMEDOUT) {
+            self.shared.fail(Errno::TIMEDOUT);
+            self.check_failure()?;
+        }
         self.trap_ns = measured.map_err(|error| refusal_with(RefusalReason::Revoke, error))?;
         add(&self.shared.counts.granules_revoked, granules);
         let took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -284,7 +297,7 @@ impl TrackerSession {
         self.kernel.watch(self.probe.extent()).map_err(register)?;
         for region in &self.regions {
             let Some(inside) = SLOTS.enter(region.slot) else { continue };
-            let watched = self.kernel.watch(inside.tracked.extent);
+            let watched = self.kernel.watch(inside.tracked().extent);
             if let Err(error) = watched {
                 drop(inside);
                 self.rest();
@@ -335,6 +348,16 @@ impl TrackerSession {
             regions: self.regions.len() as u64,
             is_active: u64::from(self.is_active && self.failure().is_none()),
         }
+    }
+}
+
+/// See [`TrackerSession::report_alive`].
+fn check_threads(shared: &SharedState, handler_silence: &mut SilentWatch) {
+    shared.report_alive();
+    let is_silent =
+        handler_silence.is_too_long(shared.handler_silence_ms(), HANDLER_SILENCE_MAX_MS);
+    if is_silent || SLOTS.is_late() {
+        shared.fail(Errno::TIMEDOUT);
     }
 }
 

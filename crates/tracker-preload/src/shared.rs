@@ -1,4 +1,4 @@
-//! The state that the tracker's two threads share: atomics only, so that neither blocks.
+//! The state that control thread and handler share: atomics only, so that neither blocks.
 //!
 //! The control thread writes settings, the handler reads them between faults; the handler counts,
 //! the control thread reports. The mode spans several words: it is written while tracking rests,
@@ -10,6 +10,9 @@ use std::time::Instant;
 
 use ballast_tracker_proto::{Granule, GranuleSample, HashKind, WatchMode};
 use rustix::io::Errno;
+
+/// Shortest time between two checks of a silent thread.
+pub(crate) const SECOND_CHECK_MS: u64 = 50;
 
 /// The handler's counters.
 #[derive(Default)]
@@ -28,6 +31,31 @@ pub(crate) fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
+/// What a thread knows of the silence of the other one.
+#[derive(Default)]
+pub(crate) struct SilentWatch {
+    /// How long the silence was when it was first found too long.
+    first_ms: Option<u64>,
+}
+
+impl SilentWatch {
+    /// Whether a silence of `silence_ms` is longer than `max_ms`, and was so [`SECOND_CHECK_MS`]
+    /// before: a machine that stalls stops the other thread too.
+    pub(crate) fn is_too_long(&mut self, silence_ms: u64, max_ms: u64) -> bool {
+        if silence_ms <= max_ms {
+            self.first_ms = None;
+            return false;
+        }
+        let first_ms = *self.first_ms.get_or_insert(silence_ms);
+        silence_ms.saturating_sub(first_ms) >= SECOND_CHECK_MS
+    }
+
+    /// Whether the last silence was too long.
+    pub(crate) fn is_suspicious(&self) -> bool {
+        self.first_ms.is_some()
+    }
+}
+
 /// The shared state.
 pub(crate) struct SharedState {
     started: Instant,
@@ -38,6 +66,8 @@ pub(crate) struct SharedState {
     failure: AtomicU32,
     /// When the control thread last reported, in milliseconds since `started`.
     control_seen_ms: AtomicU64,
+    /// When the handler last reported, likewise.
+    handler_seen_ms: AtomicU64,
     /// The handler's thread; 0 before it runs.
     pub(crate) handler_tid: AtomicU32,
     hot_max: AtomicU32,
@@ -64,6 +94,7 @@ impl SharedState {
             stop: AtomicBool::new(false),
             failure: AtomicU32::new(0),
             control_seen_ms: AtomicU64::new(0),
+            handler_seen_ms: AtomicU64::new(0),
             handler_tid: AtomicU32::new(0),
             hot_max: AtomicU32::new(0),
             interval: AtomicU64::new(0),
@@ -92,6 +123,16 @@ impl SharedState {
     /// Time since the control thread last reported.
     pub(crate) fn control_silence_ms(&self) -> u64 {
         self.now_ms().saturating_sub(self.control_seen_ms.load(Relaxed))
+    }
+
+    /// Records that the handler's thread is alive.
+    pub(crate) fn report_handler_alive(&self) {
+        self.handler_seen_ms.store(self.now_ms(), Relaxed);
+    }
+
+    /// Time since the handler's thread last reported.
+    pub(crate) fn handler_silence_ms(&self) -> u64 {
+        self.now_ms().saturating_sub(self.handler_seen_ms.load(Relaxed))
     }
 
     pub(crate) fn stop(&self) {
@@ -210,6 +251,16 @@ mod tests {
         shared.begin_interval(7);
         assert_ne!(first, shared.interval());
         assert_eq!((first as u32, shared.interval() as u32), (7, 7));
+    }
+
+    #[test]
+    fn a_silence_is_too_long_once_seen_twice() {
+        let mut watch = SilentWatch::default();
+        for (silence_ms, is_too_long) in
+            [(800, false), (900, false), (920, false), (10, false), (900, false), (950, true)]
+        {
+            assert_eq!(watch.is_too_long(silence_ms, 800), is_too_long, "{silence_ms}");
+        }
     }
 
     #[test]

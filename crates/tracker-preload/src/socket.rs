@@ -101,9 +101,9 @@ impl Listener {
     }
 }
 
-/// The user of the process at the other end; `None` if the kernel does not say. Not by rustix, whose
-/// type has no value for a process outside this PID namespace, as a daemon is to a hypervisor in a
-/// container: it would be refused, or worse.
+/// The user of the process at the other end; `None` if the kernel does not say. Not by rustix,
+/// whose type has no value for a process outside this PID namespace, as a daemon is to a hypervisor
+/// in a container: it would be refused, or worse.
 fn peer_user(socket: &OwnedFd) -> Option<Uid> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;

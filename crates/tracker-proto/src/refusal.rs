@@ -73,8 +73,8 @@ refusals! {
     RegionGone = 19, "the hypervisor has unmapped the region";
     /// The system refused a resource.
     System = 20, "the system refused a resource that the tracker needs";
-    /// A fault could not be resolved; tracking has ended.
-    Unresolved = 21, "a fault could not be resolved, so all permissions were restored: look for memory or storage errors";
+    /// A fault could not be resolved, or a thread did not go on; tracking has ended.
+    Unresolved = 21, "a fault could not be resolved, or a thread of the tracker did not go on for a second, so all permissions were restored: look for memory or storage errors, and for real-time priorities";
     /// The client was silent for too long; tracking has ended.
     Silent = 22, "the client was silent for a second, so all permissions were restored: connect again";
 }

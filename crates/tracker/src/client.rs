@@ -5,7 +5,8 @@
 //! client sends heartbeats: revoking some GiB takes longer than the tracker tolerates silence.
 //!
 //! Whoever may write to the folder of the socket can listen in a hypervisor's place, so the client
-//! asks the kernel who listens, and believes of the tracker's own thread only what `/proc` confirms.
+//! asks the kernel who listens, and believes of the tracker's own thread only what `/proc`
+//! confirms.
 //!
 //! Limits: [`EVENTS_MAX`] events are queued; more are an error.
 

@@ -43,8 +43,8 @@ pub struct Hypervisor {
     pub tracker: Option<TrackableGuest>,
 }
 
-/// All guests, with a tracker or without, sorted by process number: every process with a tracker, and
-/// every QEMU, by the name of its program.
+/// All guests, with a tracker or without, sorted by process number: every process with a tracker,
+/// and every QEMU, by the name of its program.
 pub fn hypervisors(proc: &Path) -> Vec<Hypervisor> {
     let hypervisor = |pid: u32| {
         let tracker = trackable_at(proc, pid);

@@ -8,8 +8,8 @@
 //! larger ones. The host's reclaim loses its referenced bits too.
 //! Source: proc_pid_clear_refs(5), proc_pid_smaps(5).
 //! Limits: not for guests under KVM, whose touches the process's own bits do not show; these are
-//! refused ([`check_bits_tell`]). A total only, so no miss curve. A touched huge page counts whole. Shared memory only, as
-//! in [`memory_files`](crate::memory_files).
+//! refused ([`check_bits_tell`]). A total only, so no miss curve. A touched huge page counts whole.
+//! Shared memory only, as in [`memory_files`](crate::memory_files).
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The disk below one folder, as whoever tests sees it.
 //!
-//! Idea: a test sets the faults, counts the failures, and takes the power away. What becomes of each
-//! request is in `state.rs`.
+//! Idea: a test sets the faults, counts the failures, and takes the power away. What becomes of
+//! each request is in `state.rs`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -84,8 +84,8 @@ impl FaultyDisk {
         }
     }
 
-    /// The host loses its power: of what no sync has brought to the disk some is lost, in each file of
-    /// `folder`. Nobody may have them open.
+    /// The host loses its power: of what no sync has brought to the disk some is lost, in each file
+    /// of `folder`. Nobody may have them open.
     ///
     /// # Errors
     /// A file cannot be written.

@@ -1,7 +1,8 @@
 //! What of one file is on the disk for certain, and what may be.
 //!
-//! Idea: a sync brings all writes before it to the disk. Until then each may be there as a whole, in
-//! some of its sectors, or not at all, in any order: that is all that a disk without power promises.
+//! Idea: a sync brings all writes before it to the disk. Until then each may be there as a whole,
+//! in some of its sectors, or not at all, in any order: that is all that a disk without power
+//! promises.
 //! Cost: the file, and what was written since its last sync, in memory.
 
 use fastrand::Rng;

@@ -1,8 +1,8 @@
 //! What a disk does with each request: what is wrong with it now, and what of its files is on it.
 //!
-//! Idea: the VFS asks before each read, write and sync. What a request meets is drawn from a seed, so
-//! that the same requests meet the same faults. Limits: requests of several threads at once come in
-//! any order.
+//! Idea: the VFS asks before each read, write and sync. What a request meets is drawn from a seed,
+//! so that the same requests meet the same faults. Limits: requests of several threads at once come
+//! in any order.
 
 use std::collections::HashMap;
 use std::fs;

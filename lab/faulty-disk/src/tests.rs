@@ -1,4 +1,5 @@
-//! SQLite itself on a faulty disk: SQLite sees each fault, and a loss of power costs unsynced rows only.
+//! SQLite itself on a faulty disk: SQLite sees each fault, and a loss of power costs unsynced rows
+//! only.
 
 use std::path::Path;
 

@@ -1,11 +1,11 @@
 //! The VFS: SQLite's own, with a disk's faults before it.
 //!
-//! Idea: a file of ours is a header and, behind it, the file of SQLite's own VFS; each request asks the
-//! disk first and then goes on to that. Files that lie on no faulty disk are opened by SQLite's own VFS
-//! at once, and never seen here again.
+//! Idea: a file of ours is a header and, behind it, the file of SQLite's own VFS; each request asks
+//! the disk first and then goes on to that. Files that lie on no faulty disk are opened by SQLite's
+//! own VFS at once, and never seen here again.
 //!
-//! Source: "The SQLite OS Interface or VFS" (sqlite.org/vfs.html), `sqlite3.h`. Limits: no memory maps
-//! (methods of version 2): SQLite maps a database only where it is asked to.
+//! Source: "The SQLite OS Interface or VFS" (sqlite.org/vfs.html), `sqlite3.h`. Limits: no memory
+//! maps (methods of version 2): SQLite maps a database only where it is asked to.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -117,8 +117,9 @@ unsafe extern "C" fn open(
         return unsafe { own_open(own, name, file, flags, out_flags) };
     };
     let own_file = own_of(file);
-    // SAFETY: as above. SQLite allocated `szOsFile` bytes at `file`: our header, and behind it as many
-    // bytes as its own VFS asked for. `own_file` points behind the header and is aligned as `file` is.
+    // SAFETY: as above. SQLite allocated `szOsFile` bytes at `file`: our header, and behind it as
+    // many bytes as its own VFS asked for. `own_file` points behind the header and is aligned as
+    // `file` is.
     let opened = unsafe { own_open(own, name, own_file, flags, out_flags) };
     let faulty = file.cast::<FaultyFile>();
     if opened != ffi::SQLITE_OK {
@@ -160,8 +161,8 @@ fn own_of(file: *mut ffi::sqlite3_file) -> *mut ffi::sqlite3_file {
 /// # Safety
 /// `file` was opened by [`open`] with [`METHODS`], and is not closed.
 unsafe fn opened_of<'a>(file: *mut ffi::sqlite3_file) -> &'a OpenedFile {
-    // SAFETY: the caller's promise: the header was written, and what it points to is freed in `close`
-    // alone. It is only read.
+    // SAFETY: the caller's promise: the header was written, and what it points to is freed in
+    // `close` alone. It is only read.
     unsafe { &*(*file.cast::<FaultyFile>()).opened }
 }
 
@@ -169,8 +170,8 @@ unsafe fn opened_of<'a>(file: *mut ffi::sqlite3_file) -> &'a OpenedFile {
 macro_rules! own {
     ($file:ident . $method:ident ( $($argument:expr),* )) => {{
         let own = own_of($file);
-        // SAFETY: `open` opened `own` with success, so that it has methods; SQLite's own VFS has all
-        // those that `METHODS` has, and the arguments are SQLite's.
+        // SAFETY: `open` opened `own` with success, so that it has methods; SQLite's own VFS has
+        // all those that `METHODS` has, and the arguments are SQLite's.
         unsafe {
             (*(*own).pMethods).$method.expect("SQLite's own method")(own $(, $argument)*)
         }

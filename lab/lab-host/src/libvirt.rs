@@ -5,8 +5,8 @@
 //! lab needs, its channel, console and disks, goes to QEMU as it is. As root, libvirtd runs in a
 //! user namespace in which it is somebody else, since root's is the host's one libvirt.
 //! Source: libvirt's domain format, and its `drvqemu` page for `qemu:commandline`.
-//! Limits: no hotplug, no tracker, no record of accesses; the lab's own monitor stays, to see what a
-//! balloon holds without asking libvirt.
+//! Limits: no hotplug, no tracker, no record of accesses; the lab's own monitor stays, to see what
+//! a balloon holds without asking libvirt.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -24,9 +24,9 @@ use crate::{DiskSpec, Hotplug, LabError, Truth};
 /// Host memory for QEMU's translated guest code, in MiB: enough for the kernel and a workload; the
 /// default is a quarter of the guest's memory or more.
 const TRANSLATION_CACHE_MIB: u32 = 32;
-/// The emulator and the processor of a machine that is a KVM host itself. One thread: with several the
-/// kernel panics now and then. Guests in it make more code to translate. As for `cmpxchg16b`, see
-/// [`Accel::processor`].
+/// The emulator and the processor of a machine that is a KVM host itself. One thread: with several
+/// the kernel panics now and then. Guests in it make more code to translate. As for `cmpxchg16b`,
+/// see [`Accel::processor`].
 const HOST_ACCEL: &str = "tcg,thread=single,tb-size=512";
 const HOST_PROCESSOR: &str = "max,vendor=AuthenticAMD,-cx16";
 /// Smallest memory with which a guest boots: the kernel, the initramfs, and room to unpack it.
@@ -65,8 +65,8 @@ pub struct GuestSpec {
     /// How its memory accesses are recorded.
     #[serde(default)]
     pub truth: Option<Truth>,
-    /// Whether its memory is private to QEMU, as by default without the lab, instead of a file that a
-    /// tracker can watch.
+    /// Whether its memory is private to QEMU, as by default without the lab, instead of a file that
+    /// a tracker can watch.
     #[serde(default)]
     pub private_memory: bool,
     /// Whether QEMU preloads the page tracker.

@@ -42,8 +42,8 @@ pub struct ScenarioGuest {
     /// returns the balloon's memory to the guest; never by default.
     #[serde(default, with = "duration::option")]
     pub balloon_stops: Option<Duration>,
-    /// Pages that it touches in a second at full speed, so that the time until then is measured; not
-    /// measured by default.
+    /// Pages that it touches in a second at full speed, so that the time until then is measured;
+    /// not measured by default.
     #[serde(default)]
     pub full_speed: Option<NonZeroU64>,
     /// Its shares; 1,000 by default.

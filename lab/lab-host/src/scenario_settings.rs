@@ -1,5 +1,5 @@
-//! `[settings]`, `[transfer]` and `[by_hand]` of a scenario file: the settings common to its runs, a
-//! timed transfer, and balloons set by hand.
+//! `[settings]`, `[transfer]` and `[by_hand]` of a scenario file: the settings common to its runs,
+//! a timed transfer, and balloons set by hand.
 //!
 //! Idea: every setting has a default that suits most scenarios. Limits: see [`crate::scenario`].
 
@@ -43,8 +43,8 @@ pub struct Settings {
     pub track: bool,
     /// Whether the guests run `ballast-agent` and the daemon listens to it; no by default.
     pub agent: bool,
-    /// Who starts the guests: `qemu`, which is the lab itself, by default; or `libvirt`, through which
-    /// the daemon then reaches them.
+    /// Who starts the guests: `qemu`, which is the lab itself, by default; or `libvirt`, through
+    /// which the daemon then reaches them.
     pub manager: Manager,
     /// When the daemon pauses tracking; `adaptive` by default.
     pub intermittent: Intermittent,

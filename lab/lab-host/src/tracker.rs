@@ -27,8 +27,9 @@ pub(crate) fn preload(command: &mut Command, socket: &Path) -> Result<(), LabErr
     Ok(())
 }
 
-/// Whether guests that this user starts can be tracked: the kernel gives a process a userfaultfd that
-/// handles the kernel's own faults too only with privileges, or where the host allows it to everybody.
+/// Whether guests that this user starts can be tracked: the kernel gives a process a userfaultfd
+/// that handles the kernel's own faults too only with privileges, or where the host allows it to
+/// everybody.
 pub fn is_tracking_permitted() -> bool {
     let setting = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
     let is_for_everybody = setting.is_ok_and(|setting| setting.trim() == "1");

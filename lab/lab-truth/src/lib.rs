@@ -8,7 +8,7 @@
 //! Loaded with `-plugin libballast_lab_truth.so,rows=...`; its options are in `src/options.rs`, its
 //! output in `src/output.rs`.
 //!
-//! Cost: a call per access, most of which return at once (`src/recent_pages.rs`), and 4 bytes per
+//! Cost: a call per access, which mostly returns at once (`src/recent_pages.rs`), and 4 bytes per
 //! page of the guest.
 //! Source: QEMU 7.2, `include/qemu/qemu-plugin.h`, API version 1. Limits: only under emulation;
 //! instruction fetches (the emulator translates them once) and accesses by devices are not

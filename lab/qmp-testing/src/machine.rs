@@ -1,8 +1,8 @@
 //! QEMU with a guest as a state machine: bytes in, bytes out, and time is a parameter.
 //!
 //! Idea: the guest is a figure that moves at a given rate, until somebody else moves it and says
-//! with [`Machine::claim`] what the machine reports of it. A client is told apart from the next one
-//! by [`Machine::connect`].
+//! with [`Machine::claim`] what the machine reports of it. [`Machine::connect`] tells a client from
+//! the next one.
 //! Source: replies recorded from QEMU 7.2, see `tests/transcripts/`.
 //! Limits: one client at a time; times go forward.
 
@@ -94,8 +94,8 @@ impl Machine {
         }
     }
 
-    /// From now on somebody else moves the guest, and this is what is said of it. A guest that stops,
-    /// panics, begins anew after that or runs again is announced.
+    /// From now on somebody else moves the guest, and this is what is said of it. A guest that
+    /// stops, panics, begins anew after that or runs again is announced.
     pub fn claim(&mut self, claims: Claims) {
         const PANICKED: &str = "guest-panicked";
         let before = std::mem::replace(&mut self.status, claims.status);

@@ -57,8 +57,8 @@ impl Balloon {
     }
 }
 
-/// Sets guests, each by the socket of its QEMU, to their sizes: first those that give, then, once they
-/// have given, those that get.
+/// Sets guests, each by the socket of its QEMU, to their sizes: first those that give, then, once
+/// they have given, those that get.
 pub(super) async fn set_all(sizes: Vec<(PathBuf, Bytes)>) -> anyhow::Result<()> {
     let mut giving = Vec::new();
     let mut getting = Vec::new();

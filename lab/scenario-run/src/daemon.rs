@@ -58,8 +58,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         bail!("the process that started this daemon is gone");
     }
     let config = ballast_config::load(&args.config)?;
-    ballast_daemon::start_log();
-    ballast_daemon::run(config).await
+    let log = ballast_daemon::start_log().context("cannot log to standard error")?;
+    let result = ballast_daemon::run(config).await;
+    log.end();
+    result
 }
 
 /// A daemon that runs; killed when dropped.

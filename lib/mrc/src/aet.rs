@@ -24,7 +24,8 @@
 //! samples references; the same number picked by the hash of their tags, and corrected, had a third
 //! of the error. Limits: assumes that references do not depend on their place in time, so phases
 //! blur: the error on a mix of phases is 0.025 without any sampling (`examples/sampling_error.rs`).
-//! Reuse times are kept in 64 buckets per octave, so distances are off by up to 1/128 of themselves.
+//! Reuse times are kept in 64 buckets per octave, so distances are off by up to 1/128 of
+//! themselves.
 
 use hashbrown::HashMap;
 

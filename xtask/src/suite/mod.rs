@@ -3,10 +3,10 @@
 //! Idea: a program without guests runs all its tests in parallel, on all cores. Tests with real
 //! guests (in programs named `real`) run each in its own process, those of a module one at a time.
 //! Two modules run side by side, as guests mostly wait, but for those that use the host's swap; and
-//! some tests run once more on a KVM host, in an outer machine beside them. A failed one runs
-//! again at the end, alone; if it then passes, it is flaky, not failed. A test that prints [`SKIPPED`]
-//! cannot run on this machine and does not count as passed.
-//! Limits: relies on the output format of Rust's test harness.
+//! some tests run once more on a KVM host, in an outer machine beside them. A failed one runs again
+//! at the end, alone; if it then passes, it is flaky, not failed. A test that prints [`SKIPPED`]
+//! cannot run on this machine and does not count as passed. Limits: relies on the output format of
+//! Rust's test harness.
 
 mod log;
 mod nested;
@@ -66,8 +66,8 @@ impl Selection {
 /// Modules whose tests turn the host's swap on, or page out to it: they run as one.
 const USE_HOST_SWAP: [&str; 2] = ["paging", "unit"];
 
-/// Builds and runs the tests; prints progress and, at the end, the tally. At most `beside` modules of
-/// tests with guests run in parallel.
+/// Builds and runs the tests; prints progress and, at the end, the tally. At most `beside` modules
+/// of tests with guests run in parallel.
 pub fn run(selection: Selection, beside: usize, cargo: &[String]) -> anyhow::Result<Tally> {
     let began = Instant::now();
     let mut built = programs::build(cargo)?;

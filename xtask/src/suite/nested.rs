@@ -1,14 +1,14 @@
 //! Tests that run once more on a KVM host: in an outer machine of `ballast-lab nested`.
 //!
 //! Idea: one machine boots with the test programs and what they start in it, at the paths they have
-//! here. A shell script in it runs the chosen tests one after the other, a failed one once more, and
-//! prints a mark before and after each; the output is taken apart at the marks.
-//! Cost: [`IN_EVERY_RUN`] takes about three minutes, [`IN_A_LONG_RUN`] some twenty. A test of the
-//! host alone runs here only if what it tries differs with the kernel or the cgroups.
-//! Limits: tests that need files of the workspace find none.
+//! here. A shell script in it runs the chosen tests one after the other, a failed one once more,
+//! and prints a mark before and after each; the output is taken apart at the marks. Cost:
+//! [`IN_EVERY_RUN`] takes about three minutes, [`IN_A_LONG_RUN`] some twenty. A test of the host
+//! alone runs here only if what it tries differs with the kernel or the cgroups. Limits: tests that
+//! need files of the workspace find none.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -25,8 +25,9 @@ pub(super) struct Chosen {
     tests: &'static [&'static str],
 }
 
-/// What every run of the suite tries: what a host does with cgroups of version 2, and guests under KVM
-/// that are tracked, sampled by DAMON, ballooned and fenced, and whose agent reports.
+/// What every run of the suite tries: what a host does with cgroups of version 2, and guests under
+/// KVM that are tracked, sampled by DAMON, ballooned and fenced, and whose agent reports; and
+/// rights that root may not have elsewhere.
 pub(super) const IN_EVERY_RUN: [Chosen; 3] = [
     Chosen {
         program: "ballast-reclaim::it",
@@ -36,7 +37,13 @@ pub(super) const IN_EVERY_RUN: [Chosen; 3] = [
         program: "ballast-lab-host::real",
         tests: &["agent::it_reports", "damon::pages", "damon::what_a_killed", "tracked_bare::"],
     },
-    Chosen { program: "ballast::real", tests: &["paging::a_fence_takes_what_a_stuck_guest_owes"] },
+    Chosen {
+        program: "ballast::real",
+        tests: &[
+            "paging::a_fence_takes_what_a_stuck_guest_owes",
+            "unit::the_shipped_unit_raises_its_limits",
+        ],
+    },
 ];
 
 /// What a long run tries. Where every page of a Linux guest traps, this machine is too slow.
@@ -59,6 +66,8 @@ pub(super) const IN_A_LONG_RUN: [Chosen; 3] = [
             "paging::a_fence_takes_what_a_stuck_guest_owes",
             "paging::a_guest_ignoring_its_balloon_is_paged_for_its_neighbour",
             "sampled::",
+            "unit::the_shipped_unit_raises_its_limits",
+            "unit::the_unit_open_to_damon_samples_and_fences_guests",
         ],
     },
 ];
@@ -69,6 +78,18 @@ const TIMEOUT_S: u32 = 2 * 3600;
 const MARK: &str = "ballast-nested-mark";
 /// Programs that tests start, beside each other in the target folder.
 const STARTED: [&str; 3] = ["ballast", "ballast-lab", "lab-helper"];
+/// What starts systemd in a test, and what that starts. Without one of them, the test is skipped
+/// there.
+const SYSTEMD: [&str; 8] = [
+    "/lib/systemd/systemd",
+    "/lib/systemd/systemd-shutdown",
+    "/usr/bin/systemctl",
+    "/usr/bin/unshare",
+    "/usr/bin/setpriv",
+    "/usr/bin/install",
+    "/usr/bin/mount",
+    "/usr/bin/umount",
+];
 /// How the lab says that this machine has too little memory for an outer one.
 const TOO_SMALL: &str = "error: an outer machine of ";
 
@@ -153,6 +174,7 @@ fn execute(cases: &[Case<'_>], path: &Path) -> anyhow::Result<String> {
     command.args(["nested", "exec", "--timeout", &TIMEOUT_S.to_string()]);
     let mut files: Vec<_> = STARTED.iter().map(|name| built.join(name)).collect();
     files.extend(cases.iter().map(|case| case.program.path.clone()));
+    files.extend(SYSTEMD.into_iter().map(PathBuf::from).filter(|file| file.exists()));
     files.sort();
     files.dedup();
     for file in files {

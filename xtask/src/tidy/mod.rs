@@ -5,6 +5,7 @@
 //! Limits: it reads tokens, not types; what needs types is left to clippy.
 
 mod arrows;
+mod comments;
 mod decisions;
 mod dependencies;
 mod finding;
@@ -24,8 +25,9 @@ pub use tree::{Dependency, DependencyKind, Package, Tree};
 
 /// All checks, in the order of their places.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    const CHECKS: [fn(&Tree) -> Vec<Finding>; 11] = [
+    const CHECKS: [fn(&Tree) -> Vec<Finding>; 12] = [
         arrows::check,
+        comments::check,
         decisions::check,
         dependencies::check,
         headers::check,

@@ -143,8 +143,8 @@ impl Layout {
         self.blocks(amount.saturating_add(self.block - Bytes::new(1)))
     }
 
-    /// Whether the devices can have `plug` plugged in: whole blocks, or whole blocks from what there
-    /// is, where devices have blocks of different sizes.
+    /// Whether the devices can have `plug` plugged in: whole blocks, or whole blocks from what
+    /// there is, where devices have blocks of different sizes.
     pub(super) fn can_plug(&self, plug: Bytes) -> bool {
         let is_whole_from = |from: Bytes| {
             let change = plug.abs_diff(from);

@@ -1,7 +1,8 @@
 //! An actuator that goes on where the last daemon's left off.
 //!
-//! Idea: the last daemon's orders still hold, and may give the guest all that was promised it. So the
-//! most they can come to counts as ordered, until the first order of this daemon takes their place.
+//! Idea: the last daemon's orders still hold, and may give the guest all that was promised it. So
+//! the most they can come to counts as ordered, until the first order of this daemon takes their
+//! place.
 //!
 //! Limits: phases and pauses are not taken over. What is being plugged in or out goes on as if
 //! somebody else had asked for it.

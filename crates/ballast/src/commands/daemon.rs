@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use serde::Serialize;
 
 use ballast_config::Config;
@@ -39,8 +40,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if args.check {
         return args.output.print(&Checked::from(&config), |checked, _| checked.lines());
     }
-    ballast_daemon::start_log();
-    ballast_daemon::run(config).await
+    let log = ballast_daemon::start_log().context("cannot log to standard error")?;
+    let done = ballast_daemon::run(config).await;
+    if !log.end() {
+        // Printing the error would block: nobody reads standard error.
+        std::process::exit(i32::from(done.is_err()));
+    }
+    done
 }
 
 /// Summary of a valid configuration.

@@ -10,9 +10,9 @@ use super::Connection;
 
 /// Change a guest's bounds, or the policy, while the daemon runs.
 ///
-/// Changes last until the daemon restarts or reloads its configuration. With --persist they are also
-/// written where the guest itself is defined (libvirt: into the domain's metadata), and last there;
-/// what the configuration file says of the guest still counts before them.
+/// Changes last until the daemon restarts or reloads its configuration. With --persist they are
+/// also written where the guest itself is defined (libvirt: into the domain's metadata), and last
+/// there; what the configuration file says of the guest still counts before them.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("bound").multiple(true)))]
 #[command(after_help = "\

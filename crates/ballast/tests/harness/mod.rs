@@ -99,6 +99,11 @@ impl Ground {
         Daemon { child: Some(command.spawn().unwrap()), ground: self }
     }
 
+    /// A daemon that somebody else starts and ends, whose socket is in this folder.
+    pub fn of_another(&self) -> Daemon<'_> {
+        Daemon { child: None, ground: self }
+    }
+
     /// The log of all daemons in this folder so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.path("daemon.log")).unwrap_or_default()
@@ -117,7 +122,7 @@ impl Ground {
     }
 }
 
-/// A running daemon; killed if a test forgets it.
+/// A running daemon; killed if a test started it and forgets it.
 pub struct Daemon<'a> {
     child: Option<Child>,
     ground: &'a Ground,

@@ -4,6 +4,7 @@ mod commands;
 mod daemon;
 #[path = "../harness/mod.rs"]
 mod harness;
+mod log;
 #[path = "../program/mod.rs"]
 mod program;
 mod unit;

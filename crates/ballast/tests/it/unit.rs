@@ -1,7 +1,8 @@
 //! Tests of the shipped systemd unit: systemd accepts it and finds it closed enough, and the daemon
 //! does its work with what it leaves.
 //!
-//! Limits: systemd is not started; system calls and devices are not filtered here.
+//! Limits: systemd is not started here; `tests/real/unit.rs` has one start the unit beside real
+//! guests.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};

@@ -8,3 +8,4 @@ mod neighbours;
 mod paging;
 mod sampled;
 mod support;
+mod unit;

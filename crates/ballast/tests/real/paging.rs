@@ -7,12 +7,11 @@
 //! Limits: asserts states and counts, never times; needs QEMU, a built `lab-guest`, and root, for
 //! the host's swap.
 
-use std::path::PathBuf;
-
 use crate::harness::{Daemon, Ground, guest, wait_for};
 use crate::support::journal::assert_file_intact;
 use crate::support::monitor::Monitor;
 use crate::support::moved::Destination;
+use crate::support::own_cgroup::OwnCgroup;
 use crate::support::{
     IMPATIENT, Lab, SWAP, allocation, assert_unrefused, resident, set_ceiling, swapped, swapping,
     ticks, touch_once, turn, wait_allocation, wait_guests, wait_settled, wait_stuck,
@@ -20,9 +19,7 @@ use crate::support::{
 use ballast_actuation::paging::OVERHEAD;
 use ballast_lab_host::GuestSpec;
 use ballast_model::{Bytes, Mechanism, PressureLevel, Why};
-use ballast_reclaim::{
-    CgroupMount, CgroupVersion, GuestMemory, GuestRam, parse_amount, parse_mountinfo,
-};
+use ballast_reclaim::{GuestMemory, GuestRam};
 use ballast_store::TickEntry;
 use rustix::process::Signal;
 
@@ -144,71 +141,8 @@ fn a_guest_ignoring_its_balloon_is_paged_for_its_neighbour() {
     assert_file_intact(&ground.journal());
 }
 
-/// A memory cgroup for one process, which leaves it when this is dropped.
-struct OwnCgroup {
-    folder: PathBuf,
-    version: CgroupVersion,
-}
-
-impl OwnCgroup {
-    /// `None`, and a message, where none can be made.
-    fn around(pid: u32) -> Option<OwnCgroup> {
-        let mounts = parse_mountinfo(&std::fs::read("/proc/self/mountinfo").unwrap()).unwrap();
-        let Some(mount) = mounts.into_iter().find(has_memory) else {
-            println!(
-                "SKIPPED: no memory controller is mounted, or none for cgroups below the root"
-            );
-            return None;
-        };
-        let folder = mount.point.join(format!("ballast-fence-{pid}"));
-        if let Err(error) = std::fs::create_dir(&folder) {
-            println!("SKIPPED: {}: {error}", folder.display());
-            return None;
-        }
-        std::fs::write(folder.join("cgroup.procs"), pid.to_string()).unwrap();
-        Some(OwnCgroup { folder, version: mount.version })
-    }
-
-    /// What one of its files says.
-    fn bytes(&self, name: &str) -> Option<Bytes> {
-        parse_amount(&std::fs::read(self.folder.join(name)).unwrap()).unwrap()
-    }
-
-    fn limit(&self) -> Option<Bytes> {
-        self.bytes(match self.version {
-            CgroupVersion::One => "memory.limit_in_bytes",
-            CgroupVersion::Two => "memory.high",
-        })
-    }
-
-    fn charged(&self) -> Bytes {
-        let name = match self.version {
-            CgroupVersion::One => "memory.usage_in_bytes",
-            CgroupVersion::Two => "memory.current",
-        };
-        self.bytes(name).unwrap()
-    }
-}
-
-/// Whether cgroups right below this hierarchy's root have a memory controller.
-fn has_memory(mount: &CgroupMount) -> bool {
-    let controllers = std::fs::read_to_string(mount.point.join("cgroup.subtree_control"));
-    mount.version == CgroupVersion::One
-        || controllers.is_ok_and(|text| text.split_whitespace().any(|name| name == "memory"))
-}
-
-impl Drop for OwnCgroup {
-    fn drop(&mut self) {
-        let inside = std::fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
-        for pid in inside.lines() {
-            let _ = std::fs::write(self.folder.join("../cgroup.procs"), pid);
-        }
-        let _ = std::fs::remove_dir(&self.folder);
-    }
-}
-
-/// Without paging by process, its fence takes what a guest does not give, and no more. The fence of a
-/// killed daemon stays, is taken over by the next one, and ends with that.
+/// Without paging by process, its fence takes what a guest does not give, and no more. The fence of
+/// a killed daemon stays, is taken over by the next one, and ends with that.
 #[test]
 fn a_fence_takes_what_a_stuck_guest_owes() {
     let _turn = turn();

@@ -7,7 +7,7 @@ use ballast_actuation::paging::OVERHEAD;
 use ballast_control::{Event, Settings};
 use ballast_model::{
     Bytes, Change, Clamped, Compliance, GuestLimits, Held, Measured, Mechanism, Note, Plan,
-    PolicyName, RequestKind, Snapshot, Timestamp, Why,
+    PolicyName, RequestKind, RunState, Snapshot, Timestamp, Why,
 };
 
 /// Two guests of 1 GiB, 512 MiB each, on a budget of 1 GiB.
@@ -237,6 +237,32 @@ fn a_silent_guest_is_held_to_what_it_was_granted() {
             assert_eq!(to.resident, granted + OVERHEAD, "{mood:?}");
         }
     }
+    assert_eq!(world.controller.plans_refused(), 0);
+}
+
+/// The kernel of `b` panics while the host pages it out, and `a` could use all there is.
+#[test]
+fn a_panicked_guest_keeps_its_entitlement_and_its_cap() {
+    let guests = vec![ToyGuest::new("a", 2048, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
+    let mut world = World::new(settings(PolicyName::Global, 1536), guests);
+    world.guest("b").rate = 2;
+    world.ticks(40);
+    let granted = world.tick().guest(&id("b")).unwrap().target.unwrap();
+    world.guest("b").mood = Mood::Panicked;
+    world.guest("a").used = 2000;
+    let held = Change::Hold(Held::NotRunning { state: RunState::Panicked });
+    for _ in 0..30 {
+        let plan = world.tick();
+        assert_eq!(plan.guest(&id("b")).unwrap().change, held);
+        let to = plan.paging.iter().find(|it| it.mechanism == Mechanism::PageOut).unwrap();
+        assert_eq!(to.resident, granted + OVERHEAD);
+        assert!(world.guest("a").target <= 1536 - mib(granted), "{plan:?}");
+    }
+    world.host_swaps = true;
+    world.ticks(30);
+    let b = world.guest("b").resident();
+    assert_eq!(b, mib(granted + OVERHEAD));
+    assert_eq!(world.guest("a").target, 1536 - b, "nobody pays for its debt");
     assert_eq!(world.controller.plans_refused(), 0);
 }
 
@@ -479,8 +505,13 @@ fn what_a_stuck_guest_is_held_to_follows_the_policy() {
     about(ceiling(&mut world, "b", Some(500)), 600, 564);
     about(ceiling(&mut world, "a", None), 964, 564);
     about(ceiling(&mut world, "b", None), 768 - 32, 768 + 32);
-    about(ceiling(&mut world, "a", Some(400)), 400, 1024);
     assert!(matches!(world.tick().guests[1].compliance, Compliance::Stuck { .. }));
+    about(ceiling(&mut world, "a", Some(400)), 400, 1024);
+    assert_eq!(
+        world.tick().guests[1].compliance,
+        Compliance::Compliant,
+        "it has all of its memory"
+    );
     assert_eq!(world.controller.plans_refused(), 0);
 }
 

@@ -28,6 +28,8 @@ pub(crate) enum Mood {
     Lying,
     /// Claims to hold what it was asked to, and gives nothing.
     Hiding,
+    /// Its kernel has panicked: nothing moves any more.
+    Panicked,
 }
 
 /// One guest of the toy host, in MiB.
@@ -143,12 +145,12 @@ impl ToyGuest {
         }
         // The balloon keeps what it has when memory is plugged in or out.
         let (plugged, before) = (self.requested, self.plugged);
-        let gives = !matches!(self.mood, Mood::Stubborn | Mood::Hiding);
+        let gives = !matches!(self.mood, Mood::Stubborn | Mood::Hiding | Mood::Panicked);
         if gives {
             self.plugged = plugged;
             self.holds = (self.holds + plugged).saturating_sub(before);
         }
-        if self.holds < self.target {
+        if self.holds < self.target && self.mood != Mood::Panicked {
             self.holds = self.target.min(self.boot + self.plugged); // deflation is quick
         } else if gives {
             let before = self.holds;
@@ -156,7 +158,7 @@ impl ToyGuest {
             // Of what the balloon takes, as much had been paged out as of all.
             self.paged_out = self.paged_out * self.holds / before.max(1);
         }
-        if self.mood == Mood::Silent {
+        if matches!(self.mood, Mood::Silent | Mood::Panicked) {
             self.silent_for += 1;
         } else {
             self.silent_for = 0;
@@ -196,7 +198,10 @@ impl ToyGuest {
             _ => self.last_available,
         };
         GuestSample {
-            run_state: Some(RunState::Running),
+            run_state: Some(match self.mood {
+                Mood::Panicked => RunState::Panicked,
+                _ => RunState::Running,
+            }),
             allocation: Some(Measured::fresh(Bytes::mib(self.claims()))),
             boot_memory: Some(Bytes::mib(self.boot)),
             hotplug: (self.plug_max > 0).then_some(Hotplug {

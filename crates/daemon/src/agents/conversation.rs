@@ -1,7 +1,7 @@
 //! The daemon's side of one agent, without its socket: no I/O, and time is a parameter.
 //!
-//! Idea: bytes of the agent go in, bytes for it come out, and what it says is kept for the next tick.
-//! The daemon's task drives it over a socket; a simulation over bytes in memory.
+//! Idea: bytes of the agent go in, bytes for it come out, and what it says is kept for the next
+//! tick. The daemon's task drives it over a socket; a simulation over bytes in memory.
 //! Limits: a connection on which no agent answers ends after [`UNHEARD_MAX`]; one frame waits to be
 //! written, and the session bounds the rest.
 
@@ -33,8 +33,8 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// With an agent that is asked for statistics every `period`, and heard with an emergency once in
-    /// every `emergency_period`.
+    /// With an agent that is asked for statistics every `period`, and heard with an emergency once
+    /// in every `emergency_period`.
     pub fn new(period: Duration, emergency_period: Duration, now: Timestamp) -> Conversation {
         let settings = SessionSettings {
             statistics_period: period,
@@ -93,8 +93,8 @@ impl Conversation {
         self.session.handle_bytes(bytes, now);
     }
 
-    /// For how long nothing is to be read: an agent that floods waits in the kernel's buffer, and costs
-    /// nothing meanwhile.
+    /// For how long nothing is to be read: an agent that floods waits in the kernel's buffer, and
+    /// costs nothing meanwhile.
     pub fn unreadable_for(&self, now: Timestamp) -> Duration {
         self.session.readable_at().saturating_since(now)
     }

@@ -1,9 +1,9 @@
 //! Keeps the connection to one guest's agent.
 //!
-//! Idea: a [`Conversation`] holds everything but the socket, the clock and the daemon's orders, which
-//! this file adds. A failed connection is retried with growing pauses. A connection on which no agent
-//! answers is closed after a while, because QEMU buffers what the guest does not read: an agent
-//! started hours later would find thousands of greetings.
+//! Idea: a [`Conversation`] holds everything but the socket, the clock and the daemon's orders,
+//! which this file adds. A failed connection is retried with growing pauses. A connection on which
+//! no agent answers is closed after a while, because QEMU buffers what the guest does not read: an
+//! agent started hours later would find thousands of greetings.
 //!
 //! Cost: one task per guest, which wakes for each message and twice a second while it greets.
 //! Limits: an agent that floods is not read until its second is over.

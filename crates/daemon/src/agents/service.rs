@@ -90,8 +90,8 @@ impl Agents {
     }
 
     /// The latest state of a guest's agent, connecting to it if necessary. `memory_max` is the most
-    /// that it may speak of, and `hypervisor` the process that must listen on its socket. `None`: the
-    /// guest has no agent socket. What an earlier `process` of the guest said is forgotten.
+    /// that it may speak of, and `hypervisor` the process that must listen on its socket. `None`:
+    /// the guest has no agent socket. What an earlier `process` of the guest said is forgotten.
     pub(crate) fn state(
         &mut self,
         id: &GuestId,

@@ -1,8 +1,8 @@
 //! The limits of all guests, by everybody who says something of them.
 //!
 //! Idea: three say something: settings that live with a guest, the configuration, `ballast set`
-//! ([`LimitLayers`]). What lives with a guest was written by whoever defined it, and may not fit the
-//! rest: then its bounds are left out, which is said, and the rest of it counts.
+//! ([`LimitLayers`]). What lives with a guest was written by whoever defined it, and may not fit
+//! the rest: then its bounds are left out, which is said, and the rest of it counts.
 //! Cost: O(n) when something changes, O(n²) with a budget and floors that live with guests.
 //! Limits: one entry per guest that something is said of.
 

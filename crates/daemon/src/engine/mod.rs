@@ -216,6 +216,7 @@ impl Engine {
             journal_error: journal.error,
             journal_aside: journal.moved_aside.into_iter().map(|moved| moved.to).collect(),
             guests_refused: world.guests_refused(),
+            log_lines_dropped: 0,
             api: ApiState::default(),
         })
     }

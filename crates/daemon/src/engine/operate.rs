@@ -50,8 +50,8 @@ impl Engine {
         answer
     }
 
-    /// What the next tick would do, computed from the latest snapshot. The same until the next tick,
-    /// command or configuration: it is computed once, however many ask.
+    /// What the next tick would do, computed from the latest snapshot. The same until the next
+    /// tick, command or configuration: it is computed once, however many ask.
     ///
     /// # Errors
     /// There was no tick yet; the text says so to people.

@@ -23,7 +23,8 @@ const HELD: Bytes = Bytes::mib(96);
 const OWED: Bytes = Bytes::mib(40);
 /// Tolerance: the kernel batches its counts per CPU.
 const SLACK: Bytes = Bytes::mib(2);
-/// By how much more a page-out may shrink the process: lowering a cgroup's limit reclaims in batches.
+/// By how much more a page-out may shrink the process: lowering a cgroup's limit reclaims in
+/// batches.
 const BEYOND_MAX: Bytes = Bytes::mib(8);
 /// Deadline of every wait, generous for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

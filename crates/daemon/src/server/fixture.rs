@@ -253,6 +253,7 @@ pub fn view() -> View {
         journal_error: None,
         journal_aside: vec![],
         guests_refused: 0,
+        log_lines_dropped: 0,
         api: ApiState::default(),
     }
 }

@@ -88,6 +88,8 @@ fn daemon(registry: &mut Registry, view: &View, now: SystemTime) {
     count(registry, "journal_files_moved_aside", help, aside);
     let help = "Times the API's thread ended by a fault and was replaced";
     count(registry, "api_restarts", help, view.api.restarts);
+    let help = "Lines of the log dropped because nobody read them in time";
+    count(registry, "log_lines_dropped", help, view.log_lines_dropped);
     let refused = Some(view.reload_error.is_some().into());
     whole(registry, "reload_failed", "Whether the last reload was refused", refused);
     if let Some(fairness) = view.fairness {

@@ -2,20 +2,20 @@
 //!
 //! Idea: the touched pages of a sample go through the same analysis as the tracker's, so that a
 //! working set means the same. DAMON tells which pages were touched in a window and not in which
-//! order; they are taken in a random order, fixed by a hash. The assumption: within a window, a page
-//! of any age is as likely to be touched early as late. Distances between windows are exact: what was
-//! touched since the window of the last touch. The working set needs no more. Within a window, they
-//! are those of random accesses: of a loop over 76 MiB, in which every touch has that distance, half of
-//! the touches seem to miss only below 61 to 64 MiB.
+//! order; they are taken in a random order, fixed by a hash. The assumption: within a window, a
+//! page of any age is as likely to be touched early as late. Distances between windows are exact:
+//! what was touched since the window of the last touch. The working set needs no more. Within a
+//! window, they are those of random accesses: of a loop over 76 MiB, in which every touch has that
+//! distance, half of the touches seem to miss only below 61 to 64 MiB.
 //!
-//! In huge pages one touch sets the accessed bit of 2 MiB. With more than [`HUGE_MAX`] of its memory
-//! in them, a guest's working set is an upper bound, said to be one, and has no curve.
+//! In huge pages one touch sets the accessed bit of 2 MiB. With more than [`HUGE_MAX`] of its
+//! memory in them, a guest's working set is an upper bound, said to be one, and has no curve.
 //!
-//! Cost: that of the analysis; every [`LOOK_WINDOWS`] windows a read of `maps` and `smaps`, some 10 ms
-//! for a guest of some hundred MiB.
+//! Cost: that of the analysis; every [`LOOK_WINDOWS`] windows a read of `maps` and `smaps`, some 10
+//! ms for a guest of some hundred MiB.
 //! Limits: touched less than once a window, a page looks as old as its last touched window. Memory
-//! that is plugged in is sampled from the next look on, and the analysis begins anew. By size alone,
-//! large buffers of the hypervisor pass for guest memory.
+//! that is plugged in is sampled from the next look on, and the analysis begins anew. By size
+//! alone, large buffers of the hypervisor pass for guest memory.
 
 use std::ops::Range;
 use std::path::Path;
@@ -34,8 +34,8 @@ use super::row::{Row, Seen};
 use super::source::{SourceError, WorkingSetSource};
 use crate::pager::RAM_MIN;
 
-/// Share of a guest's memory in huge pages above which its working set is an upper bound. Up to it, a
-/// working set is too large by that share of the guest's memory at most.
+/// Share of a guest's memory in huge pages above which its working set is an upper bound. Up to it,
+/// a working set is too large by that share of the guest's memory at most.
 pub(super) const HUGE_MAX: f64 = 0.05;
 /// Smallest piece of guest memory that is sampled. What is smaller, directly beside, is the
 /// hypervisor's own, and comes and goes.
@@ -65,8 +65,8 @@ pub struct DamonFollower {
 }
 
 impl DamonFollower {
-    /// Starts to sample the guest of process `pid`, which started at `start_ticks` if that is given;
-    /// `seed` picks the pages.
+    /// Starts to sample the guest of process `pid`, which started at `start_ticks` if that is
+    /// given; `seed` picks the pages.
     ///
     /// # Errors
     /// The process is gone or has no guest memory; as many guests are sampled as can be.

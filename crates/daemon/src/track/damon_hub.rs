@@ -1,11 +1,11 @@
 //! One DAMON for all guests of a program.
 //!
-//! Idea: a kernel has one set of DAMON's files and guests have a thread each. So one thread more has
-//! the [`DamonSession`]; guests join and leave, and take their windows as they come. While nobody is
-//! sampled, DAMON is free for others.
+//! Idea: a kernel has one set of DAMON's files and guests have a thread each. So one thread more
+//! has the [`DamonSession`]; guests join and leave, and take their windows as they come. While
+//! nobody is sampled, DAMON is free for others.
 //! Cost: one thread, which looks ten times a second.
-//! Limits: [`GUESTS_MAX`] guests; when one joins or leaves, all lose the window in progress. Windows
-//! that a guest does not take are dropped, the oldest first.
+//! Limits: [`GUESTS_MAX`] guests; when one joins or leaves, all lose the window in progress.
+//! Windows that a guest does not take are dropped, the oldest first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;

@@ -1,10 +1,10 @@
 //! Which sources of working sets work on this host, guest by guest, and why the others do not.
 //!
-//! Idea: each source is asked what it would ask itself before it starts, so that a diagnosis and what
-//! the daemon then does agree.
+//! Idea: each source is asked what it would ask itself before it starts, so that a diagnosis and
+//! what the daemon then does agree.
 //! Cost: some 10 ms a guest, for its mappings.
-//! Limits: a tracker is not connected to, as it has one client at a time. DAMON is taken into use for
-//! an instant, which stops what a killed daemon left.
+//! Limits: a tracker is not connected to, as it has one client at a time. DAMON is taken into use
+//! for an instant, which stops what a killed daemon left.
 
 use std::path::Path;
 

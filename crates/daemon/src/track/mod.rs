@@ -3,8 +3,8 @@
 //! Idea: [`Follower`] connects one guest's tracker (`crates/tracker`) with the state machines that
 //! turn touches into a working set and plan the next interval (`crates/working-set`).
 //! [`DamonFollower`] does so for a guest without a tracker, by the kernel's DAMON (`crates/damon`).
-//! Both are a [`WorkingSetSource`]: each interval yields a [`Row`]. `ballast track` prints the rows;
-//! the daemon passes them to its policy.
+//! Both are a [`WorkingSetSource`]: each interval yields a [`Row`]. `ballast track` prints the
+//! rows; the daemon passes them to its policy.
 
 mod coldness;
 mod damon;

@@ -1,7 +1,7 @@
 //! What the daemon and the thread of a tracked guest share.
 //!
-//! Limits: the daemon never waits for the thread; the thread looks at what the daemon wants ten times a
-//! second.
+//! Limits: the daemon never waits for the thread; the thread looks at what the daemon wants ten
+//! times a second.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,8 @@
-//! What watches one guest: the tracker in its hypervisor, the kernel's DAMON, or statistical sampling.
+//! What watches one guest: the tracker in its hypervisor, the kernel's DAMON, or statistical
+//! sampling.
 //!
-//! Idea: every source yields one [`Row`] an interval; who uses them does not ask which it is, but what
-//! a figure is worth stands in it ([`TrackingSource`](ballast_model::TrackingSource)).
+//! Idea: every source yields one [`Row`] an interval; who uses them does not ask which it is, but
+//! what a figure is worth stands in it ([`TrackingSource`](ballast_model::TrackingSource)).
 //! Limits: what one source alone can tell, such as cold pages, is optional.
 
 use std::sync::Arc;

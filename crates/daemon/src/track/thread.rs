@@ -1,11 +1,11 @@
 //! What the thread of a tracked guest does.
 //!
 //! Idea: it watches the guest by the best source that works: the tracker in its hypervisor, the
-//! kernel's DAMON, the kernel's referenced bits. What fails is retried with growing pauses, or given up
-//! for the next if it will not work as long as the guest lives.
+//! kernel's DAMON, the kernel's referenced bits. What fails is retried with growing pauses, or
+//! given up for the next if it will not work as long as the guest lives.
 //!
-//! Referenced bits, if configured, give a working set but no curve; the interval is chosen so that the
-//! cost stays within the budget.
+//! Referenced bits, if configured, give a working set but no curve; the interval is chosen so that
+//! the cost stays within the budget.
 //! Cost: that of the source.
 
 use std::path::Path;

@@ -245,8 +245,8 @@ impl Memory {
         holds.max(promised).or(sample.present_memory()).unwrap_or(Bytes::ZERO)
     }
 
-    /// The same, where the host takes what is beyond a cap, as long as the plan `keeps_cap`. The room in
-    /// it for the hypervisor is nothing promised.
+    /// The same, where the host takes what is beyond a cap, as long as the plan `keeps_cap`. The
+    /// room in it for the hypervisor is nothing promised.
     pub(super) fn committed(
         &self,
         sample: &GuestSample,

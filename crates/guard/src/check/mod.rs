@@ -20,8 +20,8 @@
 //! it.
 //!
 //! Cost: O(n), O(n log n) where actions are few and far between. Limits: that targets are wise is
-//! not checked, only that they are safe. The end of a cap is not counted as a grant, because the host
-//! may be unable to keep the cap; but no grant of the same plan may count on what the cap took.
+//! not checked, only that they are safe. The end of a cap is no grant, as the host may be unable to
+//! keep the cap; but no grant of the same plan may count on what the cap took.
 
 mod memory;
 mod promise;

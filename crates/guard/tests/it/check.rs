@@ -290,7 +290,7 @@ fn steps_are_measured_from_what_the_host_sees() {
             ..guest("a", 516)
         };
     };
-    // 516 MiB are resident, of which 16 may be the hypervisor's.
+    // 516 MiB are resident; 16 of them may be the hypervisor's.
     assert_eq!(Case::new().with(hiding).act("a", 500).check(), []);
     let found = Case::new().with(hiding).act("a", 533).check();
     assert_eq!(found, [Violation::StepTooLarge(id("a"))]);
@@ -319,8 +319,8 @@ fn raising_a_cap_is_a_grant() {
     assert_eq!(let_go(392, 700), [], "to hold it to less frees nothing yet");
 }
 
-/// A guest that was asked for 541 MiB and holds 540 is held to 400: what it may take up to 541 counts
-/// once, as the cap is raised.
+/// A guest that was asked for 541 MiB and holds 540 is held to 400: what it may take up to 541
+/// counts once, as the cap is raised.
 #[test]
 fn what_a_raised_cap_lets_go_counts_once() {
     let grant = |target: u64| {

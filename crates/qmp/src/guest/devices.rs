@@ -3,8 +3,8 @@
 //! Idea: virtio-mem devices and our own memory modules (`pc-dimm`) can be changed. Modules of
 //! others are treated like boot memory: they are never removed here.
 //! Source: `qapi/machine.json` of QEMU 7.2, `MemoryDeviceInfo`.
-//! Limits: at most [`DEVICES_MAX`] devices are read, sizes of modules in whole pages. Of other kinds (NVDIMM, persistent memory,
-//! enclaves) only the address space they occupy counts.
+//! Limits: at most [`DEVICES_MAX`] devices are read, sizes of modules in whole pages. Of other
+//! kinds (NVDIMM, persistent memory, enclaves) only the address space they occupy counts.
 
 use std::borrow::Cow;
 
@@ -89,9 +89,8 @@ struct SizedData<'a> {
 impl MemoryDevices {
     /// Parses the reply to `query-memory-devices`.
     ///
-    /// # Errors
-    /// The reply is malformed, a virtio-mem device has an amount that none can have, or all together
-    /// have more than can be addressed.
+    /// # Errors The reply is malformed, a virtio-mem device has an amount that none can have, or
+    /// all together have more than can be addressed.
     pub(super) fn parse(json: &str) -> Result<MemoryDevices, serde_json::Error> {
         let entries: Vec<DeviceEntry<'_>> = serde_json::from_str(json)?;
         let mut devices = MemoryDevices { count: entries.len(), ..MemoryDevices::default() };

@@ -381,8 +381,8 @@ impl GuestMonitor {
     }
 
     /// All readings, with their ages at `now`. Resident memory is not among them. Whatever the
-    /// hypervisor claims, the allocation is whole pages, no more than the memory that the guest has,
-    /// and no less than what is plugged in beside what the balloon can take.
+    /// hypervisor claims, the allocation is whole pages, no more than the memory that the guest
+    /// has, and no less than what is plugged in beside what the balloon can take.
     pub fn sample(&self, id: GuestId, now: Timestamp) -> GuestSample {
         let age = |at: Timestamp| now.saturating_since(at);
         let mut sample = GuestSample {

@@ -26,8 +26,8 @@ pub(crate) const MIB: u64 = 1 << 20;
 /// More steps than any job here takes.
 const STEPS_MAX: u64 = 10_000;
 
-/// Other memory of the host may be swapped out as well, so a test gets much more than it needs; where
-/// the disk is too small, what it needs.
+/// Other memory of the host may be swapped out as well, so a test gets much more than it needs;
+/// where the disk is too small, what it needs.
 const SWAP_MIB: [u64; 2] = [4096, 256];
 
 /// Swap is shared by the whole host: one test at a time.

@@ -296,8 +296,8 @@ fn a_squeeze_restores_the_fence_that_stands() {
     assert_eq!(raised.join().unwrap(), Ok(mib(400)));
 }
 
-/// What the fence of a real cgroup may leave above its height: the kernel counts in batches for each
-/// processor.
+/// What the fence of a real cgroup may leave above its height: the kernel counts in batches for
+/// each processor.
 const SLACK: Bytes = Bytes::mib(4);
 
 #[test]

@@ -41,7 +41,8 @@ fn garbage() -> Vec<u8> {
     (0..PAGE).map(|at| (at * 167 % 251) as u8 | 0x80).collect()
 }
 
-/// Opens the journal, records tick 1000 and closes it: what was said, and what the last daemon left.
+/// Opens the journal, records tick 1000 and closes it: what was said, and what the last daemon
+/// left.
 fn use_it(path: &Path) -> (JournalStatus, Result<Option<Left>, JournalError>) {
     let mut journal = Journal::open(path, KEEP, start()).unwrap();
     let left = journal.take_left();

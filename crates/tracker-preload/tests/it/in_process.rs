@@ -430,7 +430,7 @@ fn greeted_as(user: u32, address: &TrackerAddress) -> TrackerReply {
         let _ = rustix::net::send(&socket, &hello[..len], SendFlags::NOSIGNAL);
         let mut reply = [0; MESSAGE_MAX];
         let mut receive = || rustix::net::recv(&socket, &mut reply, RecvFlags::empty());
-        // Whoever is refused is told so, and disconnected before the hello is read.
+        // A refused client gets the refusal, and is disconnected before its hello is read.
         let (len, _) = receive().or_else(|_| receive()).unwrap();
         Frame::<TrackerReply>::decode(&reply[..len]).unwrap().message
     });

@@ -4,3 +4,4 @@ mod common;
 mod host;
 mod in_process;
 mod killed;
+mod stopped;

@@ -5,8 +5,8 @@
 //! others is scaled by the share of time it was counting.
 //! Cost: a system call per thread and interval, and a listing of the threads.
 //! Source: perf_event_open(2); MEB §3.5, IMT §4.
-//! Limits: guests under KVM only, on a processor and a hypervisor below that provide the counter. Our
-//! machines have none.
+//! Limits: guests under KVM only, on a processor and a hypervisor below that provide the counter.
+//! Our machines have none.
 
 use std::path::{Path, PathBuf};
 
@@ -46,7 +46,8 @@ struct Reading {
 }
 
 impl DataTlbCounter {
-    /// For the virtual processors of process `pid` in `proc`; `None` if the event cannot be counted.
+    /// For the virtual processors of process `pid` in `proc`; `None` if the event cannot be
+    /// counted.
     pub fn open(proc: &Path, pid: u32) -> Option<DataTlbCounter> {
         if !is_under_kvm(proc, pid).ok()? {
             return None;

@@ -56,7 +56,8 @@ pub struct Args {
     /// fast)
     #[arg(long)]
     truth: bool,
-    /// Who starts the guests instead of what the scenario names: `qemu` (the lab itself) or `libvirt`
+    /// Who starts the guests instead of what the scenario names: `qemu` (the lab itself) or
+    /// `libvirt`
     #[arg(long, value_name = "NAME")]
     manager: Option<String>,
     /// Simulate the same scenario too, and show how far that is from the real runs
@@ -103,7 +104,8 @@ impl Args {
         Some(std::path::absolute(report).unwrap_or_else(|_| report.clone()))
     }
 
-    /// The command line that does the same elsewhere: of the file `scenario`, with the page `report`.
+    /// The command line that does the same elsewhere: of the file `scenario`, with the page
+    /// `report`.
     pub(super) fn elsewhere(&self, scenario: &Path, report: Option<&Path>) -> Vec<String> {
         let mut argv = ["ballast-lab", "lab", "run"].map(str::to_owned).to_vec();
         argv.push(scenario.display().to_string());

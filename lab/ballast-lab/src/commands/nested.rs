@@ -1,8 +1,8 @@
 //! `ballast-lab nested`: a scenario, a command or a shell on a real KVM host, on any machine.
 //!
 //! Idea: an outer machine of the lab ([`ballast_lab_host::Nested`]) is the host; this program and
-//! `ballast` are in it and do there what they do here. Progress and errors of the outer machine go to
-//! standard error; what runs in it has both outputs for itself.
+//! `ballast` are in it and do there what they do here. Progress and errors of the outer machine go
+//! to standard error; what runs in it has both outputs for itself.
 //! Limits: what a command writes to files is gone with the machine; of a scenario, the report comes
 //! out.
 
@@ -20,8 +20,8 @@ use clap::Subcommand;
 use super::lab::{exit_as, say};
 use super::lab_run;
 
-/// What an outer machine needs beside the memory of the guests in it: its kernel and disk cache, and
-/// 80 MiB of QEMU for each of a few guests.
+/// What an outer machine needs beside the memory of the guests in it: its kernel and disk cache,
+/// and 80 MiB of QEMU for each of a few guests.
 const BESIDE_GUESTS: Bytes = Bytes::mib(1024);
 /// Where this program and `ballast` are in an outer machine.
 const PROGRAMS_FOLDER: &str = "/usr/local/bin";
@@ -62,8 +62,8 @@ struct Machine {
     /// Memory of the outer machine [default: 3GiB, or what the scenario's guests need]
     #[arg(long)]
     memory: Option<Bytes>,
-    /// Its kernel: the suite of Debian that has it, such as bookworm (6.1), or `default`, that of this
-    /// host's sources [default: bookworm-backports, 6.12]
+    /// Its kernel: the suite of Debian that has it, such as bookworm (6.1), or `default`, that of
+    /// this host's sources [default: bookworm-backports, 6.12]
     #[arg(long, value_name = "SUITE")]
     kernel: Option<KernelChoice>,
 }
@@ -146,8 +146,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 impl Machine {
-    /// The machine with `with` for its guests, kernels for them, and as much memory as `guests` need
-    /// unless said otherwise.
+    /// The machine with `with` for its guests, kernels for them, and as much memory as `guests`
+    /// need unless said otherwise.
     fn options(
         &self,
         with: impl IntoIterator<Item = String>,

@@ -1,4 +1,5 @@
-//! `ballast-lab storm`: a storm of faults around the daemon's engine, and whether its promises hold.
+//! `ballast-lab storm`: a storm of faults around the daemon's engine, and whether its promises
+//! hold.
 //!
 //! Cost: some 60 ms a seed, a few seconds for a story. Limits: one seed after the other.
 

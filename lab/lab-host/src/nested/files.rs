@@ -1,9 +1,11 @@
 //! The files of an outer machine: QEMU with what it loads, the lab's programs, kernels for guests.
 //!
-//! Idea: programs come as they are installed here, with the libraries that `ldd` lists, and lie where
-//! the lab looks for them, so that it works in the machine as it does here, without a network.
-//! Limits: guests run under KVM only, as QEMU's emulator is not in it (doubly emulated guests would be
-//! slow beyond use). Firmware for q35 machines that boot a kernel directly, as the lab's guests do.
+//! Idea: programs come as they are installed here, with the libraries that `ldd` lists, and lie
+//! where the lab looks for them, so that it works in the machine as it does here, without a
+//! network.
+//! Limits: guests run under KVM only, as QEMU's emulator is not in it (doubly emulated guests would
+//! be slow beyond use). Firmware for q35 machines that boot a kernel directly, as the lab's guests
+//! do.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

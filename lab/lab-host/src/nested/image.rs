@@ -1,8 +1,8 @@
 //! The disk of an outer machine: a file system that holds the files a host needs.
 //!
-//! Idea: `mke2fs -d` makes a file system of a folder without root. The cache keeps it under a key of
-//! its files' names, sizes and times. QEMU opens it for reading only and writes to an unnamed file
-//! beside it, so that one image serves many machines.
+//! Idea: `mke2fs -d` makes a file system of a folder without root. The cache keeps it under a key
+//! of its files' names, sizes and times. QEMU opens it for reading only and writes to an unnamed
+//! file beside it, so that one image serves many machines.
 //! Limits: hard links save the copies where source and cache are on one file system.
 
 use std::fs;

@@ -1,10 +1,10 @@
 //! A running outer machine, and commands in it.
 //!
 //! Idea: a command runs in the root that the disk is, with its outputs on two ports. A machine that
-//! panics closes its channel; one that hangs reports no more, and is killed. Both are failures of the
-//! machine and not of the command: [`with_one_retry`] tells them and tries once more.
-//! Limits: one command at a time, and no input for it; what a command leaves running keeps the ports
-//! of the next.
+//! panics closes its channel; one that hangs reports no more, and is killed. Both are failures of
+//! the machine and not of the command: [`with_one_retry`] tells them and tries once more.
+//! Limits: one command at a time, and no input for it; what a command leaves running keeps the
+//! ports of the next.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -94,8 +94,8 @@ pub struct Nested {
 impl Nested {
     /// Boots a machine and makes it a KVM host. `say` gets a line before each slow step.
     ///
-    /// # Errors
-    /// When something is missing here, or the machine does not come up; then nothing is left behind.
+    /// # Errors When something is missing here, or the machine does not come up; then nothing is
+    /// left behind.
     pub fn start(options: &NestedOptions, say: &dyn Fn(&str)) -> Result<Nested, LabError> {
         ensure_memory(options.memory)?;
         let cache = Cache::open()?;
@@ -242,8 +242,8 @@ impl Nested {
     }
 }
 
-/// Runs `work`; if the outer machine failed, and not what ran in it, tells that and runs `work` once
-/// more.
+/// Runs `work`; if the outer machine failed, and not what ran in it, tells that and runs `work`
+/// once more.
 ///
 /// # Errors
 /// Those of `work`.

@@ -1,14 +1,14 @@
 //! A KVM host on any machine: an outer machine in which QEMU runs guests under KVM.
 //!
-//! Idea: QEMU's emulator emulates AMD's hardware virtualization with nested paging, so a stock Debian
-//! kernel in it is a whole KVM host: KVM, cgroup v2, DAMON, the multi-generational LRU. The outer
-//! machine is a guest of this lab like any other ([`crate::Run`]) with a disk that holds what a host
-//! needs: QEMU, the lab's programs and kernels. A command runs in it and its output comes out while
-//! it runs.
+//! Idea: QEMU's emulator emulates AMD's hardware virtualization with nested paging, so a stock
+//! Debian kernel in it is a whole KVM host: KVM, cgroup v2, DAMON, the multi-generational LRU. The
+//! outer machine is a guest of this lab like any other ([`crate::Run`]) with a disk that holds what
+//! a host needs: QEMU, the lab's programs and kernels. A command runs in it and its output comes
+//! out while it runs.
 //! Cost: 300 MB in the cache for each of [`image::IMAGES_MAX`] disks, a boot of ten seconds, and
 //! 0.5 GB of memory beside the machine's own.
-//! Source: QEMU 7.2's `target/i386/tcg/sysemu/svm_helper.c`; AMD64 Architecture Programmer's Manual,
-//! volume 2, chapter 15.
+//! Source: QEMU 7.2's `target/i386/tcg/sysemu/svm_helper.c`; AMD64 Architecture Programmer's
+//! Manual, volume 2, chapter 15.
 //! Limits: one processor, on one thread of the emulator, because with several the kernel panics now
 //! and then (it patches code that another thread has translated). Counts and states are those of a
 //! KVM host; no figure of time means anything. One command at a time.

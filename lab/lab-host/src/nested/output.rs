@@ -1,8 +1,8 @@
 //! What a command in an outer machine writes, handed on while it runs.
 //!
-//! Idea: each output is a virtio-serial port behind a socket, which takes no more than is read. QEMU
-//! has put all of it into the socket before the guest hears that it is written, so once the command
-//! has ended, an empty socket means that nothing is left.
+//! Idea: each output is a virtio-serial port behind a socket, which takes no more than is read.
+//! QEMU has put all of it into the socket before the guest hears that it is written, so once the
+//! command has ended, an empty socket means that nothing is left.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;

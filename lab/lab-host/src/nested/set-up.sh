@@ -13,7 +13,7 @@ mount -t sysfs sysfs sys
 mount -t debugfs debugfs sys/kernel/debug
 mount -t tracefs tracefs sys/kernel/tracing
 mount -t devtmpfs devtmpfs dev
-mkdir -p dev/pts dev/shm sbin usr/bin usr/lib
+mkdir -p dev/pts dev/shm home mnt root sbin usr/bin usr/lib usr/local/bin var/lib var/tmp
 mount -t devpts devpts dev/pts
 mount -t tmpfs tmpfs dev/shm
 mount -t tmpfs tmpfs run

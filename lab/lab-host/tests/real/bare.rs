@@ -59,7 +59,8 @@ const FIRMWARE_LEN: usize = 1 << 16;
 const RESET: usize = 0xfff0;
 const JUMP: [u8; 3] = [0xe9, 0x0d, 0x00];
 
-/// Whether it runs under KVM: in an outer machine of `ballast-lab nested`, where KVM is known to work.
+/// Whether it runs under KVM: in an outer machine of `ballast-lab nested`, where KVM is known to
+/// work.
 pub(crate) fn is_kvm() -> bool {
     std::env::var_os(NESTED_VARIABLE).is_some()
 }

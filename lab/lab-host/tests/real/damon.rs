@@ -1,10 +1,10 @@
 //! What DAMON sees of stock guests under KVM: private memory, no library, no restart.
 //!
-//! Idea: a guest without an operating system touches known pages, which is exact. A Linux guest goes
-//! through loops of known sizes; what it uses beside them, its kernel and the lab's own program, is
-//! what it touches while it is idle.
-//! Limits: only in an outer machine of `ballast-lab nested`, a KVM host whose DAMON nobody else uses;
-//! asserts states and amounts, never times.
+//! Idea: a guest without an operating system touches known pages, which is exact. A Linux guest
+//! goes through loops of known sizes; what it uses beside them, its kernel and the lab's own
+//! program, is what it touches while it is idle.
+//! Limits: only in an outer machine of `ballast-lab nested`, a KVM host whose DAMON nobody else
+//! uses; asserts states and amounts, never times.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -74,8 +74,8 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// The kernel's own bits tell what an emulated guest touches, with a tracker or without; under KVM they
-/// do not, and are refused.
+/// The kernel's own bits tell what an emulated guest touches, with a tracker or without; under KVM
+/// they do not, and are refused.
 fn assert_looks(pid: u32, paths: &[&str]) {
     if is_kvm() {
         assert!(matches!(clear_referenced(pid), Err(TrackerError::Kvm)));

@@ -7,8 +7,10 @@ pub mod journal;
 pub mod liar;
 pub mod monitor;
 pub mod moved;
+pub mod own_cgroup;
 pub mod rounds;
 pub mod squeezes;
+pub mod systemd;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -64,8 +66,8 @@ impl Lab {
         Lab::boot_with(guests, |_| {}).unwrap()
     }
 
-    /// Has a libvirt of their own boot `guests`. Prints the reason and returns `None` where there is
-    /// no libvirt.
+    /// Has a libvirt of their own boot `guests`. Prints the reason and returns `None` where there
+    /// is no libvirt.
     pub fn boot_under_libvirt(guests: Vec<GuestSpec>) -> Option<Lab> {
         let manage = |options: &mut RunOptions| options.manager = Manager::Libvirt;
         match Lab::boot_with(guests, manage) {

@@ -1,0 +1,71 @@
+//! A cgroup for the process of one guest, so that a fence may stand around it.
+
+use std::path::PathBuf;
+
+use ballast_model::Bytes;
+use ballast_reclaim::{CgroupMount, CgroupVersion, parse_amount, parse_mountinfo};
+
+/// A memory cgroup for one process, which leaves it when this is dropped.
+pub struct OwnCgroup {
+    folder: PathBuf,
+    version: CgroupVersion,
+}
+
+impl OwnCgroup {
+    /// `None`, and a message, where none can be made.
+    pub fn around(pid: u32) -> Option<OwnCgroup> {
+        let mounts = parse_mountinfo(&std::fs::read("/proc/self/mountinfo").unwrap()).unwrap();
+        let Some(mount) = mounts.into_iter().find(has_memory) else {
+            println!(
+                "SKIPPED: no memory controller is mounted, or none for cgroups below the root"
+            );
+            return None;
+        };
+        let folder = mount.point.join(format!("ballast-fence-{pid}"));
+        if let Err(error) = std::fs::create_dir(&folder) {
+            println!("SKIPPED: {}: {error}", folder.display());
+            return None;
+        }
+        std::fs::write(folder.join("cgroup.procs"), pid.to_string()).unwrap();
+        Some(OwnCgroup { folder, version: mount.version })
+    }
+
+    /// What one of its files says.
+    fn bytes(&self, name: &str) -> Option<Bytes> {
+        parse_amount(&std::fs::read(self.folder.join(name)).unwrap()).unwrap()
+    }
+
+    /// How high a fence around it is.
+    pub fn limit(&self) -> Option<Bytes> {
+        self.bytes(match self.version {
+            CgroupVersion::One => "memory.limit_in_bytes",
+            CgroupVersion::Two => "memory.high",
+        })
+    }
+
+    /// What its processes are charged for.
+    pub fn charged(&self) -> Bytes {
+        let name = match self.version {
+            CgroupVersion::One => "memory.usage_in_bytes",
+            CgroupVersion::Two => "memory.current",
+        };
+        self.bytes(name).unwrap()
+    }
+}
+
+/// Whether cgroups right below this hierarchy's root have a memory controller.
+fn has_memory(mount: &CgroupMount) -> bool {
+    let controllers = std::fs::read_to_string(mount.point.join("cgroup.subtree_control"));
+    mount.version == CgroupVersion::One
+        || controllers.is_ok_and(|text| text.split_whitespace().any(|name| name == "memory"))
+}
+
+impl Drop for OwnCgroup {
+    fn drop(&mut self) {
+        let inside = std::fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
+        for pid in inside.lines() {
+            let _ = std::fs::write(self.folder.join("../cgroup.procs"), pid);
+        }
+        let _ = std::fs::remove_dir(&self.folder);
+    }
+}

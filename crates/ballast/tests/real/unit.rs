@@ -1,0 +1,326 @@
+//! Real guests under a daemon that systemd started with the shipped unit, as it is shipped.
+//!
+//! Idea: everything that the unit promises is asked for once, under all of its settings: what the
+//! settings forbid by mistake then fails. The guests' hypervisors are processes of another user.
+//!
+//! Limits: asserts states and counts, never times; needs QEMU, a built `lab-guest`, and root. What
+//! takes a right that root itself does not have on a machine is not tried there, but in an outer
+//! machine of `ballast-lab nested`.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::support::journal::assert_file_intact;
+use crate::support::own_cgroup::OwnCgroup;
+use crate::support::systemd::{self, property, systemctl};
+use crate::support::{
+    IMPATIENT, Lab, SWAP, assert_unrefused, resident, set_ceiling, swapped, swapping, ticks,
+    touch_once, wait_allocation, wait_stuck,
+};
+use ballast_actuation::paging::OVERHEAD;
+use ballast_lab_host::{GuestSpec, NESTED_VARIABLE};
+use ballast_model::{Bytes, Mechanism};
+use ballast_store::TickEntry;
+
+const UNIT: &str = include_str!("../../../../docs/ballast.service");
+const CONFIG: &str = "/etc/ballast/ballast.toml";
+const SOCKET: &str = "/run/ballast/ballast.sock";
+const JOURNAL: &str = "/var/lib/ballast/journal.db";
+const LOG: &str = "/run/lab/daemon.log";
+const DAMON: &str = "/sys/kernel/mm/damon/admin";
+/// The right to raise one's own limits.
+const CAP_SYS_RESOURCE: u32 = 24;
+const CGROUP: &str = "/sys/fs/cgroup/system.slice/ballast.service";
+/// The user that the hypervisors run as, and the unit's group, which is that user's.
+const USER: &str = "hypervisor";
+const GROUP: &str = "kvm";
+
+const STUBBORN: &str = "stubborn";
+const NEEDY: &str = "needy";
+const BOOT: Bytes = Bytes::mib(512);
+const BUDGET: Bytes = Bytes::mib(768);
+const HALF: Bytes = Bytes::mib(384);
+/// What `needy` works with: more than half of the budget holds.
+const WORKS_WITH: Bytes = Bytes::mib(400);
+/// What more than its work a guest needs, and what it gets beyond half of the budget.
+const ROOM: Bytes = Bytes::mib(32);
+/// What `stubborn` works with.
+const WORKS_LITTLE: Bytes = Bytes::mib(40);
+/// What `stubborn` touches and does not use, and what it is to have in the end.
+const IDLE: Bytes = Bytes::mib(240);
+const ASKED: Bytes = Bytes::mib(256);
+/// What a process may occupy above its bound between two looks.
+const SLACK: Bytes = Bytes::mib(16);
+
+#[test]
+fn the_shipped_unit_manages_real_guests() {
+    if !systemd::is_inside() {
+        return systemd::run_again("unit::the_shipped_unit_manages_real_guests", UNIT);
+    }
+    start();
+    let Some(lab) = Lab::boot_with_swap([STUBBORN, NEEDY].map(foreign).into(), SWAP) else {
+        return;
+    };
+    let group = OwnCgroup::around(lab.guest(NEEDY).pid().unsigned_abs());
+    hand_over_sockets(&lab, &[STUBBORN, NEEDY]);
+    // Of guests that were there before it: their sockets outlive the last daemon.
+    systemctl(&["restart", "ballast.service"]);
+    let ground = attach();
+    let daemon = ground.of_another();
+    wait_for("the first tick", || daemon.status());
+    let process = property("MainPID");
+    let pinged = property("WatchdogTimestampMonotonic");
+    assert_confined(&process);
+
+    the_group_reads_and_changes_nothing();
+    memory_follows_the_work(&lab, &daemon);
+    a_foreign_guest_is_tracked(&lab, &daemon);
+    if let Some(group) = &group {
+        a_fence_is_set_and_lifted(&daemon, group);
+    }
+    a_guest_that_gives_nothing_is_paged(&lab, &ground, &daemon);
+
+    assert_unrefused(&daemon);
+    assert_eq!(property("MainPID"), process, "it was not restarted");
+    assert_ne!(property("WatchdogTimestampMonotonic"), pinged, "systemd heard of it");
+    systemctl(&["stop", "ballast.service"]);
+    assert_eq!(property("Result"), "success");
+    let pages_out = |tick: &TickEntry| {
+        tick.plan.paging.iter().any(|order| order.mechanism == Mechanism::PageOut)
+    };
+    assert!(ticks(&ground).iter().any(pages_out));
+    assert_file_intact(&ground.journal());
+    assert_nothing_was_refused();
+}
+
+/// What only a right of root's raises.
+#[test]
+fn the_shipped_unit_raises_its_limits() {
+    if !has_root(CAP_SYS_RESOURCE) {
+        return println!("SKIPPED: root has no CAP_SYS_RESOURCE here");
+    }
+    if !systemd::is_inside() {
+        return systemd::run_again("unit::the_shipped_unit_raises_its_limits", UNIT);
+    }
+    start();
+    let process = property("MainPID");
+    let text = |name| fs::read_to_string(format!("/proc/{process}/{name}")).unwrap();
+    let limits = text("limits");
+    for (name, limit) in [("Max open files", "65536"), ("Max locked memory", "unlimited")] {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        assert_eq!(line.split_whitespace().next(), Some(limit), "{name}");
+    }
+    assert_eq!(text("oom_score_adj").trim(), "-900");
+    assert_ne!(status(&process, "VmLck"), "0 kB");
+    systemctl(&["stop", "ballast.service"]);
+    assert_nothing_was_refused();
+    let log = fs::read_to_string(LOG).unwrap();
+    assert!(!log.contains("no memory-pressure trigger"), "{log}");
+}
+
+/// With the two folders that the unit leaves closed, stock guests are sampled; and a fence of
+/// version 2.
+#[test]
+fn the_unit_open_to_damon_samples_and_fences_guests() {
+    if std::env::var_os(NESTED_VARIABLE).is_none() || !Path::new(DAMON).exists() {
+        return println!("SKIPPED: needs an outer machine of `ballast-lab nested` with DAMON");
+    }
+    if !systemd::is_inside() {
+        let unit = UNIT.replace("\n#ReadWritePaths=", "\nReadWritePaths=");
+        assert_ne!(unit, UNIT);
+        return systemd::run_again("unit::the_unit_open_to_damon_samples_and_fences_guests", &unit);
+    }
+    start();
+    let stock = GuestSpec { tracked: false, private_memory: true, ..foreign(NEEDY) };
+    let Some(lab) = Lab::boot_with_swap(vec![stock], SWAP) else { return };
+    let Some(group) = OwnCgroup::around(lab.guest(NEEDY).pid().unsigned_abs()) else { return };
+    hand_over_sockets(&lab, &[NEEDY]);
+    let ground = attach();
+    let daemon = ground.of_another();
+    lab.start_constant(NEEDY, WORKS_LITTLE);
+    wait_for("a working set", || {
+        let tracking = guest(&daemon.status()?, NEEDY)?.tracking.clone()?;
+        // In huge pages where the machine has them.
+        let is_sampled = tracking.source?.code.starts_with("damon");
+        (is_sampled && tracking.working_set_bytes? >= WORKS_LITTLE.get()).then_some(())
+    });
+    a_fence_is_set_and_lifted(&daemon, &group);
+    systemctl(&["stop", "ballast.service"]);
+    assert_nothing_was_refused();
+}
+
+/// Starts the daemon, as an operator does.
+fn start() {
+    fs::create_dir("/etc/ballast").unwrap();
+    write_config("global", "");
+    systemctl(&["start", "ballast.service"]);
+}
+
+/// A folder with its socket and its journal.
+fn attach() -> Ground {
+    let ground = Ground::new();
+    symlink(SOCKET, ground.path("api.sock")).unwrap();
+    symlink(JOURNAL, ground.journal()).unwrap();
+    ground
+}
+
+/// A guest with an agent, so that figures keep coming when its driver is gone, of a hypervisor that
+/// is run as another user, who may use no userfaultfd.
+fn foreign(name: &str) -> GuestSpec {
+    let qmp = format!("unix:{},server=on,wait=off", socket(name).display());
+    let extra_args = ["-qmp", &qmp, "-runas", USER].map(str::to_owned).to_vec();
+    GuestSpec { agent: true, tracked: name == STUBBORN, extra_args, ..swapping(name, BOOT) }
+}
+
+/// Where the unit has a guest's socket.
+fn socket(name: &str) -> PathBuf {
+    format!("/run/ballast/qmp/{name}.sock").into()
+}
+
+/// Numbers of the hypervisors' user and group.
+fn ids() -> (u32, u32) {
+    let id = |file: &str, name: &str| {
+        let text = fs::read_to_string(file).unwrap();
+        let line = text.lines().find(|line| line.starts_with(&format!("{name}:"))).unwrap();
+        line.split(':').nth(2).unwrap().parse::<u32>().unwrap()
+    };
+    (id("/etc/passwd", USER), id("/etc/group", GROUP))
+}
+
+/// Leaves the sockets as hypervisors make them that are this user from the beginning.
+fn hand_over_sockets(lab: &Lab, guests: &[&str]) {
+    let (user, group) = ids();
+    for name in guests {
+        let socket = socket(name);
+        assert_eq!(fs::metadata(&socket).unwrap().gid(), group, "made in the group's folder");
+        chown(socket, Some(user), None).unwrap();
+        let agent = lab.guest(name).agent_socket().unwrap();
+        chown(agent, Some(user), None).unwrap();
+        symlink(agent, format!("/run/ballast/agent/{name}.sock")).unwrap();
+        let process = lab.guest(name).pid().unsigned_abs().to_string();
+        assert_eq!(status(&process, "Uid").split_whitespace().next(), Some(&*user.to_string()));
+    }
+}
+
+/// Writes the configuration: folders are the default ones.
+fn write_config(policy: &str, more: &str) {
+    let text = format!(
+        "[daemon]\ntick = \"250ms\"\ngroup = \"{GROUP}\"\n[host]\nbudget = \"{BUDGET}\"\n\
+         [policy]\nname = \"{policy}\"\ninterval = \"1s\"\n{IMPATIENT}\n\
+         dead_band = \"64KiB\"\n[tracking]\ninterval = \"500ms\"\nevery = true\nintermittent = \"off\"\n{more}"
+    );
+    fs::write(CONFIG, text).unwrap();
+}
+
+/// Has the daemon read it, by the unit's own line for that.
+fn reload(policy: &str, more: &str) {
+    write_config(policy, more);
+    systemctl(&["reload", "ballast.service"]);
+}
+
+/// A line of a process's status.
+fn status(process: &str, key: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+    line.unwrap().trim().to_owned()
+}
+
+/// Whether root itself has this right on this machine.
+fn has_root(capability: u32) -> bool {
+    u64::from_str_radix(&status("self", "CapEff"), 16).unwrap() >> capability & 1 == 1
+}
+
+/// The settings are in force, and not only read.
+fn assert_confined(process: &str) {
+    assert_eq!(
+        (status(process, "Seccomp"), status(process, "NoNewPrivs")),
+        ("2".to_owned(), "1".to_owned())
+    );
+    let rights = u64::from_str_radix(&status(process, "CapEff"), 16).unwrap();
+    assert!(rights.count_ones() <= 7, "{rights:x}");
+    let folder = |path: String| fs::metadata(path).unwrap().ino();
+    assert_ne!(folder(format!("/proc/{process}/root/tmp")), folder("/tmp".to_owned()));
+    // One more process in the service's cgroup may open the one device, and no other.
+    let opens = |device: &str| {
+        let line = format!("echo 0 >{CGROUP}/cgroup.procs && exec 3<{device}");
+        Command::new("sh").args(["-c", &line]).stderr(Stdio::null()).status().unwrap().success()
+    };
+    assert_eq!((opens("/dev/userfaultfd"), opens("/dev/kvm")), (true, false));
+}
+
+/// Members of the group in the configuration have the API's socket, and no more of it.
+fn the_group_reads_and_changes_nothing() {
+    let (user, group) = ids();
+    let may = |command: &str| {
+        let ids = [format!("--reuid={user}"), format!("--regid={group}")];
+        let line = ["--clear-groups", "ballast", command];
+        let mut member = Command::new("setpriv");
+        let member = member.args(ids).args(line).env("BALLAST_SOCKET", SOCKET).output().unwrap();
+        eprintln!("{command} as a member: {}", String::from_utf8_lossy(&member.stderr).trim());
+        member.status.success()
+    };
+    assert_eq!((may("status"), may("pause")), (true, false));
+}
+
+/// The guest that needs memory gets it, from the one that does not.
+fn memory_follows_the_work(lab: &Lab, daemon: &Daemon<'_>) {
+    lab.start_constant(NEEDY, WORKS_WITH);
+    wait_allocation("memory for the work", daemon, NEEDY, |holds| holds >= WORKS_WITH + ROOM);
+    wait_allocation("memory from the other", daemon, STUBBORN, |holds| holds <= HALF - ROOM);
+    lab.stop_workload(NEEDY);
+}
+
+/// Its hypervisor may have no userfaultfd of its own: the daemon passes it the device.
+fn a_foreign_guest_is_tracked(lab: &Lab, daemon: &Daemon<'_>) {
+    lab.start_constant(STUBBORN, WORKS_LITTLE);
+    wait_for("a working set", || {
+        let tracking = guest(&daemon.status()?, STUBBORN)?.tracking.clone()?;
+        let is_tracked = tracking.state.code == "watching" && tracking.source?.code == "library";
+        (is_tracked && tracking.working_set_bytes? >= WORKS_LITTLE.get()).then_some(())
+    });
+}
+
+fn a_fence_is_set_and_lifted(daemon: &Daemon<'_>, group: &OwnCgroup) {
+    reload("global", &format!("[guests.{NEEDY}]\nfence = true\n"));
+    wait_for("its fence", || {
+        let fence = guest(&daemon.status()?, NEEDY)?.fence.clone()?;
+        (fence.limit_bytes? == group.limit()?.get() && fence.trouble.is_none()).then_some(())
+    });
+    reload("global", "");
+    wait_for("no fence", || group.limit().is_none().then_some(()));
+}
+
+/// What it does not give, the host takes.
+fn a_guest_that_gives_nothing_is_paged(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
+    let ceiling = BUDGET.saturating_sub(BOOT);
+    reload("static", &format!("[guests.{NEEDY}]\nceiling = \"{ceiling}\"\n"));
+    wait_allocation("all of its memory", daemon, STUBBORN, |holds| holds == BOOT);
+    touch_once(lab, STUBBORN, IDLE);
+    lab.shell(STUBBORN, "rmmod virtio_balloon");
+    set_ceiling(ground, NEEDY, BOOT);
+    set_ceiling(ground, STUBBORN, ASKED);
+    wait_stuck(daemon, STUBBORN);
+    let bound = ASKED.saturating_add(OVERHEAD).saturating_add(SLACK);
+    wait_for("its process to be as small as it was asked to be", || {
+        resident(daemon, STUBBORN).filter(|it| *it <= bound)
+    });
+    let used = swapped(lab, STUBBORN).unwrap();
+    assert!(used >= Bytes::mib(16), "{used} in swap");
+    assert!(lab.pace(STUBBORN).touches_per_s > 0.0);
+}
+
+/// The log has no refusal of the kernel's, but of what root itself is refused here.
+fn assert_nothing_was_refused() {
+    const EPERM_EACCES_ENOSYS: [&str; 3] = ["(os error 1)", "(os error 13)", "(os error 38)"];
+    let log = fs::read_to_string(LOG).unwrap();
+    let of_resources = |line: &str| line.contains("priority") || line.contains("locked");
+    let refused: Vec<&str> = log
+        .lines()
+        .filter(|line| EPERM_EACCES_ENOSYS.iter().any(|error| line.contains(error)))
+        .filter(|line| has_root(CAP_SYS_RESOURCE) || !of_resources(line))
+        .collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+}
