@@ -1,12 +1,12 @@
 //! One guest's agent: the daemon's side of the conversation, and an agent that may do anything.
 //!
-//! Idea: what the daemon knows of an agent comes through the code that it runs, from bytes. An honest
-//! agent says what is so; an offender's floods, begins anew without end, calls for help without need,
-//! lies, and sends noise. Whatever it does, it is judged what that costs the host: no more bytes are
-//! read than its ration, and no more emergencies are heard than one a period.
+//! Idea: what the daemon knows of an agent comes through the code that it runs, from bytes. An
+//! honest agent says what is so; an offender's floods, begins anew without end, calls for help
+//! without need, lies, and sends noise. Whatever it does, it is judged what that costs the host: no
+//! more bytes are read than its ration, and no more emergencies are heard than one a period.
 //!
-//! Cost: some 10 µs a guest and tick. Limits: both sides move at ticks; programs that shrink are not
-//! there.
+//! Cost: some 10 µs a guest and tick. Limits: both sides move at ticks; programs that shrink are
+//! not there.
 
 use std::time::Duration;
 

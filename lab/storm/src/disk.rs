@@ -1,12 +1,13 @@
 //! The journal that the daemon writes, on a faulty disk, and whether it keeps what it says.
 //!
-//! Idea: ticks go through the daemon's own [`Journal`], and the next daemon is told what it finds in
-//! the file. What was said to be recorded has to be there when the daemon was killed; when the host lost
-//! its power, what the last sync came after, and of the rest as much as there is without a gap. Requests
-//! of the disk that fail (`journal_files.rs`) cost ticks, which is said, and no file.
+//! Idea: ticks go through the daemon's own [`Journal`], and the next daemon knows what it finds
+//! in the file. What was said to be recorded has to be there when the daemon was killed; when the
+//! host lost its power, what the last sync came after, and of the rest as much as there is without
+//! a gap. Requests of the disk that fail (`journal_files.rs`) cost ticks, which is said, and no
+//! file.
 //!
-//! Cost: some 0.3 ms a tick. Limits: what a file says is judged when its daemon ends; a file that was
-//! damaged is judged no more, but for that daemons start on it.
+//! Cost: some 0.3 ms a tick. Limits: what a file says is judged when its daemon ends; a file that
+//! was damaged is judged no more, but for that daemons start on it.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -56,7 +57,8 @@ pub(crate) struct Disk {
     promised: Option<Restart>,
     /// Whether a later tick was not recorded.
     is_behind: bool,
-    /// Whether an event waits that was not recorded: it may be with the next entry, whatever that is.
+    /// Whether an event waits that was not recorded: it may be with the next entry, whatever that
+    /// is.
     waits: bool,
     /// What was found wrong while there was nobody to tell.
     broken: Option<Violation>,
@@ -106,8 +108,8 @@ impl Disk {
         self.files.step(now);
     }
 
-    /// Starts a daemon on what the last one left after `damage`; `noise` draws what is damaged. Returns
-    /// what it is told of the last one, and whether that is all there was to tell.
+    /// Starts a daemon on what the last one left after `damage`; `noise` draws what is damaged.
+    /// Returns what it learns of the last one, and whether that is all there was to tell.
     pub(crate) fn start(
         &mut self,
         damage: Damage,
@@ -210,7 +212,8 @@ impl Disk {
         Ok((left.unwrap_or_default(), is_told))
     }
 
-    /// Whether `left` is what was promised. Whether a pause that was not recorded is there, nobody knows.
+    /// Whether `left` is what was promised. Whether a pause that was not recorded is there, nobody
+    /// knows.
     fn is_promised(&self, left: Option<&Restart>) -> bool {
         let Some((left, promised)) = left.zip(self.promised.as_ref()) else {
             return left.is_none() && self.promised.is_none();

@@ -1,10 +1,10 @@
 //! What a seed draws before anything runs: guests, host, settings, and every strike of a fault.
 //!
 //! Idea: strikes are drawn ahead, so that a run can be repeated without some of them: with the
-//! offenders honest (`twin.rs`), or with ever fewer faults (`story.rs`). Every seed draws a rate for
-//! every kind of fault, most of them zero, so that some seeds are storms of one kind and others of
-//! many. Limits: what is drawn for a seed's later runs comes from numbers of its own, so that a seed stays
-//! what it was.
+//! offenders honest (`twin.rs`), or with ever fewer faults (`story.rs`). Every seed draws a rate
+//! for every kind of fault, most of them zero, so that some seeds are storms of one kind and others
+//! of many. Limits: what is drawn for a seed's later runs comes from numbers of its own, so that a
+//! seed stays what it was.
 
 use std::time::Duration;
 
@@ -39,10 +39,10 @@ const HARD_NUMBERS: u64 = 1 << 42;
 /// What a host keeps for itself, MiB.
 const HOST_RESERVE: u64 = 256;
 
-/// The policies of hard hosts, the default one twice: those that balloon statistics suffice for. `fcfs` and
-/// `demand-proportional` wait for requests of agents. `meb` is left out, as it divides a shortage by curves
-/// that it has to assume: where lies change these, an honest guest may keep more than it uses while another
-/// one lacks that, and what is promised then is not settled.
+/// The policies of hard hosts, the default one twice: those that balloon statistics suffice for.
+/// `fcfs` and `demand-proportional` wait for requests of agents. `meb` is left out, as it divides a
+/// shortage by curves that it has to assume: where lies change these, an honest guest may keep more
+/// than it uses while another one lacks that, and what is promised then is not settled.
 const POLICIES: [PolicyName; 10] = [
     PolicyName::Static,
     PolicyName::SelfBalloon,
@@ -56,8 +56,8 @@ const POLICIES: [PolicyName; 10] = [
     PolicyName::RoundRobin,
 ];
 
-/// One seed in so many, those that leave this over, is a duel: one honest guest in need, and one that
-/// merely claims to be.
+/// One seed in so many, those that leave this over, is a duel: one honest guest in need, and one
+/// that merely claims to be.
 const DUEL_SEEDS: (u64, u64) = (50, 7);
 
 /// What a seed draws; sizes in MiB.
@@ -81,8 +81,8 @@ pub(crate) struct Drawn {
 }
 
 impl Drawn {
-    /// What a seed runs: guests that are simply heard and, for some seeds, the same on a wire or on a
-    /// hard host.
+    /// What a seed runs: guests that are simply heard and, for some seeds, the same on a wire or on
+    /// a hard host.
     pub(crate) fn all_of(seed: u64) -> Vec<Drawn> {
         let drawn = Drawn::of(seed);
         let wired = seed.is_multiple_of(WIRE_SEEDS).then(|| drawn.clone().wired(seed));
@@ -91,8 +91,8 @@ impl Drawn {
         [drawn].into_iter().chain(wired).chain(hard).collect()
     }
 
-    /// The same guests and faults on a host with little to spare, under any policy, with faults of that;
-    /// for some seeds on a wire, with a journal on a disk, or with both.
+    /// The same guests and faults on a host with little to spare, under any policy, with faults of
+    /// that; for some seeds on a wire, with a journal on a disk, or with both.
     fn on_hard_host(mut self, seed: u64) -> Drawn {
         let mut rng = Rng::with_seed(seed ^ HARD_NUMBERS);
         let count = self.guests.len();

@@ -1,7 +1,8 @@
 //! What guests are due: by shares, by what they are believed to need, and when all is over.
 //!
-//! Idea: computed here anew from what is really so and from what operators have said, not by the daemon's
-//! own code. Limits: of policies that divide by requests, credits or probing only bounds are known.
+//! Idea: computed here anew from what is really so and from what operators have said, not by the
+//! daemon's own code. Limits: of policies that divide by requests, credits or probing only bounds
+//! are known.
 
 use ballast_daemon::view::View;
 use ballast_model::{Bounds, Bytes, GuestLimits, PolicyName};
@@ -75,8 +76,8 @@ impl Storm<'_> {
         self.within(guest, share.min(guest.boot))
     }
 
-    /// What shares alone give a guest, whatever it claims: under `static` also its part of what others
-    /// cannot hold of theirs, less what others are guaranteed beyond theirs.
+    /// What shares alone give a guest, whatever it claims: under `static` also its part of what
+    /// others cannot hold of theirs, less what others are guaranteed beyond theirs.
     pub(crate) fn part(&self, guest: &StormGuest) -> u64 {
         if self.drawn.settings.policy != PolicyName::Static {
             return self.share(guest);
@@ -100,8 +101,8 @@ impl Storm<'_> {
     }
 
     /// What a guest keeps that claims to use all that it holds and to have no swap: whatever it is
-    /// granted by right, which is its part or, where needs count, what it is believed to need and what
-    /// guests are given beside that.
+    /// granted by right, which is its part or, where needs count, what it is believed to need and
+    /// what guests are given beside that.
     pub(crate) fn keeps(&self, guest: &StormGuest) -> u64 {
         let filled = guest.touched.min(self.entitlement(guest));
         let needs = match self.drawn.settings.policy {
@@ -116,8 +117,8 @@ impl Storm<'_> {
         if guest.granted > 0 { guest.granted } else { self.share(guest) }
     }
 
-    /// No honest guest ends below what is due to it: its share where shares alone count, and what it
-    /// needs where there is enough for all; never less than it is guaranteed, where that fits.
+    /// No honest guest ends below what is due to it: its share where shares alone count, and what
+    /// it needs where there is enough for all; never less than it is guaranteed, where that fits.
     pub(crate) fn judge_end(&self) -> Result<(), Violation> {
         let budget = self.drawn.budget;
         let needs =

@@ -1,7 +1,7 @@
 //! The kinds of fault, and how often each did strike.
 //!
-//! Idea: a kind belongs to the part of the storm that it strikes. Parts that cost much (a journal on
-//! a disk, bytes on a wire) are in some seeds only, and so are their kinds.
+//! Idea: a kind belongs to the part of the storm that it strikes. Parts that cost much (a journal
+//! on a disk, bytes on a wire) are in some seeds only, and so are their kinds.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,8 @@ pub(crate) enum Seam {
     Wire,
     /// Agents inside guests.
     Agent,
-    /// A host with little to spare: its swap, its guests' lives, each effect of a tick, its operators.
+    /// A host with little to spare: its swap, its guests' lives, each effect of a tick, its
+    /// operators.
     Hard,
 }
 
@@ -182,8 +183,8 @@ faults! {
 }
 
 impl Fault {
-    /// What an honest guest may do instead: `None`: nothing of the kind. Whatever is no lie stays as
-    /// it is; a driver that takes its memory back becomes a guest that needs as much.
+    /// What an honest guest may do instead: `None`: nothing of the kind. Whatever is no lie stays
+    /// as it is; a driver that takes its memory back becomes a guest that needs as much.
     pub(crate) const fn honest(self) -> Option<Fault> {
         match self {
             Fault::HideMemory

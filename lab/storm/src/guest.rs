@@ -69,8 +69,8 @@ pub(crate) struct StormGuest {
     pub(crate) granted: u64,
     /// Whether no daemon knows any more what it was last ordered.
     pub(crate) is_forgotten: bool,
-    /// What it may keep whatever it claims: what it filled while no grant to it was known; as it claims
-    /// to have no swap, what it was granted by then and what it is granted by right since.
+    /// What it may keep whatever it claims: what it filled while no grant to it was known; as it
+    /// claims to have no swap, what it was granted by then and what it is granted by right since.
     pub(crate) own: u64,
     pub(crate) driver: Driver,
     /// Most that its balloon takes a second.

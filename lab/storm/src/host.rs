@@ -1,10 +1,11 @@
 //! The host's memory and its swap, and what guests and paging make of them.
 //!
-//! Idea: what guests and the host itself occupy never exceeds the memory there is. A guest that touches
-//! more makes the host's kernel write idle pages to swap first and pages in use then; where swap has no
-//! room, the guest waits. Orders to page move what they can, within the room that there is.
-//! Cost: O(n) a step. Limits: one speed for the daemon's orders, one for what guests read back; the host
-//! itself occupies the same all the time.
+//! Idea: what guests and the host itself occupy never exceeds the memory there is. A guest that
+//! touches more makes the host's kernel write idle pages to swap first and pages in use then; where
+//! swap has no room, the guest waits. Orders to page move what they can, within the room that there
+//! is.
+//! Cost: O(n) a step. Limits: one speed for the daemon's orders, one for what guests read back; the
+//! host itself occupies the same all the time.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! Lets one strike happen.
 //!
-//! Idea: a strike changes guests, the host or what happens to the next tick; a crash is a tick with an end
-//! in it, judged as any other, and another daemon. Limits: what finds nobody to strike is not counted.
+//! Idea: a strike changes guests, the host or what happens to the next tick; a crash is a tick with
+//! an end in it, judged as any other, and another daemon. Limits: what finds nobody to strike is
+//! not counted.
 
 use std::sync::Arc;
 use std::time::Duration;

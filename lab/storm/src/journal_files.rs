@@ -1,9 +1,9 @@
 //! The files of a journal on a faulty disk, from one daemon to the next.
 //!
-//! Idea: each daemon has a folder of its own. When one is killed, its files are copied as they are at
-//! that moment and go on as the copy: so nothing that SQLite does when it is closed comes to the help of
-//! the next one. Damage is done to the copy. Which answers SQLite gets from the disk, and what a loss of
-//! power leaves of what was not synced, is `lab/faulty-disk`'s.
+//! Idea: each daemon has a folder of its own. When one is killed, its files are copied as they are
+//! at that moment and go on as the copy: so nothing that SQLite does when it is closed comes to the
+//! help of the next one. Damage is done to the copy. Which answers SQLite gets from the disk, and
+//! what a loss of power leaves of what was not synced, is `lab/faulty-disk`'s.
 
 use std::fs::{self, OpenOptions};
 use std::io;

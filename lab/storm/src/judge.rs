@@ -1,8 +1,8 @@
 //! Whether what was ordered keeps the promises, by what is really so.
 //!
-//! Idea: guests and host are looked at as they are, not as they are reported. What the daemon itself
-//! thinks is asked for only where a promise depends on it: which guest it holds to be overdue, and
-//! which one it has never heard of.
+//! Idea: guests and host are looked at as they are, not as they are reported. What the daemon
+//! itself thinks is asked for only where a promise depends on it: which guest it holds to be
+//! overdue, and which one it has never heard of.
 
 use std::time::Duration;
 

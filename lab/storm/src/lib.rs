@@ -1,7 +1,7 @@
 //! A storm of faults around the daemon's own engine, and whether its promises hold.
 //!
-//! Idea (deterministic simulation): the engine that the daemon runs is driven in virtual time over a
-//! [`World`](ballast_daemon::engine::World) that keeps apart what is really so and what guests
+//! Idea (deterministic simulation): the engine that the daemon runs is driven in virtual time over
+//! a [`World`](ballast_daemon::engine::World) that keeps apart what is really so and what guests
 //! claim. A seed draws host, guests, policy, which guests are offenders, and the rate of every kind
 //! of [`Fault`]. After each tick promises are judged by what is really so; when the faults stop,
 //! everything has to settle. A seed whose offenders lie runs once more with the same guests honest:
@@ -9,22 +9,23 @@
 //! then finds nothing would prove nothing. [`story_of`] tells a failure with as few faults as it
 //! needs.
 //!
-//! One seed in ten has its journal on a faulty disk, written by the daemon's own writer (`disk.rs`). One
-//! in three runs once more on a wire: there the daemon's own QMP code hears each guest from the bytes of
-//! a fake machine (`wire.rs`), and its own agents' code from those of an agent (`agent.rs`). One in four
-//! runs once more on a hard host, some of them with a wire, a disk or both: there the host's memory
-//! and swap end (`host.rs`), guests exit, panic and are moved, the daemon dies before any of a tick's
-//! effects, operators set bounds, and any policy is in force.
+//! One seed in ten has its journal on a faulty disk, written by the daemon's own writer
+//! (`disk.rs`). One in three runs once more on a wire: there the daemon's own QMP code hears each
+//! guest from the bytes of a fake machine (`wire.rs`), and its own agents' code from those of an
+//! agent (`agent.rs`). One in four runs once more on a hard host, some of them with a wire, a disk
+//! or both: there the host's memory and swap end (`host.rs`), guests exit, panic and are moved, the
+//! daemon dies before any of a tick's effects, operators set bounds, and nine policies are in
+//! force.
 //!
-//! Cost: some 30 ms of processor time a run, and ten times that with a disk. Limits: of the fleet its
-//! sockets and folders are left out, and libvirt and trackers are; no guest has memory to plug in; bytes
-//! move at ticks, and a wait for an answer takes no time. Readers ask the engine, and no socket: that
-//! readers hold up no tick is for the bench of the tick's latency.
+//! Cost: some 30 ms of processor time a run, and ten times that with a disk. Limits: of the fleet
+//! its sockets and folders are left out, and libvirt and trackers are; no guest has memory to plug
+//! in; bytes move at ticks, and a wait for an answer takes no time. Readers ask the engine, and no
+//! socket: that readers hold up no tick is for the bench of the tick's latency.
 //!
-//! Judged is by what can be known. Of a guest that is not heard, by whatever cause, nobody knows that it
-//! rebooted. Until its silence is noticed, after two seconds, the last that was heard counts as what it
-//! holds, and it may be granted again what it gave since. Statistics by QMP have whole seconds, so they
-//! may be acted on a second longer.
+//! Judged is by what can be known. Of a guest that is not heard, by whatever cause, nobody knows
+//! that it rebooted. Until its silence is noticed, after two seconds, the last that was heard
+//! counts as what it holds, and it may be granted again what it gave since. Statistics by QMP have
+//! whole seconds, so they may be acted on a second longer.
 //!
 //! | file | what |
 //! |---|---|

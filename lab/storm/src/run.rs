@@ -27,8 +27,8 @@ use crate::world::{Delivery, StormWorld};
 /// How long the lull lasts: the slowest balloon of a storm gives half of the largest guest in less.
 const LULL: Duration = Duration::from_secs(180);
 
-/// A daemon whose journal is damaged needs this long to see what guests give and take by orders that
-/// it does not know.
+/// A daemon whose journal is damaged needs this long to see what guests give and take by orders
+/// that it does not know.
 const UNTOLD: Duration = Duration::from_secs(60);
 
 /// Ticks in calm until everything is settled, at most.

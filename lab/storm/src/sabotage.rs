@@ -168,7 +168,7 @@ impl Sabotage {
         Snapshot::new(taken_at, host, guests)
     }
 
-    /// What a new daemon is told of the last one instead of `left`.
+    /// What a new daemon learns of the last one instead of `left`.
     pub(crate) fn left(self, mut left: Restart) -> Restart {
         match self {
             Sabotage::Journal => return Restart::default(),

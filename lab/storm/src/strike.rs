@@ -1,6 +1,7 @@
 //! Strikes of faults, drawn ahead.
 //!
-//! Idea: a strike has everything that it needs, so that a run can be made again without some of them.
+//! Idea: a strike has everything that it needs, so that a run can be made again without some of
+//! them.
 //! Limits: rates are per tick.
 
 use std::fmt;
@@ -24,7 +25,8 @@ pub struct Strike {
     pub guest: usize,
     /// How long it lasts, for kinds that last.
     pub lasting: Duration,
-    /// How much, in the kind's own unit: seconds of clocks and ages, shares, what damage is drawn from.
+    /// How much, in the kind's own unit: seconds of clocks and ages, shares, what damage is drawn
+    /// from.
     pub amount: u64,
 }
 

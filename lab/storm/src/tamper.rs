@@ -1,8 +1,8 @@
 //! What happens to a machine's answers on their way.
 //!
-//! Idea: an answer is lines, one a message. Once struck, the next answer is doubled, cut, put in another
-//! order, or its ids are exchanged; forged replies carry an id that was answered long ago. Limits: one
-//! kind at a time, the last one that struck.
+//! Idea: an answer is lines, one a message. Once struck, the next answer is doubled, cut, put in
+//! another order, or its ids are exchanged; forged replies carry an id that was answered long ago.
+//! Limits: one kind at a time, the last one that struck.
 
 use std::time::Duration;
 

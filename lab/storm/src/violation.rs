@@ -54,7 +54,8 @@ pub enum Violation {
         /// The guest.
         guest: GuestId,
     },
-    /// Something was taken from a guest that its hypervisor moves or saves, or it was ordered something.
+    /// Something was taken from a guest that its hypervisor moves or saves, or it was ordered
+    /// something.
     TakenWhileMoved {
         /// The guest.
         guest: GuestId,

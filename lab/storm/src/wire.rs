@@ -5,8 +5,8 @@
 //! carry out late or not at all. Bytes move when time passes, and in no time when the daemon waits
 //! for an answer; what is held back then is late.
 //!
-//! Cost: some 20 µs a guest and tick. Limits: a socket takes what is written, and a connection that is
-//! made was accepted; a wait for an answer takes no time.
+//! Cost: some 20 µs a guest and tick. Limits: a socket takes what is written, and a connection that
+//! is made was accepted; a wait for an answer takes no time.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! The outside of the engine: guests, a host, clocks and a journal in memory, with faults.
 //!
-//! Idea: physics (`host.rs`) move what is really so; a sample tells the engine what guests claim and what
-//! the host sees. Faults strike between ticks and at the seams of a tick: a daemon that dies at one does
-//! nothing from there on.
-//! Cost: O(n) a tick. Limits: the journal remembers the last tick. What a daemon is told of its paging it
-//! only logs, so nothing is told here.
+//! Idea: physics (`host.rs`) move what is really so; a sample tells the engine what guests claim
+//! and what the host sees. Faults strike between ticks and at the seams of a tick: a daemon that
+//! dies at one does nothing from there on.
+//! Cost: O(n) a tick. Limits: the journal remembers the last tick. A daemon only
+//! logs what it hears of its paging, so it hears nothing here.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -24,7 +24,7 @@ use crate::host::HostMemory;
 use crate::sabotage::Sabotage;
 use crate::wire::{Moment, Wire};
 
-/// By so much the measured need of a hypervisor may grow before it is measured again.
+/// The measured need of a hypervisor may grow by this before it is measured again.
 pub(crate) const NEED_GROWS: u64 = 16;
 
 /// Room for the hypervisor in what a process is held to.
@@ -196,14 +196,15 @@ impl StormWorld {
     }
 
     /// What a guest may come to occupy at any time, as the world really is: what it holds, was
-    /// ordered to hold or promised. What the host pages out, what it holds a process to, and what an offender
-    /// takes without a grant, is the host's to take again: of those what they occupy counts. A
-    /// guest that claims to hold more than it does was counted with that.
+    /// ordered to hold or promised. What the host pages out, what it holds a process to, and what
+    /// an offender takes without a grant, is the host's to take again: of those what they occupy
+    /// counts. A guest that claims to hold more than it does was counted with that.
     pub(crate) fn takeable(&self, guest: &StormGuest, is_overdue: bool) -> u64 {
         if guest.is_gone() {
             return 0;
         }
-        // Of a guest that does not answer nobody can know that it rebooted and its balloon is empty.
+        // Of a guest that does not answer nobody can know that it rebooted and its balloon is
+        // empty.
         let is_unheard = self.now < guest.stalled_until || guest.is_unheard;
         let is_false =
             matches!(guest.driver, Driver::Hides | Driver::Takes) || guest.false_claim.is_some();
@@ -230,8 +231,8 @@ impl StormWorld {
             None => 0,
         };
         let cap = self.cap(guest).unwrap_or(u64::MAX);
-        // Of a guest that does not say what it holds the host sees that much less, as its hypervisor may
-        // have come to need that.
+        // Of a guest that does not say what it holds the host sees that much less, as its
+        // hypervisor may have come to need that.
         let unseen = if is_unheard { NEED_GROWS } else { 0 };
         takeable.max(claims).min(cap).max(guest.visible(self.now).saturating_sub(unseen))
     }

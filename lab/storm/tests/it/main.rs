@@ -110,7 +110,8 @@ fn a_slow_release_settles() {
     holds(&[10569]);
 }
 
-/// A guest claimed to swap, and what idle guests have as their floors was given to it over and over.
+/// A guest claimed to swap, and what idle guests have as their floors was given to it over and
+/// over.
 #[test]
 fn swap_traffic_takes_nothing_of_what_others_use() {
     holds(&[372, 3594, 5437, 9782, 10962]);
@@ -128,15 +129,15 @@ fn what_is_filled_by_new_processes_is_no_gain() {
     holds(&[10604, 11618, 18555]);
 }
 
-/// A guest that was let keep more than its grant gave that, and others were granted what its cap took in
-/// the decision in which the cap ended.
+/// A guest that was let keep more than its grant gave that, and others were granted what its cap
+/// took in the decision in which the cap ended.
 #[test]
 fn a_cap_that_may_end_frees_nothing() {
     holds(&[939]);
 }
 
-/// A guest read back what it had been paged out for, in the decision after which its cap ended, and its cap
-/// was not kept.
+/// A guest read back what it had been paged out for, in the decision after which its cap ended, and
+/// its cap was not kept.
 #[test]
 fn a_cap_that_ends_is_kept_for_its_last_decision() {
     holds(&[517, 949]);
