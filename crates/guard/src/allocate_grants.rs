@@ -12,7 +12,7 @@
 use ballast_model::{Bounds, Budget, Bytes, Change, Clamped, Held, largest_remainder};
 
 use crate::assessment::calls_off_shrinking;
-use crate::{Assessment, ComplianceLog, Goal, GuardSettings};
+use crate::{Assessment, Capped, ComplianceLog, Goal, GuardSettings};
 
 /// Parts of a grant smaller than this wait for more to be released.
 const GRANT_MIN: Bytes = Bytes::mib(8);
@@ -112,12 +112,12 @@ impl Grant {
 }
 
 /// The new request to a guest that is stuck and capped: less at once, more as far as memory is
-/// free, and no more than it holds or was promised. The last of that may need no new memory, where
-/// the room of its cap covers it.
+/// free, and no more than it holds or was promised. That needs no new memory where the room of its
+/// cap covers all of it.
 fn ask_anew(guest: &Assessment, goal: Option<&Goal>, new: Bytes) -> Option<Bytes> {
-    let asked = guest.capped.filter(|_| guest.demand_stuck.is_some())?.asked;
+    let Capped { asked, cap } = guest.capped.filter(|_| guest.demand_stuck.is_some())?;
     let target = goal?.target.min(guest.uncapped.max(asked));
-    let ask = if guest.lacking(target) <= new { target } else { target.min(asked + new) };
+    let ask = if guest.uncapped <= cap { target } else { target.min(asked + new) };
     (ask.abs_diff(asked) >= GRANT_MIN).then_some(ask)
 }
 
