@@ -14,7 +14,7 @@ use crate::guest::{Driver, OVERHEAD, StormGuest};
 use crate::host::paged_out;
 use crate::run::Storm;
 use crate::violation::Violation;
-use crate::world::Holding;
+use crate::world::{CAP_ROOM, Holding};
 
 /// An offender may hide this part of its memory in what a hypervisor may need.
 const HIDDEN_PART: u64 = 8;
@@ -136,7 +136,10 @@ impl Storm<'_> {
                 // A daemon died before it recorded that this is another one.
                 continue;
             }
-            grants |= granted.get() >> 20 > guest.granted;
+            // What a cap leaves for a hypervisor counted as held already, as far as it is held.
+            let room = left.handover.resident_cap.map_or(0, |_| CAP_ROOM);
+            let had = guest.granted.max(guest.holds.min(guest.granted + room));
+            grants |= granted.get() >> 20 > had;
             guest.granted = granted.get() >> 20;
         }
         if grants {
