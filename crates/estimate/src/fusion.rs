@@ -18,8 +18,7 @@
 //!    - a working set of over twice the memory in use is doubtful: it exceeds memory in use only by
 //!      page cache that counts as available;
 //!    - an upper bound contradicts nothing, and neither does `Committed_AS`: it excludes page
-//!    cache,
-//!      and may never be touched.
+//!      cache, and may never be touched.
 //!
 //!    Amounts less than 64 MiB apart never contradict: kernel and page cache account for as much.
 //!
