@@ -50,7 +50,7 @@ lint: ## format, clippy, documentation, tidy: the quick part of test
 soak: ## the rounds with real guests in full (BALLAST_SOAK_ROUNDS each, default 100), and a storm of a million faults
 	@scripts/setup
 	@BALLAST_SOAK_ROUNDS=$${BALLAST_SOAK_ROUNDS:-100} scripts/test guests
-	@cargo run --release -p ballast-lab --bin ballast-lab -- storm --seeds $${BALLAST_SOAK_SEEDS:-20000}
+	@cargo run --release -p ballast-lab --bin ballast-lab -- storm --seeds $${BALLAST_SOAK_SEEDS:-10000}
 
 sanitize: ## unsafe loops under the address sanitizer, the long tests too
 	@scripts/setup build

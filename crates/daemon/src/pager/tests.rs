@@ -25,7 +25,7 @@ const OWED: Bytes = Bytes::mib(40);
 const SLACK: Bytes = Bytes::mib(2);
 /// By how much more a page-out may shrink the process: lowering a cgroup's limit reclaims in
 /// batches.
-const BEYOND_MAX: Bytes = Bytes::mib(8);
+const BEYOND_MAX: Bytes = Bytes::mib(16);
 /// Deadline of every wait, generous for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
