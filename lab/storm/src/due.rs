@@ -8,9 +8,17 @@ use ballast_daemon::view::View;
 use ballast_model::{Bounds, Bytes, GuestLimits, PolicyName};
 
 use crate::guest::StormGuest;
-use crate::judge::{BELIEVED_PART, DEAD_BAND, SLACK};
 use crate::run::Storm;
 use crate::violation::Violation;
+
+/// What is believed of a liar's needs without evidence, as a part of what it has filled.
+pub(crate) const BELIEVED_PART: u64 = 4;
+
+/// What is not worth an order, or a balloon's last pages.
+pub(crate) const SLACK: u64 = 24;
+
+/// A guest that holds this much more than its part is left that.
+pub(crate) const DEAD_BAND: u64 = 10;
 
 /// What guests are given beside what they use.
 const RESERVE: u64 = 110;

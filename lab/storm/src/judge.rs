@@ -9,7 +9,7 @@ use std::time::Duration;
 use ballast_model::{Bounds, Change, Compliance, GuestPlan, Held};
 
 use crate::agent::StormAgent;
-use crate::due::settles;
+use crate::due::{SLACK, settles};
 use crate::guest::{Driver, OVERHEAD, StormGuest};
 use crate::host::paged_out;
 use crate::run::Storm;
@@ -19,12 +19,6 @@ use crate::world::{CAP_ROOM, Holding};
 /// An offender may hide this part of its memory in what a hypervisor may need.
 const HIDDEN_PART: u64 = 8;
 const HIDDEN_MIN: u64 = 64;
-
-/// What is believed of a liar's needs without evidence, as a part of what it has filled.
-pub(crate) const BELIEVED_PART: u64 = 4;
-
-/// What is not worth an order, or a balloon's last pages.
-pub(crate) const SLACK: u64 = 24;
 
 /// Statistics older than this take nothing from a guest. By QMP they have whole seconds.
 const STALE_AFTER: Duration = Duration::from_secs(10);
@@ -38,9 +32,6 @@ const SLEEP_MIN: Duration = Duration::from_secs(2);
 
 /// The host takes back what an offender keeps within this time: it is given time to comply first.
 const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(60);
-
-/// A guest that holds this much more than its part is left that.
-pub(crate) const DEAD_BAND: u64 = 10;
 
 /// What an offender may hide.
 pub(crate) fn hidden(guest: &StormGuest) -> u64 {

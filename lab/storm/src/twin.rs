@@ -49,9 +49,8 @@ use std::collections::BTreeSet;
 use ballast_model::PolicyName;
 
 use crate::drawn::Drawn;
-use crate::due::settles;
+use crate::due::{BELIEVED_PART, DEAD_BAND, SLACK, settles};
 use crate::fault::Fault;
-use crate::judge::{BELIEVED_PART, DEAD_BAND, SLACK};
 use crate::run::Kept;
 use crate::strike::Strike;
 use crate::violation::Violation;
