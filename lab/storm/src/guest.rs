@@ -14,7 +14,7 @@ use ballast_model::{
 };
 
 /// Memory that a guest's kernel needs whatever runs.
-const KERNEL: u64 = 64;
+pub(crate) const KERNEL: u64 = 64;
 /// What a hypervisor needs beside its guest's memory, MiB.
 pub(crate) const OVERHEAD: u64 = 40;
 
@@ -163,11 +163,6 @@ impl StormGuest {
         if self.halt.take().is_some() {
             self.stopped_until = Duration::ZERO;
         }
-    }
-
-    /// Whether it has touched no more than its kernel at its start.
-    pub(crate) fn is_booting(&self) -> bool {
-        self.touched <= KERNEL
     }
 
     /// Another process begins under its name.

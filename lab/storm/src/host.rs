@@ -12,7 +12,7 @@ use std::time::Duration;
 use ballast_actuation::fence::FenceOrder;
 use ballast_model::{Bytes, GuestId, HostSample, Mechanism, Paging};
 
-use crate::guest::{OVERHEAD, StormGuest};
+use crate::guest::{KERNEL, OVERHEAD, StormGuest};
 
 /// What the host pages out a second, MiB.
 const PAGE_OUT_PER_S: u64 = 500;
@@ -166,10 +166,11 @@ impl HostMemory {
         self.refused = if is_full { excess } else { 0 };
         // Whoever began to run or to fill memory waits for it.
         for (guest, before) in guests.iter_mut().zip(before) {
-            let is_new = guest.is_booting();
-            let waits =
-                if is_new { guest.resident() } else { guest.touched.saturating_sub(*before) };
-            let waits = waits.min(excess).min(guest.resident());
+            let waits = match *before <= KERNEL {
+                true => guest.resident(),
+                false => guest.touched.saturating_sub(*before).min(guest.resident()),
+            };
+            let waits = waits.min(excess);
             guest.touched -= waits;
             excess -= waits;
         }
