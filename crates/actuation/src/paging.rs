@@ -123,15 +123,18 @@ impl ResidentCap {
             return (resident > bound.saturating_add(SLACK))
                 .then(|| page(Mechanism::PageOut, resident, bound, why.clone()));
         }
-        if let Some(bound) = self.in_force {
+        if let (Some(bound), Some(floor)) = (self.in_force, input.floor) {
             // In force for one decision more, and its memory may be granted to others: so it is
             // kept.
-            let floor = input.floor.unwrap_or_default();
             let bound = bound.max(floor.saturating_add(OVERHEAD).page_ceil());
             *self = ResidentCap { in_force: Some(bound), is_ending: true, readable_since: None };
             let why = Why::BeyondEntitlement { entitlement: bound.saturating_sub(OVERHEAD) };
             return (resident > bound.saturating_add(SLACK))
                 .then(|| page(Mechanism::PageOut, resident, bound, why));
+        }
+        if self.in_force.is_some() {
+            // Of the last daemon's, on a guest whose floor is not known: it counted for nothing.
+            *self = ResidentCap { readable_since: Some(input.now), ..ResidentCap::default() };
         }
         let since = self.readable_since?;
         if !input.may_read_back {
@@ -264,6 +267,14 @@ mod tests {
         let raised = PagingInput { floor: Some(Bytes::mib(230)), ..input(None, 310) };
         assert_eq!(bound.decide(&raised).unwrap().resident, Bytes::mib(294));
         assert_eq!(bound.in_force(), Some(Bytes::mib(294)));
+    }
+
+    #[test]
+    fn a_cap_ends_where_no_floor_is_known() {
+        let mut bound = ResidentCap::restored(Some(Bytes::mib(264)));
+        let unknown = PagingInput { floor: None, may_read_back: false, ..input(not_given(), 560) };
+        assert_eq!(bound.decide(&unknown), None);
+        assert_eq!(bound.in_force(), None);
     }
 
     #[test]

@@ -79,7 +79,9 @@ pub(crate) fn assess<'a>(
     };
     let is_entitled = shared.is_some() || state.log.entitlement().is_some();
     // What a cap took counts as free only as long as the cap is sure to be kept.
-    let is_kept = !state.resident_cap.is_ending() && keeps_caps(verdict, is_entitled, may_page);
+    let has_floor = state.bounds.or(seen.limits.bounds_for(seen.sample)).is_some();
+    let is_kept =
+        !state.resident_cap.is_ending() && has_floor && keeps_caps(verdict, is_entitled, may_page);
     let cap = state.cap().filter(|_| is_kept);
     let known = Known {
         now,

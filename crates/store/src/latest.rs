@@ -41,7 +41,8 @@ pub struct Left {
     pub session: Session,
     /// Its last tick.
     pub tick: TickEntry,
-    /// What happened after that tick, in order.
+    /// What happened after that tick in the same boot, in order: to it, and to daemons that ended
+    /// before their first tick was recorded.
     pub events: Vec<Event>,
 }
 
@@ -86,9 +87,14 @@ impl Reader {
     pub fn left(&self) -> Result<Option<Left>, JournalError> {
         let Some((entry, tick)) = self.last_tick()? else { return Ok(None) };
         let session = self.session_of(&entry)?;
+        let after = Range { from_id: Some(entry.id), ..Range::default() };
         let mut events = Vec::new();
-        for event in self.events_after(&entry).take(LEFT_EVENTS_MAX) {
-            if let What::Event(event) = event?.what {
+        for event in self.events(after).take(LEFT_EVENTS_MAX) {
+            let event = event?;
+            let boot_id = self.session_of(&event)?.start.boot_id;
+            if let What::Event(event) = event.what
+                && boot_id == session.start.boot_id
+            {
                 events.push(event);
             }
         }

@@ -431,3 +431,32 @@ fn export_writes_one_json_line_per_entry_with_sentences() {
     );
     assert_eq!(tick["sample"]["guests"][0]["id"], "guest-000");
 }
+
+/// The operator's word to a daemon that was killed before its first tick was recorded.
+#[test]
+fn commands_before_a_first_tick_are_left_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let command = |words: &str| Event::Command {
+        who: "uid 0".to_owned(),
+        command: words.to_owned(),
+        answer: Ok("done".to_owned()),
+    };
+    let run = |start: Start, ticks: bool, event: Event| {
+        let mut journal = Journal::open(&path, KEEP, start).unwrap();
+        let left = journal.take_left().unwrap();
+        if ticks {
+            journal.record(&realistic(0, 1).tick()).unwrap();
+        }
+        journal.record_event(wall(9), Timestamp::ZERO, event).unwrap();
+        journal.close(wall(9), Timestamp::ZERO, "SIGTERM", Duration::from_secs(60));
+        left.map(|left| left.events)
+    };
+    assert_eq!(run(start(), true, command("pause")), None);
+    assert!(run(start(), false, command("resume")).unwrap().contains(&command("pause")));
+    let after_boot = Start { boot_id: "another".to_owned(), ..start() };
+    let events = run(after_boot.clone(), false, command("pause web")).unwrap();
+    assert!(events.contains(&command("pause")) && events.contains(&command("resume")));
+    let events = run(after_boot, false, command("pause")).unwrap();
+    assert!(!events.contains(&command("pause web")), "of another boot than the tick");
+}
