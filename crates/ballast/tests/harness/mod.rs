@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use ballast_api::StatusReply;
 use tempfile::TempDir;
 
-/// Longest wait for a state.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Longest wait for a state. Guests under KVM on emulated hardware need minutes for some.
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Waits until `check` returns a value; panics with `what` otherwise.
 pub fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
