@@ -26,7 +26,7 @@ pub(super) struct Chosen {
 }
 
 /// What every run of the suite tries: what a host does with cgroups of version 2, and guests under
-/// KVM that are tracked, sampled by DAMON, ballooned and fenced, and whose agent reports; and
+/// KVM that are tracked, sampled by DAMON, ballooned, and whose agent reports; and
 /// rights that root may not have elsewhere.
 pub(super) const IN_EVERY_RUN: [Chosen; 3] = [
     Chosen {
@@ -37,13 +37,7 @@ pub(super) const IN_EVERY_RUN: [Chosen; 3] = [
         program: "ballast-lab-host::real",
         tests: &["agent::it_reports", "damon::pages", "damon::what_a_killed", "tracked_bare::"],
     },
-    Chosen {
-        program: "ballast::real",
-        tests: &[
-            "paging::a_fence_takes_what_a_stuck_guest_owes",
-            "unit::the_shipped_unit_raises_its_limits",
-        ],
-    },
+    Chosen { program: "ballast::real", tests: &["unit::the_shipped_unit_raises_its_limits"] },
 ];
 
 /// What a long run tries. Where every page of a Linux guest traps, this machine is too slow.
