@@ -267,7 +267,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Order(u64),
-        /// The most by which its driver moves towards its target in a tick.
+        /// Its driver's largest step towards its target in a tick.
         Move(u64),
         /// Its driver takes memory back, if it does such.
         TakeBack(u64),

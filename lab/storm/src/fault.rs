@@ -198,10 +198,8 @@ impl Fault {
             other => Some(other),
         }
     }
-}
 
-impl Fault {
-    /// Whether it strikes the guest of its strike, who has to be there for that.
+    /// Whether it strikes the guest that its strike names, which has to be there for that.
     pub(crate) const fn strikes_guest(self) -> bool {
         match self {
             Fault::HangSwap

@@ -202,7 +202,7 @@ impl HostMemory {
     }
 }
 
-/// The first guest of `paging` that is to be paged out.
+/// The guests that `paging` pages out.
 pub(crate) fn paged_out(paging: &[Paging]) -> impl Iterator<Item = &GuestId> {
     let is_out = |it: &&Paging| it.mechanism == Mechanism::PageOut;
     paging.iter().filter(is_out).map(|it| &it.guest)

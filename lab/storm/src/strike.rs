@@ -75,33 +75,8 @@ impl fmt::Display for Strike {
             Fault::AgeResident => write!(f, " of g{guest} to {amount} s"),
             Fault::SetGuest => write!(f, " g{guest} to {amount} shares"),
             Fault::Suspend | Fault::JumpWall => write!(f, " by {amount} s"),
-            Fault::Reboot
-            | Fault::Replace
-            | Fault::HideMemory
-            | Fault::ClaimTooMuch
-            | Fault::TakeBack
-            | Fault::Refuse
-            | Fault::ClaimUse
-            | Fault::Grow
-            | Fault::CutLink
-            | Fault::DoubleReplies
-            | Fault::SwapIds => write!(f, " of g{guest}"),
-            Fault::LoseOrder
-            | Fault::LoseOutcome
-            | Fault::DelayOrder
-            | Fault::HideHost
-            | Fault::CrashBeforeAct
-            | Fault::CrashAfterAct
-            | Fault::Reload
-            | Fault::TearJournal
-            | Fault::CutJournal
-            | Fault::LosePower
-            | Fault::CrashBeforeRecord
-            | Fault::CrashBeforeFence
-            | Fault::CrashBeforePage
-            | Fault::DoubleOutcome
-            | Fault::RepeatOutcome
-            | Fault::FloodByReaders => Ok(()),
+            fault if fault.strikes_guest() => write!(f, " of g{guest}"),
+            _ => Ok(()),
         }
     }
 }
