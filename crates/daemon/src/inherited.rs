@@ -2,7 +2,8 @@
 //!
 //! Idea: of a daemon that ran since the host's boot everything holds that its last plan promised;
 //! of one before that only guests' credits, as guests are other processes then. An operator's pause
-//! holds until the operator resumes, also where the daemon ended before its next tick.
+//! holds until the operator resumes or the host is rebooted, also where the daemon ended before its
+//! next tick, or before its first one.
 //!
 //! Limits: limits and policies that an operator set do not outlive a daemon.
 
@@ -23,23 +24,26 @@ pub struct Inherited {
 impl Inherited {
     /// What `left` means for a daemon that is started in the boot `boot_id`.
     pub fn of(left: Left, boot_id: &str) -> Inherited {
-        let Left { session, tick, events } = left;
-        let mut paused = tick.paused;
-        for event in events {
+        let mut inherited = Inherited::default();
+        if let Some((session, tick)) = left.last {
+            if session.start.boot_id == boot_id {
+                inherited.restart =
+                    Restart::of(&tick.snapshot, &tick.plan, &tick.handovers, tick.paused);
+            }
+            let guests = tick.plan.guests.into_iter();
+            let credits = guests.filter_map(|guest| Some((guest.id, guest.credits?)));
+            inherited.credits = credits.collect();
+        }
+        let events = left.events.into_iter().filter(|(boot, _)| boot == boot_id);
+        for (_, event) in events {
             let Event::Command { command, answer: Ok(_), .. } = event else { continue };
             if command == Command::Pause.words() {
-                paused = true;
+                inherited.restart.paused = true;
             } else if command == Command::Resume.words() {
-                paused = false;
+                inherited.restart.paused = false;
             }
         }
-        let restart = match session.start.boot_id == boot_id {
-            true => Restart::of(&tick.snapshot, &tick.plan, &tick.handovers, paused),
-            false => Restart::default(),
-        };
-        let guests = tick.plan.guests.into_iter();
-        let credits = guests.filter_map(|guest| Some((guest.id, guest.credits?))).collect();
-        Inherited { restart, credits }
+        inherited
     }
 }
 
@@ -77,19 +81,17 @@ mod tests {
         };
         let snapshot =
             ballast_model::Snapshot::new(view.snapshot.taken_at, view.snapshot.host, guests);
-        Left {
-            session: Session { id: 1, start },
-            tick: TickEntry {
-                snapshot,
-                plan,
-                outcomes: vec![],
-                handovers: vec![],
-                limits: Default::default(),
-                paused,
-                decision_cost: view.decision_cost,
-            },
-            events,
-        }
+        let tick = TickEntry {
+            snapshot,
+            plan,
+            outcomes: vec![],
+            handovers: vec![],
+            limits: Default::default(),
+            paused,
+            decision_cost: view.decision_cost,
+        };
+        let events = events.into_iter().map(|event| ("here".to_owned(), event)).collect();
+        Left { last: Some((Session { id: 1, start }, tick)), events }
     }
 
     #[test]
@@ -114,5 +116,13 @@ mod tests {
         let again = vec![command(Command::Resume, ok()), command(Command::Pause, ok())];
         assert!(paused(false, again));
         assert!(!paused(false, vec![command(Command::Pause, Err("busy".to_owned()))]));
+    }
+
+    #[test]
+    fn a_pause_counts_before_any_tick_and_until_a_reboot() {
+        let mut left = left(false, vec![command(Command::Pause, Ok(String::new()))]);
+        assert!(!Inherited::of(left.clone(), "there").restart.paused);
+        left.last = None;
+        assert!(Inherited::of(left, "here").restart.paused);
     }
 }

@@ -69,7 +69,7 @@ impl Recorder {
         };
         let mut journal = Journal::open(&settings.path, retention(settings), start)?;
         let inherited = match journal.take_left() {
-            Ok(left) => left.map(|left| Inherited::of(left, &boot_id)).unwrap_or_default(),
+            Ok(left) => Inherited::of(left, &boot_id),
             Err(error) => {
                 tracing::warn!(
                     "cannot read what the last daemon promised, starting without it: {error}"

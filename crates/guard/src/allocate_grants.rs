@@ -141,11 +141,12 @@ fn held_back(guest: &Assessment, log: &ComplianceLog, held: &Held) -> Grant {
     };
     let sent = |to, change| Grant { send: Some(to), ask: None, clamp: None, change };
     if let (Held::Stuck { .. }, Some(asked)) = (held, log.retrying()) {
-        let is_allowed = asked >= least(guest);
-        if is_allowed && in_force == asked && !log.must_send_again() {
+        // That may be less than its floor by now.
+        let asked = asked.max(least(guest)).page_ceil();
+        if in_force == asked && !log.must_send_again() {
             return Grant::hold(held.clone());
         }
-        if is_allowed && asked < allocation {
+        if asked < allocation {
             return sent(asked, Change::Shrink { by: allocation - asked });
         }
     }
@@ -182,8 +183,8 @@ impl Step<'_> {
         let Step { guest, log, goal, reference, .. } = *self;
         // The first decision's target is a grant even if it moves nothing, so that what the guest
         // takes later is known to be without a grant. A claim that the host cannot see earns no
-        // grant.
-        let is_first = !guest.was_granted && guest.is_seen;
+        // grant; and one to hold less than the floor may be false, so it is not ordered to.
+        let is_first = !guest.was_granted && guest.is_seen && reference >= self.bounds.floor;
         let send_again = log.must_send_again() || is_first;
         let affordable = guest.target_for(guest.owned_lasting() + self.new);
         let reach = affordable.max(guest.unsparable());
@@ -195,9 +196,9 @@ impl Step<'_> {
         let target = if reference > most { target.min(most) } else { target };
         let target = self.within_step(target);
         let target = if log.must_nudge() { nudged(guest, target, reference) } else { target };
-        // What it keeps since its reduction was called off becomes its target.
+        // What it keeps since its reduction was called off becomes its target, or a part of that.
         let is_kept = guest.was_granted && guest.entitlement < target && target <= reach;
-        if is_kept && target == reference {
+        if is_kept && target <= reference {
             let change = Change::Grow { by: Bytes::ZERO };
             return Grant { send: Some(target), ask: None, clamp: raised, change };
         }
@@ -219,7 +220,9 @@ impl Step<'_> {
         if !send_again && (by == Bytes::ZERO || !worth_it) {
             return Grant { clamp, ..Grant::hold(Held::OnTarget) };
         }
-        Grant { send: Some(reachable), ask: None, clamp, change: Change::Grow { by } }
+        // What it was only let keep is no grant when it is sent again.
+        let change = if reference > reach { Change::Shrink { by } } else { Change::Grow { by } };
+        Grant { send: Some(reachable), ask: None, clamp, change }
     }
 
     /// Where the guest is to be now, and why that is more than its goal, if it is: without swap it

@@ -60,6 +60,8 @@ pub struct Assessment {
     pub believed: Bytes,
     /// Host memory known to be occupied by it, never more than `committed`.
     pub occupied: Bytes,
+    /// Host memory that it may occupy: the same, or all of `committed` where the host cannot see.
+    pub occupied_at_most: Bytes,
     /// How long it has been known.
     pub known_for: Duration,
     /// Its demand, or why it is left alone.
@@ -143,6 +145,7 @@ impl Assessment {
             Some((capped, occupies)) => uncapped.min(occupies.value.max(capped.cap)),
             None => uncapped,
         };
+        let occupied = sample.resident.map(|resident| resident.value.min(committed));
         let (verdict, demand_stuck) = match stuck {
             Some(stuck) => (Err(stuck), estimate.ok().filter(|_| capped.is_some()).map(Box::new)),
             None => (estimate, None),
@@ -188,7 +191,8 @@ impl Assessment {
             filled,
             believed: filled.saturating_add(filled.fraction(known.believed_percent, 100)),
             reference: asked.or(in_force).or(allocation).map(|it| it.min(most)),
-            occupied: sample.resident.map_or(Bytes::ZERO, |resident| resident.value.min(committed)),
+            occupied: occupied.unwrap_or(Bytes::ZERO),
+            occupied_at_most: occupied.unwrap_or(committed),
             known_for: log.map_or(Duration::ZERO, |log| log.known_for(now)),
             verdict,
             capped,
@@ -227,6 +231,11 @@ impl Assessment {
             Err(_) => true,
         };
         if owes { self.committed.saturating_sub(self.entitlement) } else { Bytes::ZERO }
+    }
+
+    /// The part of its debt that it may occupy already. The rest is not filled yet.
+    pub fn debt_occupied(&self) -> Bytes {
+        self.debt().min(self.occupied_at_most.saturating_sub(self.entitlement))
     }
 
     /// What it is committed for longer than the host needs to page it out to its cap.

@@ -3,7 +3,9 @@
 //! Idea: three amounts that are easily confused.
 //!
 //! - *distributable* (`N`): the operator's budget, or what the host has for guests if that is less:
-//!   what it could still hand out and what guests occupy already, without its reserve.
+//!   what it could still hand out and what guests occupy already, without its reserve. Of a guest
+//!   whose process the host cannot see that may be all that it is committed: nobody is squeezed
+//!   for want of a figure.
 //! - *committed*: what guests hold or have been promised. A guest that was granted memory and has
 //!   not touched it yet can do so at any moment, so a promise counts in full.
 //! - *grantable*: what can be promised now. Nothing while a guest has just been found: see
@@ -31,11 +33,15 @@ pub struct Totals {
     pub committed: Bytes,
     /// Host memory that they are known to occupy.
     pub occupied: Bytes,
+    /// Host memory that they may occupy.
+    pub occupied_at_most: Bytes,
     /// What guests that take no part in the division hold or were promised, and others beyond their
     /// part.
     pub immovable: Bytes,
     /// What guests hold beyond their entitlements and are not believed to give.
     pub debt: Bytes,
+    /// What they may occupy of that already.
+    pub debt_occupied: Bytes,
     /// How many do.
     pub debtors: usize,
     /// Guests whose allocation is not certain yet.
@@ -49,9 +55,11 @@ impl Totals {
     pub fn add(&mut self, guest: &Assessment, settings: &GuardSettings) {
         self.committed = self.committed.saturating_add(guest.committed);
         self.occupied = self.occupied.saturating_add(guest.occupied);
+        self.occupied_at_most = self.occupied_at_most.saturating_add(guest.occupied_at_most);
         self.immovable = self.immovable.saturating_add(guest.immovable());
         let debt = guest.debt();
         self.debt = self.debt.saturating_add(debt);
+        self.debt_occupied = self.debt_occupied.saturating_add(guest.debt_occupied());
         self.debtors += usize::from(debt > Bytes::ZERO);
         self.newcomers += usize::from(is_newcomer(guest, settings));
         self.uncounted += usize::from(!guest.is_counted);
@@ -72,14 +80,14 @@ pub fn budget_for(
     totals: &Totals,
     settings: &GuardSettings,
 ) -> (Budget, Vec<Note>) {
-    let Totals { committed, occupied, newcomers, .. } = *totals;
+    let Totals { committed, occupied, occupied_at_most, newcomers, .. } = *totals;
     let (Some(total), Some(available)) = (host.memory_total, host.memory_available) else {
         // Without the host's figures the budget still holds, but nothing is promised.
         let distributable = settings.budget.unwrap_or(committed).page_floor();
         let budget = Budget { distributable, committed, grantable: Bytes::ZERO };
         return (budget, vec![Note::HostUnknown]);
     };
-    let present = available.saturating_add(occupied).saturating_sub(settings.host_reserve);
+    let present = available.saturating_add(occupied_at_most).saturating_sub(settings.host_reserve);
     let configured = settings.budget.unwrap_or(total.saturating_sub(settings.host_reserve));
     let distributable = configured.min(present).page_floor();
     let untouched = committed.saturating_sub(occupied);

@@ -83,7 +83,7 @@ enum Message {
 /// What the thread says once it has tried to open the file for the first time.
 struct Opened {
     error: Option<JournalError>,
-    left: Result<Option<Left>, JournalError>,
+    left: Result<Left, JournalError>,
 }
 
 /// The journal of a running daemon.
@@ -94,7 +94,7 @@ pub struct Journal {
     shared: Arc<Mutex<Shared>>,
     /// Disconnects when the thread ends.
     ended: Receiver<()>,
-    left: Result<Option<Left>, JournalError>,
+    left: Result<Left, JournalError>,
 }
 
 impl fmt::Debug for Journal {
@@ -139,12 +139,12 @@ impl Journal {
         Ok(Journal { path: path.to_owned(), queue: Some(queue), shared, ended, left })
     }
 
-    /// What the daemon before this one left behind, the first time this is called; `None`: nothing.
+    /// What the daemons before this one left behind, the first time this is called.
     ///
     /// # Errors
     /// It cannot be read, or not in time.
-    pub fn take_left(&mut self) -> Result<Option<Left>, JournalError> {
-        std::mem::replace(&mut self.left, Ok(None))
+    pub fn take_left(&mut self) -> Result<Left, JournalError> {
+        std::mem::replace(&mut self.left, Ok(Left::default()))
     }
 
     /// Queues one tick. Never waits.
@@ -289,7 +289,7 @@ fn run(
     // After the writer has the lock: nobody else adds to the file now.
     let left = Reader::open(&opening.path).and_then(|reader| reader.left());
     let left = match left {
-        Err(JournalError::Missing { .. }) => Ok(None),
+        Err(JournalError::Missing { .. }) => Ok(Left::default()),
         left => left,
     };
     let (mut state, error) = match first {

@@ -4,7 +4,7 @@
 //! all that the one before it did, and nothing earlier. Limits: outcomes are looked for in the last
 //! [`OUTCOME_TICKS_MAX`] ticks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::SystemTime;
 
 use ballast_model::{GuestId, Outcome};
@@ -16,7 +16,7 @@ use crate::reader::{Entries, Range, Reader};
 /// How far back [`Reader::latest`] looks for the last outcome of each guest: two minutes of ticks.
 const OUTCOME_TICKS_MAX: usize = 120;
 
-/// Most events of [`Left`]; an operator has not sent more since the last tick.
+/// Most events of [`Left`], the last ones: an operator has not sent more since the last tick.
 const LEFT_EVENTS_MAX: usize = 64;
 
 /// The last tick and its context.
@@ -34,16 +34,14 @@ pub struct Latest {
     pub stopped: Option<String>,
 }
 
-/// What the daemon that recorded last left behind.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What the daemons before this one left behind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Left {
-    /// Its start.
-    pub session: Session,
-    /// Its last tick.
-    pub tick: TickEntry,
-    /// What happened after that tick in the same boot, in order: to it, and to daemons that ended
-    /// before their first tick was recorded.
-    pub events: Vec<Event>,
+    /// The last tick, and the start of the daemon that recorded it; `None`: none was recorded.
+    pub last: Option<(Session, TickEntry)>,
+    /// What happened after that tick, in order, each with the boot that it happened in: to that
+    /// daemon, and to those that ended before their first tick was recorded.
+    pub events: VecDeque<(String, Event)>,
 }
 
 impl Reader {
@@ -79,26 +77,29 @@ impl Reader {
         Ok(Some(Latest { entry, tick, outcomes, session, stopped }))
     }
 
-    /// What the daemon that recorded last left behind; `None`: no tick was recorded.
+    /// What the daemons before this one left behind.
     ///
     /// # Errors
     /// The last tick or what came after it cannot be read. An earlier tick would not do: what it
     /// promised holds no longer.
-    pub fn left(&self) -> Result<Option<Left>, JournalError> {
-        let Some((entry, tick)) = self.last_tick()? else { return Ok(None) };
-        let session = self.session_of(&entry)?;
-        let after = Range { from_id: Some(entry.id), ..Range::default() };
-        let mut events = Vec::new();
-        for event in self.events(after).take(LEFT_EVENTS_MAX) {
-            let event = event?;
-            let boot_id = self.session_of(&event)?.start.boot_id;
-            if let What::Event(event) = event.what
-                && boot_id == session.start.boot_id
-            {
-                events.push(event);
+    pub fn left(&self) -> Result<Left, JournalError> {
+        let mut left = Left::default();
+        let mut after = Range::default();
+        if let Some((entry, tick)) = self.last_tick()? {
+            after.from_id = Some(entry.id);
+            left.last = Some((self.session_of(&entry)?, tick));
+        }
+        for entry in self.events(after) {
+            let entry = entry?;
+            let boot_id = self.session_of(&entry)?.start.boot_id;
+            if let What::Event(event) = entry.what {
+                left.events.push_back((boot_id, event));
+            }
+            if left.events.len() > LEFT_EVENTS_MAX {
+                left.events.pop_front();
             }
         }
-        Ok(Some(Left { session, tick, events }))
+        Ok(left)
     }
 
     /// The session of `entry`.

@@ -53,8 +53,8 @@ pub(crate) struct Disk {
     aside: usize,
     /// Whether the file may have damaged rows.
     is_damaged: bool,
-    /// What the last recorded tick promised.
-    promised: Option<Restart>,
+    /// What the last recorded tick promised, and whether an operator has paused since.
+    promised: Restart,
     /// Whether a later tick was not recorded.
     is_behind: bool,
     /// Whether an event waits that was not recorded: it may be with the next entry, whatever that
@@ -62,6 +62,16 @@ pub(crate) struct Disk {
     waits: bool,
     /// What was found wrong while there was nobody to tell.
     broken: Option<Violation>,
+}
+
+/// What a daemon learns of the last one.
+#[derive(Debug, Default)]
+pub(crate) struct Learnt {
+    pub(crate) left: Restart,
+    /// Whether that is all that the last one promised.
+    pub(crate) is_told: bool,
+    /// Whether the last words of operators are in it.
+    pub(crate) is_pause_known: bool,
 }
 
 impl std::fmt::Debug for Disk {
@@ -85,7 +95,7 @@ impl Disk {
             asides_before: 0,
             aside: 0,
             is_damaged: false,
-            promised: None,
+            promised: Restart::default(),
             is_behind: false,
             waits: false,
             broken: None,
@@ -109,14 +119,14 @@ impl Disk {
     }
 
     /// Starts a daemon on what the last one left after `damage`; `noise` draws what is damaged.
-    /// Returns what it learns of the last one, and whether that is all there was to tell.
+    /// Returns what it learns of the last one.
     pub(crate) fn start(
         &mut self,
         damage: Damage,
         noise: u64,
         now: Timestamp,
         wall: SystemTime,
-    ) -> Result<(Restart, bool), Violation> {
+    ) -> Result<Learnt, Violation> {
         self.judge()?;
         let mut rng = Rng::with_seed(noise);
         // A file that was closed has all its rows.
@@ -143,7 +153,7 @@ impl Disk {
         damage: Damage,
         now: Timestamp,
         wall: SystemTime,
-    ) -> Result<(Restart, bool), Violation> {
+    ) -> Result<Learnt, Violation> {
         let start = Start {
             wall,
             mono: now,
@@ -183,7 +193,7 @@ impl Disk {
             self.quietly(|file| Reader::open(file).and_then(|reader| Ok(reader.info()?.last)));
         self.from_id = last.ok().flatten().map(|(id, ..)| id);
         let left = match left {
-            Ok(left) => left.map(|left| Inherited::of(left, &self.boot_id()).restart),
+            Ok(left) => Inherited::of(left, &self.boot_id()).restart,
             Err(error) if is_whole => {
                 return Err(Violation::Journal { what: error.to_string() });
             }
@@ -191,16 +201,16 @@ impl Disk {
             Err(_) => {
                 self.is_behind = false;
                 if self.aside > 0 {
-                    self.promised = None;
+                    self.promised = Restart::default();
                 } else if let (Damage::Unsynced, Ok(told)) = (damage, self.told()) {
                     // That is less than was promised, and all of another boot.
                     self.promised = told;
                 }
-                return Ok((Restart::default(), false));
+                return Ok(Learnt::default());
             }
         };
         // After a loss of power nobody runs who was promised anything.
-        let is_same = damage == Damage::Unsynced || was_lost || self.is_promised(left.as_ref());
+        let is_same = damage == Damage::Unsynced || was_lost || self.is_promised(&left);
         if is_whole && !is_same {
             return Err(journal_violation(
                 "the next daemon is not told what the last one promised",
@@ -208,18 +218,15 @@ impl Disk {
         }
         let is_told = is_same && !std::mem::take(&mut self.is_behind);
         self.promised.clone_from(&left);
-        self.waits = false;
-        Ok((left.unwrap_or_default(), is_told))
+        let is_pause_known = is_told && !std::mem::take(&mut self.waits);
+        Ok(Learnt { left, is_told, is_pause_known })
     }
 
     /// Whether `left` is what was promised. Whether a pause that was not recorded is there, nobody
     /// knows.
-    fn is_promised(&self, left: Option<&Restart>) -> bool {
-        let Some((left, promised)) = left.zip(self.promised.as_ref()) else {
-            return left.is_none() && self.promised.is_none();
-        };
-        let paused = if self.waits { left.paused } else { promised.paused };
-        *left == Restart { paused, ..promised.clone() }
+    fn is_promised(&self, left: &Restart) -> bool {
+        let paused = if self.waits { left.paused } else { self.promised.paused };
+        *left == Restart { paused, ..self.promised.clone() }
     }
 
     /// A new file was begun.
@@ -244,7 +251,7 @@ impl Disk {
             // The damage showed only now.
             self.aside = status.moved_aside.len();
             self.begun_anew();
-            self.promised = None;
+            self.promised = Restart::default();
         }
         if self.files.disk().syncs() > syncs {
             // It may have come before this tick.
@@ -254,7 +261,7 @@ impl Disk {
         if is_written {
             self.plans.push((tick.snapshot.taken_at, tick.plan.clone()));
             self.moments.push(tick.snapshot.taken_at);
-            self.promised = Some(promised);
+            self.promised = promised;
             self.waits = false;
         } else if status.error.is_none() {
             self.broken = Some(journal_violation("a tick is not recorded, and no word of it"));
@@ -265,8 +272,8 @@ impl Disk {
         let paused = pause_of(&event);
         let Some(is_written) = self.write_event(wall, now, event) else { return };
         self.waits |= !is_written;
-        if let (Some(paused), Some(promised), true) = (paused, &mut self.promised, is_written) {
-            promised.paused = paused;
+        if let (Some(paused), true) = (paused, is_written) {
+            self.promised.paused = paused;
         }
     }
 
@@ -312,9 +319,9 @@ impl Disk {
     }
 
     /// What the file tells a daemon of this boot.
-    fn told(&self) -> Result<Option<Restart>, JournalError> {
+    fn told(&self) -> Result<Restart, JournalError> {
         let left = self.quietly(|file| Reader::open(file)?.left())?;
-        Ok(left.map(|left| Inherited::of(left, &self.boot_id()).restart))
+        Ok(Inherited::of(left, &self.boot_id()).restart)
     }
 
     /// Takes what the file says for what was recorded, once it can be seen.

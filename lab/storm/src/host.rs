@@ -84,7 +84,7 @@ impl HostMemory {
         guests.iter().filter(|guest| !guest.is_gone()).map(|it| it.resident() + OVERHEAD).sum()
     }
 
-    fn free(&self, guests: &[StormGuest]) -> u64 {
+    pub(crate) fn free(&self, guests: &[StormGuest]) -> u64 {
         self.total.saturating_sub(self.own + HostMemory::resident(guests))
     }
 
@@ -119,8 +119,14 @@ impl HostMemory {
                 guests[place].come_back();
             }
         }
-        let touched: Vec<u64> = guests.iter().map(|guest| guest.touched).collect();
-        guests.iter_mut().for_each(|guest| guest.step(now, passed));
+        let mut touched: Vec<u64> = guests.iter().map(|guest| guest.touched).collect();
+        for (guest, before) in guests.iter_mut().zip(&mut touched) {
+            let boots = guest.boots;
+            guest.step(now, passed);
+            if guest.boots > boots {
+                *before = KERNEL;
+            }
+        }
         for (guest, before) in guests.iter_mut().zip(&touched) {
             let fence = fences.iter().find(|fence| fence.guest == guest.id);
             if let Some(fence) = fence.filter(|fence| fence.process == guest.process) {

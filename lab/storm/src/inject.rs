@@ -38,6 +38,9 @@ impl Storm<'_> {
             Fault::Stop | Fault::Migrate | Fault::Panic if guest.halt.is_some() => {
                 return Ok(false);
             }
+            // A guest that is stopped does not panic, and QEMU does not tell that it moves or saves
+            // one.
+            Fault::Migrate | Fault::Panic if now < guest.stopped_until => return Ok(false),
             Fault::Migrate => guest.halt(Halt::Moved, until),
             Fault::Panic => guest.halt(Halt::Panicked, until),
             Fault::Exit => {
@@ -199,6 +202,7 @@ impl Storm<'_> {
     fn crash(&mut self, death: Death, damage: Damage, noise: u64) -> Result<(), Violation> {
         self.world.death = Some(death);
         self.tick_engine();
+        self.note_tick();
         self.judge_tick()?;
         if damage == Damage::Unsynced {
             let guests = self.world.guests.iter_mut();

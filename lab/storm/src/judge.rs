@@ -160,11 +160,17 @@ impl Storm<'_> {
                 return Err(Violation::TakenWhileMoved { guest: id.clone() });
             }
         }
+        Ok(())
+    }
+
+    /// As long as every guest keeps to what it was granted, memory and swap suffice.
+    pub(crate) fn judge_room(&self) -> Result<(), Violation> {
         let lacking = self.world.host.refused;
         let keeps_to_grant = |guest: &StormGuest| {
             guest.is_gone() || guest.granted > 0 && guest.resident() <= guest.granted + SLACK
         };
-        if lacking > 0 && self.world.now >= self.untold_until && guests.iter().all(keeps_to_grant) {
+        let is_told = self.world.now >= self.untold_until;
+        if lacking > 0 && is_told && self.world.guests.iter().all(keeps_to_grant) {
             return Err(Violation::Exhausted { lacking });
         }
         Ok(())

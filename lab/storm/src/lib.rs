@@ -42,7 +42,7 @@
 //! | `agent` | one guest's agent, and the daemon's side of it |
 //! | `judge`, `twin` | whether the promises hold |
 //! | `due` | what guests are due |
-//! | `story` | a failure, shrunk |
+//! | `story`, `trace` | a failure, shrunk, and what was so in each of its ticks |
 //! | `sabotage` | safeties that can be taken away |
 //!
 //! Begin with `seed.rs`.
@@ -65,6 +65,7 @@ mod seed;
 mod story;
 mod strike;
 mod tamper;
+mod trace;
 mod twin;
 mod violation;
 mod wire;

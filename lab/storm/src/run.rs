@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use ballast_daemon::engine::{Engine, SampleScope, World};
 use ballast_daemon::view::Command;
-use ballast_model::{GuestChange, GuestId, Restart};
+use ballast_model::{Change, GuestChange, GuestId, GuestPlan, Held, Restart};
 use futures_util::FutureExt;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Learnt};
 use crate::drawn::Drawn;
 use crate::fault::Injected;
 use crate::guest::{Driver, StormGuest};
@@ -21,6 +21,7 @@ use crate::host::HostMemory;
 use crate::journal_files::Damage;
 use crate::sabotage::Sabotage;
 use crate::strike::{STORM_TICKS, Strike};
+use crate::trace::Trace;
 use crate::violation::Violation;
 use crate::world::{Delivery, StormWorld};
 
@@ -49,7 +50,7 @@ pub(crate) struct Kept {
     pub(crate) filled: u64,
     /// What it may keep of that, whatever it claims.
     pub(crate) own: u64,
-    /// What it occupies beyond its grant, and swap has no room for.
+    /// What it may come to occupy beyond its grant, and swap has no room for.
     pub(crate) beyond: u64,
 }
 
@@ -76,6 +77,7 @@ pub(crate) struct Storm<'a> {
     pub(crate) moments: Vec<Duration>,
     /// The moments at which its next ticks are to be; none: when the engine wants them.
     paced_by: VecDeque<Duration>,
+    pub(crate) trace: Trace,
 }
 
 impl<'a> Storm<'a> {
@@ -106,6 +108,7 @@ impl<'a> Storm<'a> {
             kept: Vec::new(),
             moments: Vec::new(),
             paced_by: VecDeque::new(),
+            trace: Trace::default(),
         }
     }
 
@@ -142,6 +145,7 @@ impl<'a> Storm<'a> {
         };
         let passed = passed.max(Duration::from_millis(100));
         self.world.step(passed);
+        self.judge_room()?;
         if self.kept.is_empty() {
             self.moments.push(self.world.now);
         }
@@ -150,6 +154,7 @@ impl<'a> Storm<'a> {
         }
         self.ticks += 1;
         self.tick_engine();
+        self.note_tick();
         self.note_parts();
         self.judge_agents()?;
         self.judge_tick()?;
@@ -208,7 +213,7 @@ impl<'a> Storm<'a> {
         let room = self.world.host.swap_free(&self.world.guests);
         for guest in &self.world.guests {
             let entitlement = self.entitlement(guest);
-            let beyond = guest.resident().saturating_sub(entitlement);
+            let beyond = guest.holds.saturating_sub(entitlement);
             self.kept.push(Kept {
                 guest: guest.id.clone(),
                 has: guest.holds.saturating_sub(guest.paged_out),
@@ -221,15 +226,17 @@ impl<'a> Storm<'a> {
         Ok(())
     }
 
-    /// Offenders see the light, and everything has to settle.
+    /// Offenders become honest, and everything has to settle.
     fn calm(&mut self) -> Result<(), Violation> {
         for guest in &mut self.world.guests {
             guest.driver = Driver::Honest;
             (guest.claims_too_much, guest.claims_use, guest.false_claim) = (false, false, None);
         }
+        self.trace.calm_begins();
         let (mut amiss, mut quiet) = (String::new(), 0);
         for _ in 0..CALM_TICKS_MAX {
             self.tick()?;
+            self.take_over_offenders();
             match self.amiss() {
                 Some(what) => (amiss, quiet) = (what, 0),
                 None => quiet += 1,
@@ -239,6 +246,18 @@ impl<'a> Storm<'a> {
             }
         }
         Err(Violation::NotSettled { what: amiss })
+    }
+
+    /// False sizes may have looked like another owner's orders. Operators say that there is none.
+    fn take_over_offenders(&mut self) {
+        let Some((_, plan)) = self.engine.latest() else { return };
+        let is_owned =
+            |line: &&GuestPlan| matches!(line.change, Change::Hold(Held::AnotherOwner { .. }));
+        let owned = plan.guests.iter().filter(is_owned).map(|line| line.id.clone());
+        for guest in owned.collect::<Vec<_>>() {
+            let take_over = GuestChange { take_over: Some(true), ..GuestChange::default() };
+            let _ = self.obey(Command::SetGuest(guest, take_over));
+        }
     }
 
     /// The daemon is gone, and another is started.
@@ -252,12 +271,13 @@ impl<'a> Storm<'a> {
         let left = match &mut self.world.disk {
             None => self.world.recorded.clone(),
             Some(disk) => {
-                let (left, is_told) = disk.start(damage, noise, now, wall)?;
+                let Learnt { left, is_told, is_pause_known } =
+                    disk.start(damage, noise, now, wall)?;
                 if !is_told {
                     self.world.guests.iter_mut().for_each(StormGuest::forget);
                     self.untold_until = self.world.now + UNTOLD;
                 }
-                if !is_told || damage == Damage::Unsynced {
+                if !is_pause_known || damage == Damage::Unsynced {
                     // Of a pause it knows what it was told. One that is over ends once more.
                     let ends = self.world.now + Duration::from_secs(1);
                     self.paused_until = if left.paused { ends } else { Duration::ZERO };

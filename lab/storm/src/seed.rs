@@ -24,7 +24,7 @@ pub fn run_seed(seed: u64, sabotage: Option<Sabotage>) -> SeedReport {
     let mut report = SeedReport { injected: Injected::default(), ticks: 0, violation: None };
     let can_show = |drawn: &Drawn| sabotage.is_none_or(|it| it.can_show_in(drawn));
     for drawn in Drawn::all_of(seed).into_iter().filter(can_show) {
-        let judged = judge(&drawn, &drawn.strikes, sabotage);
+        let judged = judge(&drawn, &drawn.strikes, sabotage, false);
         report.injected.add(&judged.injected);
         report.ticks += judged.ticks;
         report.violation = report.violation.or(judged.violation);
@@ -40,26 +40,42 @@ pub(crate) struct Judged {
     pub(crate) struck: Vec<Strike>,
     pub(crate) ticks: u64,
     pub(crate) violation: Option<(u64, Violation)>,
+    /// Where it was traced: the ticks that were judged, and those of the run without lies.
+    pub(crate) trace: Vec<String>,
+    pub(crate) honest_trace: Vec<String>,
 }
 
 /// Runs `strikes` and, if any of them is a lie, the same without lies.
-pub(crate) fn judge(drawn: &Drawn, strikes: &[Strike], sabotage: Option<Sabotage>) -> Judged {
+pub(crate) fn judge(
+    drawn: &Drawn,
+    strikes: &[Strike],
+    sabotage: Option<Sabotage>,
+    is_traced: bool,
+) -> Judged {
     let mut storm = Storm::new(drawn, strikes, sabotage);
+    storm.trace.is_kept = is_traced;
     let violation = storm.run().err().map(|found| (storm.ticks, found));
+    let Storm { injected, struck, ticks, trace, moments, kept, .. } = storm;
     let mut judged =
-        Judged { injected: storm.injected, struck: storm.struck, ticks: storm.ticks, violation };
+        Judged { injected, struck, ticks, violation, trace: Vec::new(), honest_trace: Vec::new() };
     if judged.violation.is_some() || !judged.struck.iter().any(twin::is_lie) {
-        return judged;
+        return Judged { trace: trace.ticks, ..judged };
     }
     let honest_strikes: Vec<Strike> = strikes.iter().filter_map(twin::honest).collect();
-    let honest = Storm::new(drawn, &honest_strikes, sabotage);
-    let mut honest = honest.paced_by(&storm.moments);
-    judged.violation = match honest.run() {
-        Err(found) => Some((honest.ticks, found)),
-        Ok(()) => twin::compare(drawn, &judged.struck, &storm.kept, &honest.kept)
-            .err()
-            .map(|found| (judged.ticks, found)),
-    };
+    let mut honest = Storm::new(drawn, &honest_strikes, sabotage).paced_by(&moments);
+    honest.trace.is_kept = is_traced;
+    match honest.run() {
+        Err(found) => {
+            judged.violation = Some((honest.ticks, found));
+            judged.honest_trace = honest.trace.ticks;
+        }
+        Ok(()) => {
+            let compared = twin::compare(drawn, &judged.struck, &kept, &honest.kept);
+            judged.violation = compared.err().map(|found| (ticks, found));
+            judged.trace = trace.until_calm();
+            judged.honest_trace = honest.trace.until_calm();
+        }
+    }
     judged.ticks += honest.ticks;
     judged
 }

@@ -28,6 +28,10 @@ pub struct Story {
     pub strikes: Vec<Strike>,
     /// At which tick which promise is broken then.
     pub violation: (u64, Violation),
+    /// What was so and what was decided in each tick until then, some lines each.
+    pub trace: Vec<String>,
+    /// The same of the run without lies, if that broke the promise or is compared.
+    pub honest_trace: Vec<String>,
 }
 
 /// The story of a seed; `None`: it breaks no promise.
@@ -35,7 +39,7 @@ pub fn story_of(seed: u64, sabotage: Option<Sabotage>) -> Option<Story> {
     let can_show = |drawn: &Drawn| sabotage.is_none_or(|it| it.can_show_in(drawn));
     let all = Drawn::all_of(seed).into_iter().filter(can_show);
     let mut broken = all.filter_map(|drawn| {
-        let Judged { struck, violation, .. } = judge(&drawn, &drawn.strikes, sabotage);
+        let Judged { struck, violation, .. } = judge(&drawn, &drawn.strikes, sabotage, false);
         Some((drawn, struck, violation?))
     });
     let (drawn, strikes, violation) = broken.next()?;
@@ -43,7 +47,8 @@ pub fn story_of(seed: u64, sabotage: Option<Sabotage>) -> Option<Story> {
     shrinking.without_kinds();
     shrinking.without_groups();
     let Shrinking { violation, strikes, .. } = shrinking;
-    Some(Story { scene: drawn.scene(), strikes, violation })
+    let Judged { trace, honest_trace, .. } = judge(&drawn, &strikes, sabotage, true);
+    Some(Story { scene: drawn.scene(), strikes, violation, trace, honest_trace })
 }
 
 struct Shrinking<'a> {
@@ -86,7 +91,7 @@ impl Shrinking<'_> {
         if self.tries > TRIES_MAX {
             return false;
         }
-        let judged = judge(self.drawn, &strikes, self.sabotage);
+        let judged = judge(self.drawn, &strikes, self.sabotage, false);
         let is_same =
             |found: &(u64, Violation)| discriminant(&found.1) == discriminant(&self.violation.1);
         let Some(violation) = judged.violation.filter(is_same) else { return false };

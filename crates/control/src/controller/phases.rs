@@ -114,10 +114,10 @@ impl Controller {
         let now = tick.snapshot.taken_at;
         self.next_decision = Some(now + settings.interval.unwrap_or(self.policy.pacing().interval));
         // Nobody else pays for what a guest holds beyond its entitlement, unless the host is short
-        // of memory itself and has no other way to get some.
+        // of memory itself and has no other way to get some: then for what is filled of that.
         let is_short = self.host.level() > PressureLevel::Normal;
         let unpaid = match is_short && !may_page(tick.snapshot, settings) {
-            true => tick.totals.debt,
+            true => tick.totals.debt_occupied,
             false => Bytes::ZERO,
         };
         let spoken_for = tick.totals.immovable.saturating_add(unpaid);

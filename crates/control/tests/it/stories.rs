@@ -7,7 +7,7 @@ use ballast_actuation::paging::OVERHEAD;
 use ballast_control::{Event, Settings};
 use ballast_model::{
     Bytes, Change, Clamped, Compliance, GuestLimits, Held, Measured, Mechanism, Note, Plan,
-    PolicyName, RequestKind, RunState, Snapshot, Timestamp, Why,
+    PolicyName, PressureLevel, RequestKind, RunState, Snapshot, Timestamp, Why,
 };
 
 /// Two guests of 1 GiB, 512 MiB each, on a budget of 1 GiB.
@@ -316,6 +316,29 @@ fn nobody_is_shrunk_for_a_guest_that_takes_memory() {
     }
 }
 
+/// `b` takes all its memory back and fills a little of that, on a host that is short and has no
+/// swap.
+#[test]
+fn what_a_debtor_has_not_filled_squeezes_nobody() {
+    let mut settings = settings(PolicyName::Global, 2048);
+    (settings.paging, settings.guard.host_reserve) = (None, Bytes::mib(64));
+    let guests = vec![ToyGuest::new("a", 2048, 1024, 900), ToyGuest::new("b", 2048, 1024, 900)];
+    let mut world = World::new(settings, guests);
+    world.ticks(10);
+    assert_eq!(world.holds(), [1024, 1024]);
+    let b = world.guest("b");
+    (b.mood, b.holds, b.target, b.rate, b.touched) = (Mood::Silent, 2048, 2048, 0, Some(1124));
+    let mut was_short = false;
+    for _ in 0..60 {
+        // There are 10 MiB before anybody gives anything.
+        let resident: u64 = world.guests.iter().map(ToyGuest::resident).sum();
+        world.host_available = (10 + 1024 + 1124u64).saturating_sub(resident);
+        was_short |= world.tick().host_pressure > PressureLevel::Normal;
+    }
+    let a = world.guest("a").holds;
+    assert!(was_short && (850..1024).contains(&a), "it gives what b has filled: {a}");
+}
+
 /// The driver of `b` takes all its memory back, says so, and fills that.
 #[test]
 fn what_is_taken_without_a_grant_proves_no_need() {
@@ -560,6 +583,26 @@ fn a_stuck_guest_is_named_and_moves_nobody_else() {
     assert!(world.guest("b").holds < 512);
 }
 
+/// What it was asked for is less than its floor by now, and must not be sent again.
+#[test]
+fn a_stuck_guest_is_asked_anew_when_its_floor_rises() {
+    let guests = vec![ToyGuest::new("a", 1024, 512, 300), ToyGuest::new("b", 1024, 1024, 300)];
+    let mut world = World::new(settings(PolicyName::Static, 1024), guests);
+    world.host_swaps = true;
+    world.guest("b").mood = Mood::Stubborn;
+    let asked = match world.ticks(60).guest(&id("b")).unwrap().change {
+        Change::Hold(Held::Stuck { asked, .. }) => asked,
+        ref other => panic!("{other:?}"),
+    };
+    let floor = asked + Bytes::mib(16);
+    let limits = GuestLimits { floor: Some(floor), ..GuestLimits::default() };
+    world.controller.handle_event(Event::SetLimits(id("b"), limits));
+    world.guest("b").mood = Mood::Willing;
+    let plan = world.ticks(400);
+    assert_eq!(plan.guest(&id("b")).unwrap().compliance, Compliance::Compliant);
+    assert!(world.guest("b").holds >= mib(floor));
+}
+
 #[test]
 fn an_unreachable_guest_counts_until_it_is_gone() {
     let mut world = two(PolicyName::Global);
@@ -618,6 +661,35 @@ fn the_host_comes_first() {
     let a = plan.guest(&id("a")).unwrap();
     assert_eq!(mib(a.target.unwrap()), 512 + 700 - 512, "no grant into the reserve");
     assert!(plan.notes.iter().any(|note| matches!(note, Note::BudgetReduced { .. })));
+}
+
+#[test]
+fn nobody_is_squeezed_for_want_of_a_figure() {
+    let mut world = two(PolicyName::Global);
+    world.guests.iter_mut().for_each(|guest| guest.used = 480);
+    world.host_available = 20;
+    world.ticks(5);
+    let seen = world.snapshot();
+    let (host, mut guests) = (seen.host.clone(), seen.into_guests());
+    guests[0].resident = None;
+    world.second += 1;
+    let later = Timestamp::from_millis(world.second * 1000);
+    let plan = world.controller.handle_sample(&Snapshot::new(later, host, guests));
+    assert_eq!(plan.budget.distributable, Bytes::mib(1024), "{:?}", plan.notes);
+    assert_eq!(plan.budget.grantable, Bytes::ZERO);
+    assert_eq!(plan.actions, []);
+}
+
+/// `b` says that it holds less than its floor, and nothing can be granted yet.
+#[test]
+fn nobody_is_ordered_below_its_floor_on_its_word() {
+    let mut world = two(PolicyName::Global);
+    let b = world.guest("b");
+    (b.said, b.touched, b.used) = (Some(84), Some(80), 450);
+    world.ticks(12);
+    let orders = world.actions.iter().filter(|(_, order)| order.guest == id("b"));
+    let targets: Vec<u64> = orders.map(|(_, order)| mib(order.target)).collect();
+    assert!(!targets.is_empty() && targets.iter().all(|&target| target >= 128), "{targets:?}");
 }
 
 #[test]

@@ -450,13 +450,45 @@ fn commands_before_a_first_tick_are_left_behind() {
         }
         journal.record_event(wall(9), Timestamp::ZERO, event).unwrap();
         journal.close(wall(9), Timestamp::ZERO, "SIGTERM", Duration::from_secs(60));
-        left.map(|left| left.events)
+        left
     };
-    assert_eq!(run(start(), true, command("pause")), None);
-    assert!(run(start(), false, command("resume")).unwrap().contains(&command("pause")));
+    let here = |words: &str| (start().boot_id, command(words));
+    assert!(run(start(), false, command("pause")).last.is_none());
+    let left = run(start(), true, command("resume"));
+    assert!(left.last.is_none() && left.events.contains(&here("pause")), "{left:?}");
+    let left = run(start(), false, command("pause web"));
+    assert!(left.last.is_some() && left.events.contains(&here("resume")), "{left:?}");
+    assert!(!left.events.contains(&here("pause")), "before the last tick");
     let after_boot = Start { boot_id: "another".to_owned(), ..start() };
-    let events = run(after_boot.clone(), false, command("pause web")).unwrap();
-    assert!(events.contains(&command("pause")) && events.contains(&command("resume")));
-    let events = run(after_boot, false, command("pause")).unwrap();
-    assert!(!events.contains(&command("pause web")), "of another boot than the tick");
+    run(after_boot.clone(), false, command("pause"));
+    let left = run(after_boot, false, command("resume"));
+    assert!(left.events.contains(&here("pause web")));
+    assert!(left.events.contains(&("another".to_owned(), command("pause"))));
+}
+
+/// An operator may say more in the meantime than is kept: the last words count.
+#[test]
+fn the_last_events_are_left_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let mut journal = Journal::open(&path, KEEP, start()).unwrap();
+    for number in 0..200 {
+        let event = Event::Command {
+            who: "uid 0".to_owned(),
+            command: format!("pause {number}"),
+            answer: Ok(String::new()),
+        };
+        while journal.record_event(wall(9), Timestamp::ZERO, event.clone()).is_err() {
+            std::thread::yield_now();
+        }
+    }
+    journal.close(wall(9), Timestamp::ZERO, "SIGTERM", Duration::from_secs(60));
+    journal = Journal::open(&path, KEEP, start()).unwrap();
+    let events = journal.take_left().unwrap().events;
+    let is_last = |event: &Event| match event {
+        Event::Command { command, .. } => command == "pause 199",
+        _ => false,
+    };
+    assert!(events.len() <= 64 && events.iter().any(|(_, event)| is_last(event)), "{events:?}");
+    journal.close(wall(9), Timestamp::ZERO, "SIGTERM", Duration::from_secs(60));
 }

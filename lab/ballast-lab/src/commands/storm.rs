@@ -17,7 +17,7 @@ Examples:
   ballast-lab storm
   ballast-lab storm --seeds 2000 --json
   ballast-lab storm --from 10000 --seeds 1000
-  ballast-lab storm --seed 184
+  ballast-lab storm --seed 184 --ticks 20
   ballast-lab storm --sabotage evidence
 
 A seed draws host, guests, policy, which guests misbehave, and how often each kind of fault strikes. Then the
@@ -44,6 +44,9 @@ pub struct Args {
     /// This seed only
     #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
+    /// With --seed: tell what was so and what was decided in the last N ticks of the story
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "seed")]
+    ticks: usize,
     /// Take a safety away
     #[arg(long, value_name = "NAME", value_parser = sabotage)]
     sabotage: Option<Sabotage>,
@@ -82,13 +85,27 @@ struct StormStory {
     faults: Vec<String>,
     tick: u64,
     what: String,
+    /// The last ticks, some lines each, if they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ticks: Vec<String>,
+    /// The same where nobody lies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    honest_ticks: Vec<String>,
 }
 
 impl StormStory {
-    fn of(story: Story) -> StormStory {
+    fn of(story: Story, ticks: usize) -> StormStory {
         let (tick, what) = story.violation;
+        let last = |mut trace: Vec<String>| trace.split_off(trace.len().saturating_sub(ticks));
         let faults = story.strikes.iter().map(ToString::to_string).collect();
-        StormStory { scene: story.scene, faults, tick, what: what.to_string() }
+        StormStory {
+            scene: story.scene,
+            faults,
+            tick,
+            what: what.to_string(),
+            ticks: last(story.trace),
+            honest_ticks: last(story.honest_trace),
+        }
     }
 }
 
@@ -116,7 +133,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         output.ticks += ticks;
         if let Some((tick, what)) = violation {
             let story = args.seed.and_then(|seed| story_of(seed, args.sabotage));
-            let story = story.map(StormStory::of);
+            let story = story.map(|story| StormStory::of(story, args.ticks));
             output.violations.push(StormViolation { seed, tick, what: what.to_string(), story });
             if args.sabotage.is_some() {
                 break;
@@ -159,5 +176,12 @@ fn told(story: &StormStory) -> String {
         text.push_str(&format!("  {line}\n"));
     }
     text.push_str(&format!("  tick {}: {}\n", story.tick, story.what));
+    for (title, ticks) in
+        [("its last ticks", &story.ticks), ("the last ticks without lies", &story.honest_ticks)]
+    {
+        if !ticks.is_empty() {
+            text.push_str(&format!("{title}:\n{}\n", ticks.join("\n")));
+        }
+    }
     text
 }

@@ -149,6 +149,48 @@ fn a_journal_is_judged_by_what_a_power_loss_left() {
     holds(&[3227, 7533, 7553, 7727, 15444]);
 }
 
+/// What a guest was only let keep was sent to it again, as if it had been granted.
+#[test]
+fn what_a_guest_is_let_keep_is_no_grant() {
+    holds(&[3557]);
+}
+
+/// A guest that had complied was ordered a part of what it had been let keep, beyond its grant.
+#[test]
+fn what_a_guest_kept_is_granted_before_it_is_ordered() {
+    holds(&[5297]);
+}
+
+/// The daemon died before its first tick was recorded, or could not record a pause.
+#[test]
+fn a_pause_before_any_tick_outlives_the_daemon() {
+    holds(&[2617, 2629]);
+}
+
+/// What a stuck guest was asked for was less than its floor by then.
+#[test]
+fn a_stuck_guest_is_asked_anew_when_its_floor_rises() {
+    holds(&[4561]);
+}
+
+/// A driver said that its guest held less than its floor, before it was ordered anything.
+#[test]
+fn nobody_is_ordered_below_its_floor_on_its_word() {
+    holds(&[4707]);
+}
+
+/// A guest took its memory back on a host that has hardly any swap.
+#[test]
+fn what_a_debtor_has_not_filled_squeezes_nobody() {
+    holds(&[2937, 3237, 3265, 5777]);
+}
+
+/// False sizes of a driver looked like another owner's orders, until an operator said otherwise.
+#[test]
+fn a_guest_taken_over_settles() {
+    holds(&[3564, 5553]);
+}
+
 #[test]
 fn every_sabotage_is_found() {
     for sabotage in Sabotage::ALL {

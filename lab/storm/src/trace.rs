@@ -1,0 +1,109 @@
+//! What was so and what was decided in each tick of a run, for people who read a story.
+//!
+//! Idea: one line for the host and one for each guest, truth first, then what the daemon makes of
+//! it. Cost: O(n) a tick, and only where a story is told. Limits: sizes in MiB; of a tick in which
+//! the daemon dies the line shows what it had decided.
+
+use ballast_model::{Bytes, GuestPlan};
+
+use crate::guest::StormGuest;
+use crate::run::Storm;
+
+/// The ticks of a run so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trace {
+    /// Whether anybody wants to read them.
+    pub(crate) is_kept: bool,
+    /// Some lines each.
+    pub(crate) ticks: Vec<String>,
+    /// How many were before the calm.
+    before_calm: usize,
+}
+
+impl Trace {
+    pub(crate) fn calm_begins(&mut self) {
+        self.before_calm = self.ticks.len();
+    }
+
+    /// The ticks before the calm.
+    pub(crate) fn until_calm(mut self) -> Vec<String> {
+        self.ticks.truncate(self.before_calm);
+        self.ticks
+    }
+}
+
+impl Storm<'_> {
+    /// Notes the tick that just was.
+    pub(crate) fn note_tick(&mut self) {
+        if self.trace.is_kept {
+            let text = self.tick_text();
+            self.trace.ticks.push(text);
+        }
+    }
+
+    fn tick_text(&self) -> String {
+        let Some((_, plan)) = self.engine.latest() else { return String::new() };
+        let (world, budget) = (&self.world, plan.budget);
+        let mut lines = vec![format!(
+            "tick {} at {:.1} s: {} committed of {}, {} grantable; {} free, {} free in swap",
+            self.ticks,
+            world.now.as_secs_f64(),
+            mib(budget.committed),
+            mib(budget.distributable),
+            mib(budget.grantable),
+            world.host.free(&world.guests),
+            world.host.swap_free(&world.guests),
+        )];
+        lines.extend(plan.notes.iter().map(|note| format!("  {note}")));
+        for guest in &world.guests {
+            let line = plan.guest(&guest.id).map_or_else(|| "not seen".to_owned(), decided);
+            let cap = world.left(guest).and_then(|left| left.handover.resident_cap);
+            let cap = cap.map_or_else(String::new, |cap| format!(", capped at {}", mib(cap)));
+            lines.push(format!("  {}: {}; {line}{cap}", guest.id, self.truth(guest)));
+        }
+        lines.join("\n")
+    }
+
+    fn truth(&self, guest: &StormGuest) -> String {
+        let StormGuest { holds, touched, paged_out, target, granted, .. } = guest;
+        let now = self.world.now;
+        let mut text = format!(
+            "holds {holds}, claims {}, filled {touched}, paged out {paged_out}, ordered {target}, \
+             granted {granted}",
+            guest.claims()
+        );
+        let states = [
+            (guest.is_gone(), "gone"),
+            (now < guest.stalled_until || guest.is_unheard, "unheard"),
+            (now < guest.stopped_until, "stopped"),
+            (now < guest.unseen_until, "unseen"),
+        ];
+        for (is_so, word) in states {
+            if is_so {
+                text.push_str(", ");
+                text.push_str(word);
+            }
+        }
+        text
+    }
+}
+
+/// What the daemon makes of a guest.
+fn decided(line: &GuestPlan) -> String {
+    let size = |size: Option<Bytes>| size.map_or_else(|| "?".to_owned(), |it| mib(it).to_string());
+    let demand = line.estimate.as_ref().map(|it| it.demand.size);
+    let desired = line.desired.as_ref().map(|it| it.target);
+    format!(
+        "seen to hold {}, needs {}, to have {}, target {}: {}, {:?}",
+        size(line.allocation),
+        size(demand),
+        size(desired),
+        size(line.target),
+        line.change,
+        line.compliance
+    )
+}
+
+fn mib(size: Bytes) -> u64 {
+    size.get() >> 20
+}
