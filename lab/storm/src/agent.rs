@@ -1,9 +1,10 @@
 //! One guest's agent: the daemon's side of the conversation, and an agent that may do anything.
 //!
 //! Idea: what the daemon knows of an agent comes through the code that it runs, from bytes. An
-//! honest agent says what is so; an offender's floods, begins anew without end, calls for help
-//! without need, lies, and sends noise. Whatever it does, it is judged what that costs the host: no
-//! more bytes are read than its ration, and no more emergencies are heard than one a period.
+//! honest agent says what is so, asks for what its guest lacks, and offers what it does not need;
+//! an offender's floods, begins anew without end, calls for help without need, lies, and sends
+//! noise. Whatever it does, it is judged what that costs the host: no more bytes are read than its
+//! ration, and no more emergencies are heard than one a period.
 //!
 //! Cost: some 10 µs a guest and tick. Limits: both sides move at ticks; programs that shrink are
 //! not there.
@@ -33,6 +34,10 @@ const SOCKET: usize = 1 << 18;
 
 /// What is read in any second, at most: a ration that ends in it, and one that begins.
 const READ_MAX: usize = 2 * (BYTES_PER_SECOND_MAX as usize + CHUNK);
+
+/// How often an agent asks for what its guest lacks, and how much is worth that, MiB.
+const ASKS_EVERY: Duration = Duration::from_secs(10);
+const WORTH_ASKING: u64 = 32;
 
 /// What an agent does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +73,8 @@ pub(crate) struct StormAgent {
     excess: Option<String>,
     /// Whether a new instance has a new ration.
     forgets: bool,
+    /// When it last asked as its guest needs it.
+    asked_at: Duration,
 }
 
 impl StormAgent {
@@ -90,6 +97,7 @@ impl StormAgent {
             called_at: None,
             excess: None,
             forgets,
+            asked_at: now,
         };
         agent.connect(now);
         agent
@@ -196,6 +204,7 @@ impl StormAgent {
             if due {
                 guest.tell_agent(now);
                 self.send(GuestMessage::Statistics(Box::new(statistics(guest))), now);
+                self.ask_as_needed(guest, now);
             }
             return;
         };
@@ -230,6 +239,21 @@ impl StormAgent {
             }
             // It is silent.
             _ => {}
+        }
+    }
+
+    /// Asks for what its guest lacks, or offers what it does not need.
+    fn ask_as_needed(&mut self, guest: &StormGuest, now: Duration) {
+        if now < self.asked_at + ASKS_EVERY {
+            return;
+        }
+        let (holds, wants) = (guest.holds, guest.wants);
+        if wants > holds + WORTH_ASKING {
+            self.asked_at = now;
+            self.ask(WireRequestKind::More, (wants - holds) << 20, now);
+        } else if holds > wants + 2 * WORTH_ASKING {
+            self.asked_at = now;
+            self.ask(WireRequestKind::Less, (holds - wants - WORTH_ASKING) << 20, now);
         }
     }
 

@@ -39,11 +39,9 @@ const HARD_NUMBERS: u64 = 1 << 42;
 /// What a host keeps for itself, MiB.
 const HOST_RESERVE: u64 = 256;
 
-/// The policies of hard hosts, the default one twice: those that balloon statistics suffice for.
-/// `fcfs` and `demand-proportional` wait for requests of agents. `meb` is left out, as it divides a
-/// shortage by curves that it has to assume: where lies change these, an honest guest may keep more
-/// than it uses while another one lacks that, and what is promised then is not settled.
-const POLICIES: [PolicyName; 10] = [
+/// The policies of hard hosts: all of them, the default one twice. `fcfs` and
+/// `demand-proportional` wait for requests, which come from agents, on a wire.
+const POLICIES: [PolicyName; 13] = [
     PolicyName::Static,
     PolicyName::SelfBalloon,
     PolicyName::SelfScheduling,
@@ -54,6 +52,9 @@ const POLICIES: [PolicyName; 10] = [
     PolicyName::DirectAssign,
     PolicyName::Auction,
     PolicyName::RoundRobin,
+    PolicyName::Meb,
+    PolicyName::Fcfs,
+    PolicyName::DemandProportional,
 ];
 
 /// One seed in so many, those that leave this over, is a duel: one honest guest in need, and one
