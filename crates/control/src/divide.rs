@@ -84,11 +84,13 @@ fn contender(guest: &GuestTick<'_>, given_back: Option<Bytes>) -> Option<Contend
     let Bounds { floor, ceiling } = assessment.bounds.unwrap_or_default();
     let given_back = given_back.map(|held| held.min(believed));
     let least = given_back.max(assessment.min_without_swap).unwrap_or_default();
+    let unguaranteed = least.saturating_sub(floor);
     let floor = floor.max(least);
     Some(Contender {
         id: guest.sample.id.clone(),
         used,
         floor,
+        unguaranteed,
         ceiling: ceiling.max(floor),
         shares: limits.shares,
         priority: limits.priority,

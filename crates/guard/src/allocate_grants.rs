@@ -141,13 +141,14 @@ fn held_back(guest: &Assessment, log: &ComplianceLog, held: &Held) -> Grant {
     };
     let sent = |to, change| Grant { send: Some(to), ask: None, clamp: None, change };
     if let (Held::Stuck { .. }, Some(asked)) = (held, log.retrying()) {
-        // That may be less than its floor by now.
-        let asked = asked.max(least(guest)).page_ceil();
-        if in_force == asked && !log.must_send_again() {
+        // That may be less than its floor by now. More than is in force would be a grant.
+        let to = asked.max(least(guest)).page_ceil();
+        let is_allowed = to == asked || to <= in_force;
+        if is_allowed && in_force == to && !log.must_send_again() {
             return Grant::hold(held.clone());
         }
-        if asked < allocation {
-            return sent(asked, Change::Shrink { by: allocation - asked });
+        if is_allowed && to < allocation {
+            return sent(to, Change::Shrink { by: allocation - to });
         }
     }
     // After a reboot QEMU may still report figures from before it, which look implausible now.

@@ -21,6 +21,9 @@ pub struct Contender {
     pub used: Bytes,
     /// Least memory it may have, in whole pages.
     pub floor: Bytes,
+    /// The part of `floor` that its operator does not guarantee: it says that it has no swap for
+    /// what it uses, or thrashed with less. It weighs nothing where floors are weights.
+    pub unguaranteed: Bytes,
     /// Most memory it may have, in whole pages; at least `floor`.
     pub ceiling: Bytes,
     /// Weight, 1 to [`GuestLimits::SHARES_MAX`].
@@ -50,6 +53,7 @@ impl Contender {
             id,
             used,
             floor: Bytes::ZERO,
+            unguaranteed: Bytes::ZERO,
             ceiling: Bytes::pages(PAGES_MAX),
             shares: GuestLimits::SHARES_DEFAULT,
             priority: 0,
@@ -60,6 +64,11 @@ impl Contender {
             curve: None,
             signals: Signals::default(),
         }
+    }
+
+    /// The part of `floor` that its operator guarantees.
+    pub fn guaranteed(&self) -> Bytes {
+        self.floor.saturating_sub(self.unguaranteed)
     }
 
     /// The demand or, if it is not known, the memory in use.
@@ -89,6 +98,7 @@ impl Problem {
         for contender in &mut contenders {
             contender.used = in_range(contender.used.page_ceil());
             contender.floor = in_range(contender.floor);
+            contender.unguaranteed = in_range(contender.unguaranteed).min(contender.floor);
             contender.ceiling = in_range(contender.ceiling).max(contender.floor);
             contender.shares = contender.shares.clamp(1, GuestLimits::SHARES_MAX);
             contender.allocation = in_range(contender.allocation);

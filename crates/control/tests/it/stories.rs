@@ -825,6 +825,18 @@ fn operators_may_limit_steps_under_every_policy() {
 }
 
 /// The operator lowers its ceiling below what it uses, and then it uses more.
+/// `b` says that it uses all it is given and has no swap, and has filled little of it.
+#[test]
+fn a_claim_to_have_no_swap_weighs_nothing() {
+    for policy in [PolicyName::Proportional, PolicyName::DemandProportional, PolicyName::Fcfs] {
+        let mut world = two(policy);
+        let b = world.guest("b");
+        (b.used, b.has_swap, b.touched) = (1024, false, Some(200));
+        world.ticks(120);
+        assert_eq!(world.holds(), [512, 512], "{policy}");
+    }
+}
+
 #[test]
 fn a_guest_without_swap_keeps_what_it_uses() {
     let squeezed = |has_swap| {

@@ -1,7 +1,10 @@
 //! Adapts the policies of flexmemd to the common [`Policy`] interface.
 //!
 //! Idea: a contender becomes a tenant, the budget minus all floors becomes the rentable memory, and
-//! floor plus lease becomes the target. An emergency counts as a request too: it makes a policy
+//! floor plus lease becomes the target. What a guest may keep beyond its guaranteed floor, as it says
+//! that it has no swap, is no floor of a tenant's: it would weigh, and be rented on top of. Such a
+//! guest gets what it rents or may keep, whichever is more, and what others rent is cut for that. An
+//! emergency counts as a request too: it makes a policy
 //! that uses statistics run at once, and a policy that uses requests grants it.
 //!
 //! Limits: statistics describe the memory a guest held, but are applied to the target in force, the
@@ -10,6 +13,7 @@
 
 use ballast_model::{
     Bytes, Clamped, Desired, GuestId, PolicyName, Reason, RentLimit, RequestKind, Timestamp,
+    largest_remainder,
 };
 
 use super::combination::{Algorithm, Combination, Frequency};
@@ -51,8 +55,12 @@ impl Flexmemd {
         price_thousandths_per_kib: u64,
         rentable: u64,
     ) -> Desired {
-        let above = |pages: u64| contender.floor.saturating_add(Bytes::pages(pages));
+        let above = |pages: u64| contender.guaranteed().saturating_add(Bytes::pages(pages));
         let target = above(lease.rented);
+        if target < contender.floor {
+            let floor = contender.floor;
+            return Desired { target: floor, reason: Reason::Bound(Clamped::Floor { floor }) };
+        }
         let limit = match lease.limit {
             LeaseLimit::Ceiling => {
                 let ceiling = contender.ceiling;
@@ -62,7 +70,7 @@ impl Flexmemd {
             LeaseLimit::Credits => RentLimit::Credits,
             LeaseLimit::Supply => RentLimit::Supply,
         };
-        let floor = contender.floor;
+        let floor = contender.guaranteed();
         let reason = if self.combination().algorithm == Algorithm::Proportional {
             Reason::RentableShare { floor, rentable: Bytes::pages(rentable) }
         } else {
@@ -101,10 +109,12 @@ impl Policy for Flexmemd {
     fn divide(&mut self, problem: &Problem) -> Division {
         let contenders = problem.contenders();
         let tenants: Vec<Tenant<'_>> = contenders.iter().map(Tenant::from).collect();
-        let floors: Bytes = tenants.iter().map(|tenant| Bytes::pages(tenant.floor)).sum();
+        let guaranteed: Bytes = tenants.iter().map(|tenant| Bytes::pages(tenant.floor)).sum();
+        let floors: Bytes = contenders.iter().map(|contender| contender.floor).sum();
         let shortfall = floors.saturating_sub(problem.budget());
-        let rentable = problem.budget().saturating_sub(floors).to_pages();
-        let leases = self.driver.decide(problem.now(), rentable, &tenants);
+        let rentable = problem.budget().saturating_sub(guaranteed).to_pages();
+        let mut leases = self.driver.decide(problem.now(), rentable, &tenants);
+        cut(&mut leases, contenders, problem.budget().saturating_sub(floors).to_pages());
         // Most guests have the same price, so its conversion is cached.
         let (mut price, mut thousandths) = (Price::FREE, 0);
         let wanted = contenders
@@ -136,6 +146,29 @@ impl Policy for Flexmemd {
     }
 }
 
+/// Cuts what is rented to what there is beyond all that guests may keep: in proportion to what each
+/// rents beyond that.
+fn cut(leases: &mut [Lease], contenders: &[Contender], supply: u64) {
+    let kept = |contender: &Contender| contender.unguaranteed.to_pages();
+    let beyond =
+        |(lease, contender): (&Lease, &Contender)| lease.rented.saturating_sub(kept(contender));
+    let rented: Vec<u64> = leases.iter().zip(contenders).map(beyond).collect();
+    let total: u64 = rented.iter().sum();
+    if total <= supply {
+        return;
+    }
+    let due = rented.iter().map(|&pages| i128::from(pages) * i128::from(supply));
+    let parts = largest_remainder(due, i128::from(total), supply);
+    for ((lease, contender), (before, part)) in
+        leases.iter_mut().zip(contenders).zip(rented.iter().zip(parts))
+    {
+        if part < *before {
+            lease.rented = kept(contender) + part;
+            lease.limit = LeaseLimit::Supply;
+        }
+    }
+}
+
 impl<'a> From<&'a Contender> for Tenant<'a> {
     fn from(contender: &'a Contender) -> Tenant<'a> {
         let signals = &contender.signals;
@@ -147,7 +180,7 @@ impl<'a> From<&'a Contender> for Tenant<'a> {
         });
         Tenant {
             id: &contender.id,
-            floor: contender.floor.to_pages(),
+            floor: contender.guaranteed().to_pages(),
             ceiling: contender.ceiling.to_pages(),
             shares: contender.shares,
             allocation: contender.allocation.to_pages(),

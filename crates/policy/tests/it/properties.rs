@@ -12,21 +12,25 @@ use proptest::prelude::*;
 fn contender() -> impl Strategy<Value = Contender> {
     let size = || (0..60_000u64).prop_map(Bytes::pages);
     let known = (prop::option::of(size()), prop::option::of(size()), prop::option::of(size()));
-    (0..40_000u64, 0..20_000u64, 0..60_000u64, 1..5000u32, 0..4u8, known).prop_map(
-        |(used, floor, room, shares, priority, (committed, probed, demand))| Contender {
-            used: Bytes::pages(used),
-            floor: Bytes::pages(floor),
-            ceiling: Bytes::pages(floor + room),
-            shares,
-            priority,
-            demand: demand.map(|size| Demand {
-                size,
-                source: DemandSource::WorkingSet,
-                age: Duration::ZERO,
-                confidence: Confidence::from_percent(95),
-            }),
-            signals: Signals { committed, probed, ..Signals::default() },
-            ..Contender::new("x".parse().unwrap(), Bytes::ZERO)
+    let floor = (0..20_000u64, prop_oneof![3 => Just(0), 1 => 0..20_000u64]);
+    (0..40_000u64, floor, 0..60_000u64, 1..5000u32, 0..4u8, known).prop_map(
+        |(used, (floor, unguaranteed), room, shares, priority, (committed, probed, demand))| {
+            Contender {
+                used: Bytes::pages(used),
+                floor: Bytes::pages(floor),
+                unguaranteed: Bytes::pages(unguaranteed),
+                ceiling: Bytes::pages(floor + room),
+                shares,
+                priority,
+                demand: demand.map(|size| Demand {
+                    size,
+                    source: DemandSource::WorkingSet,
+                    age: Duration::ZERO,
+                    confidence: Confidence::from_percent(95),
+                }),
+                signals: Signals { committed, probed, ..Signals::default() },
+                ..Contender::new("x".parse().unwrap(), Bytes::ZERO)
+            }
         },
     )
 }

@@ -191,6 +191,12 @@ fn a_guest_taken_over_settles() {
     holds(&[3564, 5553]);
 }
 
+/// What a guest could not spare, by its own word, weighed as if an operator guaranteed it.
+#[test]
+fn a_claim_to_have_no_swap_weighs_nothing() {
+    holds(&[1477]);
+}
+
 #[test]
 fn every_sabotage_is_found() {
     for sabotage in Sabotage::ALL {
