@@ -418,6 +418,15 @@ impl Note {
     }
 }
 
+/// So many guests, in words.
+struct Guests(usize);
+
+impl fmt::Display for Guests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} guest{}", self.0, if self.0 == 1 { "" } else { "s" })
+    }
+}
+
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -436,7 +445,8 @@ impl fmt::Display for Note {
             }
             Note::Uncounted { guests } => write!(
                 f,
-                "{guests} guests are not counted in the budget: what they hold is not known yet"
+                "not counted in the budget, as what they hold is not known yet: {}",
+                Guests(*guests)
             ),
             Note::Unmapped { guest, claimed } => write!(
                 f,
@@ -445,18 +455,24 @@ impl fmt::Display for Note {
             ),
             Note::BeyondEntitlement { guests, debt, collected } => write!(
                 f,
-                "{guests} guests that do not answer hold {debt} more than they were granted: {}",
+                "{debt} beyond what was granted, in {} without an answer: {}",
+                Guests(*guests),
                 match collected {
                     true => "the host pages it out",
-                    false => "the host cannot page it out, set [mechanisms.paging]",
+                    false => "not paged out, as [mechanisms.paging] is off or swap is full",
                 }
             ),
             Note::Newcomers { guests } => {
-                write!(f, "nothing is granted until it is certain what {guests} new guests hold")
+                write!(
+                    f,
+                    "nothing is granted until the allocation of {} is certain",
+                    Guests(*guests)
+                )
             }
             Note::MissingInput { what, guests, fallback } => write!(
                 f,
-                "no {what} is known of {guests} guests ({} would provide it): {fallback}",
+                "no {what} is known of {} ({} would provide it): {fallback}",
+                Guests(*guests),
                 what.provider()
             ),
             Note::ObjectiveViolated { guest, misses_per_s_max, misses_per_s: Some(misses) } => {

@@ -14,7 +14,7 @@
 //! guest from the bytes of a fake machine (`wire.rs`), and its own agents' code from those of an
 //! agent (`agent.rs`). One in four runs once more on a hard host, some of them with a wire, a disk
 //! or both: there the host's memory and swap end (`host.rs`), guests exit, panic and are moved, the
-//! daemon dies before any of a tick's effects, operators set bounds, and nine policies are in
+//! daemon dies before any of a tick's effects, operators set bounds, and every policy is in
 //! force.
 //!
 //! Cost: some 30 ms of processor time a run, and ten times that with a disk. Limits: of the fleet

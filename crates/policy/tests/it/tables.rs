@@ -200,7 +200,7 @@ fn divisions_have_reasons_and_notes() {
         [
             "its kernel has promised 600MiB to processes",
             "its Committed_AS is not known: needs 300MiB, and 100MiB in reserve",
-            "no Committed_AS is known of 1 guests (a program in the guest would provide it): they \
+            "no Committed_AS is known of 1 guest (a program in the guest would provide it): they \
              want what they use plus the reserve",
         ]
     );

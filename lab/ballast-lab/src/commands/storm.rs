@@ -29,7 +29,7 @@ journal on a disk that fails and is damaged; the next daemon has to start on it,
 in three runs once more with the daemon's QMP and agents' code in it, fed by bytes that are late, cut, doubled,
 forged or refused, and by agents that flood, lie and call without need. One in four runs once more on a hard
 host: its memory and swap end, guests exit, panic and are moved, the daemon dies between any two effects of a
-tick, operators set bounds, and nine policies are in force.
+tick, operators set bounds, and every policy is in force.
 With --seed a failure is told with as few faults as it needs. A sabotage takes one safety away; the storm has
 to find that.
 
