@@ -62,6 +62,8 @@ struct GuestHistory {
     uncounted: Option<Bytes>,
     /// What it used by the last sample.
     in_use: Option<Bytes>,
+    /// What it held at the time of the statistics in the last sample; `None`: not known.
+    held_then: Option<Bytes>,
 }
 
 /// Estimates the demand of every guest in a snapshot from it and earlier ones.
@@ -82,8 +84,7 @@ impl Estimator {
     pub fn observe(&mut self, snapshot: &Snapshot) {
         self.guests.align(snapshot);
         for (guest, history) in snapshot.guests().iter().zip(self.guests.values_mut()) {
-            history.refiner.configure(self.probing);
-            history.observe(guest, snapshot.taken_at);
+            history.observe(guest, snapshot.taken_at, self.probing);
         }
     }
 
@@ -102,9 +103,7 @@ impl Estimator {
         let available =
             stats.value.available.or(stats.value.free).ok_or(NoEstimate::NoStatistics)?;
         let memory = self.guests.at(place);
-        let held_then = memory
-            .and_then(|memory| memory.held_at(guest, stats, snapshot.taken_at))
-            .unwrap_or(allocation.value);
+        let held_then = memory.and_then(|memory| memory.held_then).unwrap_or(allocation.value);
         if available > held_then {
             return Err(NoEstimate::Implausible(Implausible::AvailableOverAllocation {
                 available,
@@ -124,10 +123,12 @@ impl Estimator {
 }
 
 impl GuestHistory {
-    fn observe(&mut self, guest: &GuestSample, now: Timestamp) {
+    fn observe(&mut self, guest: &GuestSample, now: Timestamp, probing: ProbingSettings) {
         self.remember(guest, now);
-        self.in_use = self.nearest_use(guest, now).or(self.in_use);
-        self.refiner.observe(guest, self.uncounted, now);
+        let stats = guest.stats.as_ref();
+        self.held_then = stats.and_then(|stats| self.held_at(guest, stats, now));
+        self.in_use = self.nearest_use(guest).or(self.in_use);
+        self.refiner.observe(guest, self.uncounted, now, probing);
     }
 
     fn remember(&mut self, guest: &GuestSample, now: Timestamp) {
@@ -172,10 +173,10 @@ impl GuestHistory {
 
     /// What it uses by its statistics: the most that is possible or, of a guest that releases
     /// memory, what is nearest to what it used before.
-    fn nearest_use(&self, guest: &GuestSample, now: Timestamp) -> Option<Bytes> {
+    fn nearest_use(&self, guest: &GuestSample) -> Option<Bytes> {
         let stats = guest.stats.as_ref()?;
         let available = stats.value.available.or(stats.value.free)?;
-        let held = self.held_at(guest, stats, now)?;
+        let held = self.held_then?;
         (held >= available).then(|| held - available)
     }
 }
