@@ -2,7 +2,7 @@
 
 use ballast_actuation::thrash::ThrashSettings;
 use ballast_guard::Assessment;
-use ballast_model::{Bounds, Bytes, Clamped, DemandSource, RequestKind, Timestamp};
+use ballast_model::{Bounds, Bytes, Clamped, DemandSource, Desired, RequestKind, Timestamp};
 use ballast_policy::{Contender, Problem};
 
 use crate::tick::{GuestTick, Tick};
@@ -16,7 +16,7 @@ pub(crate) struct Divided {
     /// What each guest that thrashed gets back at least; empty: no guest gets anything back.
     pub(crate) given_back: Vec<Option<Bytes>>,
     /// What the policy wants for those that compete, in their order.
-    pub(crate) wanted: Vec<ballast_policy::Wanted>,
+    pub(crate) wanted: Vec<Desired>,
 }
 
 /// The problem of dividing `left` among the guests that can be moved, whose claims are believed as

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_model::{
-    AgentReport, Bytes, Confidence, Demand, DemandSource, Estimate, GuestSample, GuestStats,
-    Measured, MissCurve, Signals, Timestamp, TrackerReport,
+    Bytes, Confidence, Demand, DemandSource, Estimate, GuestSample, GuestStats, Measured,
+    MissCurve, Signals, Timestamp, TrackerReport,
 };
 
 use crate::before;
@@ -316,7 +316,9 @@ fn ends_within(curve: &MissCurve, held: Bytes) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ballast_model::{LinkState, MemoryRequest, Provenance, RequestKind, TrackingSource};
+    use ballast_model::{
+        AgentReport, LinkState, MemoryRequest, Provenance, RequestKind, TrackingSource,
+    };
 
     use super::*;
 

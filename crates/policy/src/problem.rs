@@ -140,20 +140,11 @@ impl Problem {
     }
 }
 
-/// The target of one guest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// The guest.
-    pub id: GuestId,
-    /// Its target and the reason.
-    pub desired: Desired,
-}
-
 /// The solution of a [`Problem`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Division {
-    /// One entry per contender, in the problem's order.
-    pub wanted: Vec<Wanted>,
+    /// The target of each contender and the reason, in the problem's order.
+    pub wanted: Vec<Desired>,
     /// How far the floors exceed the budget; zero if they fit.
     pub shortfall: Bytes,
     /// Notes for the operator: objectives that cannot be met, missing data.

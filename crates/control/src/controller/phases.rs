@@ -154,10 +154,9 @@ impl Controller {
             guest.state.request = request.max(guest.state.request);
             let wanted = guest.estimate().and_then(|_| wanted.next());
             guest.state.goal = wanted.and_then(|wanted| {
-                debug_assert_eq!(guest.sample.id, wanted.id, "policies keep the problem's order");
                 let held = given_back.get(place).copied().flatten();
                 let unproven = unproven(&guest.assessment);
-                goal_for(&guest.assessment, wanted.desired, held, unproven, dead_band, guard)
+                goal_for(&guest.assessment, wanted, held, unproven, dead_band, guard)
             });
             lack(guest)
         });
