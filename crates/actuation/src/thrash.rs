@@ -397,8 +397,11 @@ impl ReadBack {
     /// guest restarted.
     fn observe(&mut self, sample: &GuestSample) -> Option<bool> {
         let swap = sample.stats.and_then(|stats| stats.value.swap_in);
-        let files =
-            sample.agent.and_then(|agent| agent.value.refaulted_file_pages).map(Bytes::pages);
+        let files = sample
+            .agent
+            .as_ref()
+            .and_then(|agent| agent.value.refaulted_file_pages)
+            .map(Bytes::pages);
         let mut goes_on = true;
         for (before, now) in [(&mut self.swap, swap), (&mut self.files, files)] {
             let Some(now) = now else { continue };

@@ -137,7 +137,7 @@ impl Refiner {
                 let seen = BeyondInput {
                     wss: wss.saturating_add(untouched),
                     allocation: held,
-                    swap_used: guest.agent.and_then(|agent| agent.value.swap_used),
+                    swap_used: guest.agent.as_ref().and_then(|agent| agent.value.swap_used),
                     swapped_in: self.swapped_in.take(),
                     swapped_out: self.swapped_out.take(),
                 };
@@ -259,7 +259,7 @@ impl Refiner {
         let tracked =
             tracked.map(|(tracked, at)| source(tracked.kind, (tracked.beyond.demand, since(at))));
         let probed = self.probed.map(|(size, at)| (size, since(at)));
-        let committed = signals.committed.zip(guest.agent.map(|agent| agent.age));
+        let committed = signals.committed.zip(guest.agent.as_ref().map(|agent| agent.age));
         let used = (estimate.demand.size, estimate.demand.age);
         let sources: Vec<SourceDemand> = [
             tracked,
@@ -302,7 +302,7 @@ impl Refiner {
 /// Memory that a guest with allocation `held` keeps free. Its own claim counts up to a quarter of
 /// the allocation, which keeps curves short.
 fn kept_free(guest: &GuestSample, held: Bytes) -> Bytes {
-    let reported = guest.agent.and_then(|agent| agent.value.watermark_high);
+    let reported = guest.agent.as_ref().and_then(|agent| agent.value.watermark_high);
     reported.unwrap_or(KEPT_FREE).min(held.fraction(1, 4))
 }
 
@@ -347,7 +347,7 @@ mod tests {
     }
 
     fn with_agent(mut guest: GuestSample, committed_mib: u64, refaulted: u64) -> GuestSample {
-        guest.agent = Some(Measured::fresh(AgentReport {
+        guest.agent = Some(Box::new(Measured::fresh(AgentReport {
             committed: Some(Bytes::mib(committed_mib)),
             refaulted_file_pages: Some(refaulted),
             request: Some(MemoryRequest {
@@ -356,7 +356,7 @@ mod tests {
                 amount: Bytes::mib(64),
             }),
             ..AgentReport::default()
-        }));
+        })));
         guest
     }
 
@@ -425,16 +425,16 @@ mod tests {
     fn a_tracked_guest_needs_its_working_set_and_its_swap() {
         let mut refiner = Refiner::default();
         let mut tracked = guest(0);
-        tracked.tracker = Some(Measured {
+        tracked.tracker = Some(Box::new(Measured {
             value: TrackerReport {
                 working_set: Bytes::mib(450),
                 curve: None,
                 source: TrackingSource::Library,
             },
             age: Duration::ZERO,
-        });
+        }));
         let agent = AgentReport { swap_used: Some(Bytes::mib(50)), ..AgentReport::default() };
-        tracked.agent = Some(Measured::fresh(agent));
+        tracked.agent = Some(Box::new(Measured::fresh(agent)));
         refiner.observe(&tracked, None, second(1), ProbingSettings::default());
         let demand = refiner.refine(plain(), &tracked, Bytes::MAX, second(1)).demand;
         // 450 and 50 MiB, plus the 64 MiB its kernel keeps free.
@@ -461,7 +461,7 @@ mod tests {
                 source: TrackingSource::Library,
             };
             tracked.allocation = Some(Measured::fresh(Bytes::mib(held_mib)));
-            tracked.tracker = Some(Measured::fresh(report));
+            tracked.tracker = Some(Box::new(Measured::fresh(report)));
             refiner.observe(&tracked, None, second(n), ProbingSettings::default());
             refiner.refine(plain(), &tracked, Bytes::MAX, second(n)).demand.size - KEPT_FREE
         };
@@ -484,11 +484,11 @@ mod tests {
         let mut refiner = Refiner::default();
         let mut tracked = guest(0);
         let curve = MissCurve::new(Bytes::mib(100), Duration::from_secs(1), vec![9000, 9000, 0]);
-        tracked.tracker = Some(Measured::fresh(TrackerReport {
+        tracked.tracker = Some(Box::new(Measured::fresh(TrackerReport {
             working_set: Bytes::mib(400),
             curve: curve.ok().map(Arc::new),
             source: TrackingSource::Library,
-        }));
+        })));
         let estimated = |refiner: &Refiner, guest: &GuestSample, n| {
             refiner.refine(plain(), guest, Bytes::MAX, second(n)).curve.unwrap()
         };
@@ -507,7 +507,7 @@ mod tests {
             curve,
             source: TrackingSource::Library,
         };
-        let tracker = Some(Measured::fresh(report(curve.ok().map(Arc::new))));
+        let tracker = Some(Box::new(Measured::fresh(report(curve.ok().map(Arc::new)))));
         let mut tracked = GuestSample { tracker, ..guest(0) };
         tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::pages(600));
         refiner.observe(&tracked, None, second(3), ProbingSettings::default());
@@ -520,11 +520,11 @@ mod tests {
         tracked.allocation = Some(Measured::fresh(Bytes::gib(1 << 20)));
         let curve = MissCurve::new(Bytes::mib(1), Duration::from_secs(1), vec![9000, 9000, 0]);
         let working_set = Bytes::mib(2);
-        tracked.tracker = Some(Measured::fresh(TrackerReport {
+        tracked.tracker = Some(Box::new(Measured::fresh(TrackerReport {
             working_set,
             curve: curve.ok().map(Arc::new),
             source: TrackingSource::Library,
-        }));
+        })));
         refiner.observe(&tracked, None, second(1), ProbingSettings::default());
         let mut tracked = GuestSample { tracker: tracked.tracker, ..guest(0) };
         tracked.allocation = Some(Measured::fresh(Bytes::gib(1 << 20)));

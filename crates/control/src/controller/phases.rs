@@ -24,7 +24,7 @@ use crate::page::{Host, page, rich};
 use crate::plan::{Draft, Proposal, StateChange, refused};
 use crate::state::GuestState;
 use crate::tick::{GuestActuation, GuestTick, Seen, Tick};
-use crate::transfer::{Transfer, gives, waits};
+use crate::transfer::Transfer;
 
 /// A smaller debt of all guests together is not told.
 const DEBT_TOLD: Bytes = Bytes::mib(16);
@@ -52,7 +52,6 @@ impl Controller {
         let pressure = HostPressureSettings { reserve, ..HostPressureSettings::default() };
         self.host.observe(snapshot.taken_at, &snapshot.host, &pressure);
         self.checker.observe(snapshot, &settings.limits);
-        self.estimator.observe(snapshot);
         observe(guests, snapshot, settings)
     }
 
@@ -71,15 +70,16 @@ impl Controller {
             stale_after: settings.guard.stale_after,
             believed_percent: settings.guard.believed_percent,
             paged_out: swapped_out(&snapshot.host),
+            host_memory: snapshot.host.memory_total.unwrap_or_default(),
             may_page: may_page(snapshot, settings),
             shared: for_guests.map(|budget| (budget, settings.limits.shares_of_all(snapshot))),
             hotplug: settings.hotplug.as_ref(),
         };
         let (mut totals, mut thrashes) = (Totals::default(), false);
         let mut guests = Vec::with_capacity(snapshot.guests().len());
-        for (place, seen) in seen.enumerate() {
+        for seen in seen {
             thrashes |= seen.thrashes;
-            let guest = assess(seen, || self.estimator.estimate(snapshot, place), by);
+            let guest = assess(seen, by);
             totals.add(&guest.assessment, &settings.guard);
             guests.push(guest);
         }
@@ -284,7 +284,7 @@ impl Controller {
 
     /// The plan is carried out: what it asks of guests and promises them holds from now on.
     pub(super) fn commit(&mut self, proposal: Proposal) -> Plan {
-        let Proposal { plan, promises, changes, is_transfer } = proposal;
+        let Proposal { plan, promises, changes, transfer } = proposal;
         self.checker.commit(&plan, &promises);
         for StateChange { place, target, entitles, ask, actuator, cap } in changes {
             let Some(state) = self.guests.at_mut(place) else { continue };
@@ -301,7 +301,7 @@ impl Controller {
             self.has_caps |= cap != ResidentCap::default();
             state.resident_cap = cap;
         }
-        self.transfer = if is_transfer { Transfer::of(&plan) } else { Transfer::default() };
+        self.transfer = transfer;
         plan
     }
 
@@ -309,8 +309,7 @@ impl Controller {
     pub(super) fn refuse(&mut self, plan: Plan, violation: String) -> Plan {
         self.plans_refused += 1;
         let plan = refused(plan, &self.guests, violation);
-        let is_transfer = plan.guests.iter().any(gives) && plan.guests.iter().any(waits);
-        self.transfer = if is_transfer { Transfer::of(&plan) } else { Transfer::default() };
+        self.transfer = Transfer::of(&plan);
         plan
     }
 
