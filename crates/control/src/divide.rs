@@ -141,12 +141,12 @@ pub(crate) fn given_back(
     left: Bytes,
     settings: &ThrashSettings,
 ) -> Vec<Option<Bytes>> {
+    if !tick.has_thrashed {
+        return Vec::new();
+    }
     let now: Timestamp = tick.snapshot.taken_at;
     let mut given: Vec<Option<Bytes>> =
         tick.guests.iter().map(|guest| guest.state.thrash.least(now)).collect();
-    if given.iter().all(Option::is_none) {
-        return Vec::new();
-    }
     // With what it is given back a guest may still lack some.
     let lacks = |(guest, held): (&GuestTick<'_>, &Option<Bytes>)| {
         guest.state.thrash.lacks(settings) && guest.assessment.allocation >= *held

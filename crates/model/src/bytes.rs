@@ -99,6 +99,10 @@ impl Bytes {
         if denominator == 0 {
             return Bytes::ZERO;
         }
+        // Most products fit, and by a constant that takes no division.
+        if let Some(product) = self.get().checked_mul(numerator) {
+            return Bytes::new(product / denominator);
+        }
         let part = self.get() as u128 * numerator as u128 / denominator as u128;
         if part > u64::MAX as u128 { Bytes::MAX } else { Bytes::new(part as u64) }
     }

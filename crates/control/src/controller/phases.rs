@@ -75,11 +75,12 @@ impl Controller {
             shared: for_guests.map(|budget| (budget, settings.limits.shares_of_all(snapshot))),
             hotplug: settings.hotplug.as_ref(),
         };
-        let (mut totals, mut thrashes) = (Totals::default(), false);
+        let (mut totals, mut thrashes, mut has_thrashed) = (Totals::default(), false, false);
         let mut guests = Vec::with_capacity(snapshot.guests().len());
         for seen in seen {
             thrashes |= seen.thrashes;
             let guest = assess(seen, by);
+            has_thrashed |= guest.state.thrash.least(by.now).is_some();
             totals.add(&guest.assessment, &settings.guard);
             guests.push(guest);
         }
@@ -87,7 +88,7 @@ impl Controller {
         if self.host.level() == PressureLevel::Freeze {
             budget.grantable = Bytes::ZERO;
         }
-        Tick { snapshot, guests, totals, thrashes, budget, notes }
+        Tick { snapshot, guests, totals, thrashes, has_thrashed, budget, notes }
     }
 
     /// Whether to ask the policy: its interval is over, a guest thrashes, the guests that can be
