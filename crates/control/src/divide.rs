@@ -34,7 +34,7 @@ pub(crate) fn problem(tick: &Tick<'_>, left: Bytes, given_back: &[Option<Bytes>]
         contenders.push(contender);
     }
     add_needs(&mut contenders, &needs, left);
-    Problem::new(left, contenders).at(tick.snapshot.taken_at).on(tick.snapshot.host.clone())
+    Problem::in_order(left, contenders).at(tick.snapshot.taken_at).on(tick.snapshot.host.clone())
 }
 
 /// What a guest needs of its swap beyond the memory in use `used`, as far as that is believed.
