@@ -297,9 +297,9 @@ impl<'a> Source<'a> {
             overhead: self.perhaps(Source::size),
             unmapped: self.perhaps(Source::size),
             stats: self.perhaps(|from| from.measured(Source::stats)),
-            agent: self.perhaps(|from| from.measured(Source::agent)),
+            agent: self.perhaps(|from| Box::new(from.measured(Source::agent))),
             tracker: self.perhaps(|from| {
-                from.measured(|from| TrackerReport {
+                let report = from.measured(|from| TrackerReport {
                     working_set: from.size(),
                     curve: from.perhaps(Source::curve).flatten(),
                     source: [
@@ -308,7 +308,8 @@ impl<'a> Source<'a> {
                         TrackingSource::DamonHuge,
                         TrackingSource::Referenced,
                     ][usize::from(from.byte() % 4)],
-                })
+                });
+                Box::new(report)
             }),
             capabilities: Capabilities {
                 balloon: flag(self),

@@ -95,15 +95,22 @@ pub struct ThrashDetector {
     last: Option<Bytes>,
     read: ReadBack,
     free: Option<Bytes>,
+    usual: Usual,
+    lately: Lately,
+    /// `None`: nothing was taken from it yet, and nothing granted.
+    changes: Option<Box<Changes>>,
+}
+
+/// What became of a guest's changes.
+#[derive(Clone, Debug, Default)]
+struct Changes {
     taking: Option<Taking>,
     giving: Option<Giving>,
-    usual: Usual,
     /// What the last reductions cost.
     remembered: VecDeque<Cost>,
     undone: u64,
     hold: Option<Hold>,
     grants: Grants,
-    lately: Lately,
 }
 
 /// What a sequence of reductions cost the guest.
@@ -172,24 +179,26 @@ struct Hold {
 impl ThrashDetector {
     /// What the last reductions cost; `None`: not known yet.
     pub fn regret(&self) -> Option<Regret> {
-        if self.remembered.is_empty() {
+        let Changes { remembered, undone, .. } = self.changes.as_deref()?;
+        if remembered.is_empty() {
             return None;
         }
         Some(Regret {
-            taken: self.remembered.iter().map(|cost| cost.taken).sum(),
-            read_back: self.remembered.iter().map(|cost| cost.read_back).sum(),
-            undone: self.undone,
+            taken: remembered.iter().map(|cost| cost.taken).sum(),
+            read_back: remembered.iter().map(|cost| cost.read_back).sum(),
+            undone: *undone,
         })
     }
 
     /// What became of memory granted.
     pub fn grants(&self) -> Grants {
-        self.grants
+        self.changes.as_ref().map_or_else(Grants::default, |changes| changes.grants)
     }
 
     /// What the guest may not be shrunk below for now, as it thrashed there; `None`: no such bound.
     pub fn least(&self, now: Timestamp) -> Option<Bytes> {
-        self.hold.filter(|hold| now < hold.until).map(|hold| hold.at)
+        let hold = self.changes.as_ref()?.hold?;
+        (now < hold.until).then_some(hold.at)
     }
 
     /// Whether it reads back much at present, whatever was done to it: it has too little.
@@ -214,9 +223,11 @@ impl ThrashDetector {
         match self.read.observe(sample) {
             Some(true) => {}
             // Most guests tell nothing; what is remembered of those is not written again each time.
-            None if self.taking.is_none() && self.lately.mark.is_none() => return None,
+            None if self.taking().is_none() && self.lately.mark.is_none() => return None,
             known => {
-                self.taking = None;
+                if let Some(changes) = &mut self.changes {
+                    changes.taking = None;
+                }
                 self.lately = Lately::default();
                 if known.is_some() {
                     self.usual = Usual::default();
@@ -232,16 +243,21 @@ impl ThrashDetector {
         }
         if taken >= CHANGE_MIN {
             self.take(now, last, taken);
-        } else if self.taking.is_none() {
+        } else if self.taking().is_none() {
             self.usual.observe(now, read, settings.window);
         }
         self.judge(now, settings)
     }
 
+    fn taking(&self) -> Option<Taking> {
+        self.changes.as_ref()?.taking
+    }
+
     /// Notes a reduction.
     fn take(&mut self, now: Timestamp, from: Bytes, by: Bytes) {
         let (usual, read) = (self.usual.in_window, self.read.sum);
-        let taking = self.taking.get_or_insert(Taking {
+        let changes = self.changes.get_or_insert_default();
+        let taking = changes.taking.get_or_insert(Taking {
             from,
             taken: Bytes::ZERO,
             begun: now,
@@ -256,27 +272,28 @@ impl ThrashDetector {
 
     /// Whether the reductions under way cost too much, or are far enough back to be remembered.
     fn judge(&mut self, now: Timestamp, settings: &ThrashSettings) -> Option<Verdict> {
-        let taking = self.taking?;
+        let changes = self.changes.as_mut()?;
+        let taking = changes.taking?;
         let read_back = taking.cost(self.read.sum, now, settings.window);
         let too_much = taking.taken.fraction(settings.thrash_percent, 100).max(settings.thrash_min);
         if read_back > too_much {
-            self.close(now, settings.window);
-            self.undone += 1;
-            let pause = match self.hold {
+            changes.close(read_back);
+            changes.undone += 1;
+            let pause = match changes.hold {
                 Some(hold) => (hold.pause * 2).min(ThrashSettings::PAUSE_MAX),
                 None => settings.pause,
             };
-            self.hold = Some(Hold { at: taking.from, until: now + pause, pause });
+            changes.hold = Some(Hold { at: taking.from, until: now + pause, pause });
             let Taking { from, taken, .. } = taking;
             return Some(Verdict::Undo { to: from, taken, read_back });
         }
         let over = now.saturating_since(taking.last) >= settings.window
             || now.saturating_since(taking.begun) >= settings.window * WINDOWS_MAX;
         if over {
-            self.close(now, settings.window);
+            changes.close(read_back);
             // It was shrunk to where it thrashed and did not thrash: the next pause is a first one.
-            if self.hold.is_some_and(|hold| now >= hold.until && taking.to() < hold.at) {
-                self.hold = None;
+            if changes.hold.is_some_and(|hold| now >= hold.until && taking.to() < hold.at) {
+                changes.hold = None;
             }
         }
         None
@@ -284,11 +301,9 @@ impl ThrashDetector {
 
     /// Ends the observation of the reductions under way.
     fn close(&mut self, now: Timestamp, window: Duration) {
-        let Some(taking) = self.taking.take() else { return };
-        let read_back = taking.cost(self.read.sum, now, window);
-        self.remembered.push_back(Cost { taken: taking.taken, read_back });
-        if self.remembered.len() > REMEMBERED_MAX {
-            self.remembered.pop_front();
+        let Some(changes) = &mut self.changes else { return };
+        if let Some(taking) = changes.taking {
+            changes.close(taking.cost(self.read.sum, now, window));
         }
     }
 
@@ -296,14 +311,18 @@ impl ThrashDetector {
     fn look_at_use(&mut self, now: Timestamp, sample: &GuestSample, by: Bytes, window: Duration) {
         let stats = sample.stats;
         let Some((free, age)) = stats.and_then(|stats| Some((stats.value.free?, stats.age))) else {
-            (self.giving, self.free) = (None, None);
+            self.free = None;
+            if let Some(changes) = &mut self.changes {
+                changes.giving = None;
+            }
             return;
         };
         let before = self.free.replace(free);
         if by >= CHANGE_MIN
             && let Some(free_before) = before
         {
-            let giving = self.giving.get_or_insert(Giving {
+            let changes = self.changes.get_or_insert_default();
+            let giving = changes.giving.get_or_insert(Giving {
                 granted: Bytes::ZERO,
                 free_before,
                 used: Bytes::ZERO,
@@ -312,16 +331,28 @@ impl ThrashDetector {
             giving.granted = giving.granted.saturating_add(by);
             giving.last = now;
         }
-        let Some(giving) = self.giving.as_mut() else { return };
+        let Some(changes) = &mut self.changes else { return };
+        let Some(giving) = changes.giving.as_mut() else { return };
         // Older figures do not know of the grant.
         if age <= now.saturating_since(giving.last) {
             let untouched = giving.free_before.saturating_add(giving.granted);
             giving.used = giving.used.max(untouched.saturating_sub(free).min(giving.granted));
         }
         if now.saturating_since(giving.last) >= window {
-            self.grants.granted = self.grants.granted.saturating_add(giving.granted);
-            self.grants.used = self.grants.used.saturating_add(giving.used);
-            self.giving = None;
+            changes.grants.granted = changes.grants.granted.saturating_add(giving.granted);
+            changes.grants.used = changes.grants.used.saturating_add(giving.used);
+            changes.giving = None;
+        }
+    }
+}
+
+impl Changes {
+    /// The reductions under way are over, and cost `read_back`.
+    fn close(&mut self, read_back: Bytes) {
+        let Some(taking) = self.taking.take() else { return };
+        self.remembered.push_back(Cost { taken: taking.taken, read_back });
+        if self.remembered.len() > REMEMBERED_MAX {
+            self.remembered.pop_front();
         }
     }
 }
@@ -366,8 +397,11 @@ impl ReadBack {
     /// guest restarted.
     fn observe(&mut self, sample: &GuestSample) -> Option<bool> {
         let swap = sample.stats.and_then(|stats| stats.value.swap_in);
-        let files =
-            sample.agent.and_then(|agent| agent.value.refaulted_file_pages).map(Bytes::pages);
+        let files = sample
+            .agent
+            .as_ref()
+            .and_then(|agent| agent.value.refaulted_file_pages)
+            .map(Bytes::pages);
         let mut goes_on = true;
         for (before, now) in [(&mut self.swap, swap), (&mut self.files, files)] {
             let Some(now) = now else { continue };

@@ -36,7 +36,7 @@ pub struct AgentView {
 impl AgentView {
     /// The view for `sample`; `None`: no agent ever reported.
     pub(crate) fn of(sample: &GuestSample) -> Option<AgentView> {
-        let agent = sample.agent?;
+        let agent = sample.agent.as_deref()?;
         let report = agent.value;
         Some(AgentView {
             age_ms: millis(agent.age),

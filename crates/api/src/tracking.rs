@@ -33,7 +33,7 @@ impl TrackingView {
         let report = sample.tracker.as_ref();
         // Old journals and simulated guests have a report without a tracking state.
         let watching = || report.map(|_| Tracking::new(TrackingState::Watching));
-        let tracking = sample.tracking.clone().or_else(watching)?;
+        let tracking = sample.tracking.as_deref().cloned().or_else(watching)?;
         Some(TrackingView {
             state: Coded::new(tracking.state.code(), tracking.state),
             source: report.map(|report| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ballast_actuation::hotplug::{HotplugSettings, Range, range};
 use ballast_estimate::NoEstimate;
 use ballast_guard::{Assessment, Known, OwnerWatch, verdict};
-use ballast_model::{Bounds, Bytes, Estimate, Held, PerGuest, Snapshot, Timestamp};
+use ballast_model::{Bounds, Bytes, Held, PerGuest, Snapshot, Timestamp};
 
 use crate::Settings;
 use crate::page::keeps_caps;
@@ -54,6 +54,8 @@ pub(crate) struct By<'a> {
     pub(crate) shared: Option<(Bytes, u64)>,
     /// What the host has paged out of all its processes.
     pub(crate) paged_out: Bytes,
+    /// The host's memory.
+    pub(crate) host_memory: Bytes,
     /// Whether the host can page out more.
     pub(crate) may_page: bool,
     /// `None`: nothing is plugged in or out.
@@ -61,16 +63,12 @@ pub(crate) struct By<'a> {
 }
 
 /// What is known of one guest.
-pub(crate) fn assess<'a>(
-    seen: Seen<'a>,
-    estimate: impl FnOnce() -> Result<Estimate, NoEstimate>,
-    by: By<'_>,
-) -> GuestTick<'a> {
-    let By { now, stale_after, believed_percent, shared, paged_out, may_page, hotplug } = by;
+pub(crate) fn assess<'a>(seen: Seen<'a>, by: By<'_>) -> GuestTick<'a> {
+    let By { now, stale_after, believed_percent, shared, paged_out, may_page, hotplug, .. } = by;
     let state = &mut *seen.state;
     let stuck = if seen.verdict.is_ok() { state.log.stuck(now) } else { None };
     let estimate = match &seen.verdict {
-        Ok(()) => estimate().map_err(held_without),
+        Ok(()) => state.estimator.estimate(seen.sample, by.host_memory, now).map_err(held_without),
         Err(held) => Err(held.clone()),
     };
     let verdict = match &stuck {

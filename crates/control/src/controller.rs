@@ -9,7 +9,6 @@ mod restarted;
 use std::sync::Arc;
 
 use ballast_actuation::host_pressure::HostPressure;
-use ballast_estimate::Estimator;
 use ballast_guard::check::Checker;
 use ballast_model::{
     Action, Bytes, Generation, GuestId, Handover, Note, Outcome, OutcomeKind, PerGuest, Plan,
@@ -29,7 +28,6 @@ use crate::transfer::Transfer;
 pub struct Controller {
     settings: Arc<Settings>,
     policy: Box<dyn Policy>,
-    estimator: Estimator,
     guests: PerGuest<GuestState>,
     /// What the controller before this one left of guests that have not appeared yet.
     left: Left,
@@ -65,12 +63,9 @@ impl Controller {
     /// A controller with a policy that is not chosen by name: `settings` say the rest.
     pub fn with_policy(mut settings: Settings, policy: Box<dyn Policy>, now: Timestamp) -> Self {
         settings.policy = policy.name();
-        let mut estimator = Estimator::default();
-        estimator.configure(settings.probing);
         Controller {
             policy,
             settings: Arc::new(settings),
-            estimator,
             guests: PerGuest::default(),
             left: Left::default(),
             checker: Checker::default(),
@@ -168,7 +163,6 @@ impl Controller {
                 self.replace_policy();
             }
             Event::Reconfigure(settings) => {
-                self.estimator.configure(settings.probing);
                 self.settings = settings.into();
                 self.replace_policy();
             }

@@ -2,7 +2,7 @@
 
 use ballast_actuation::thrash::ThrashSettings;
 use ballast_guard::Assessment;
-use ballast_model::{Bounds, Bytes, Clamped, DemandSource, RequestKind, Timestamp};
+use ballast_model::{Bounds, Bytes, Clamped, DemandSource, Desired, RequestKind, Timestamp};
 use ballast_policy::{Contender, Problem};
 
 use crate::tick::{GuestTick, Tick};
@@ -16,7 +16,7 @@ pub(crate) struct Divided {
     /// What each guest that thrashed gets back at least; empty: no guest gets anything back.
     pub(crate) given_back: Vec<Option<Bytes>>,
     /// What the policy wants for those that compete, in their order.
-    pub(crate) wanted: Vec<ballast_policy::Wanted>,
+    pub(crate) wanted: Vec<Desired>,
 }
 
 /// The problem of dividing `left` among the guests that can be moved, whose claims are believed as
@@ -34,7 +34,7 @@ pub(crate) fn problem(tick: &Tick<'_>, left: Bytes, given_back: &[Option<Bytes>]
         contenders.push(contender);
     }
     add_needs(&mut contenders, &needs, left);
-    Problem::new(left, contenders).at(tick.snapshot.taken_at).on(tick.snapshot.host.clone())
+    Problem::in_order(left, contenders).at(tick.snapshot.taken_at).on(tick.snapshot.host.clone())
 }
 
 /// What a guest needs of its swap beyond the memory in use `used`, as far as that is believed.
@@ -143,12 +143,12 @@ pub(crate) fn given_back(
     left: Bytes,
     settings: &ThrashSettings,
 ) -> Vec<Option<Bytes>> {
+    if !tick.has_thrashed {
+        return Vec::new();
+    }
     let now: Timestamp = tick.snapshot.taken_at;
     let mut given: Vec<Option<Bytes>> =
         tick.guests.iter().map(|guest| guest.state.thrash.least(now)).collect();
-    if given.iter().all(Option::is_none) {
-        return Vec::new();
-    }
     // With what it is given back a guest may still lack some.
     let lacks = |(guest, held): (&GuestTick<'_>, &Option<Bytes>)| {
         guest.state.thrash.lacks(settings) && guest.assessment.allocation >= *held

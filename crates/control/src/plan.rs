@@ -12,7 +12,7 @@ use ballast_policy::flexmemd::Accounts;
 
 use crate::state::{GuestState, cap_of};
 use crate::tick::{Actuated, GuestActuation, GuestTick, NextActuator};
-use crate::transfer::{gives, waits};
+use crate::transfer::{Involved, Transfer};
 
 /// A plan that waits to be checked.
 #[derive(Debug)]
@@ -22,8 +22,7 @@ pub(crate) struct Proposal {
     pub(crate) promises: Vec<Promise>,
     /// What it changes of guests' states, sorted by place.
     pub(crate) changes: Vec<StateChange>,
-    /// Whether one guest gives memory and another waits for some.
-    pub(crate) is_transfer: bool,
+    pub(crate) transfer: Transfer,
 }
 
 /// What a plan changes of the state of the guest at a place.
@@ -59,8 +58,7 @@ pub(crate) struct Draft<'a> {
     grants: Vec<Action>,
     promises: Vec<Promise>,
     changes: Vec<StateChange>,
-    gives: bool,
-    waits: bool,
+    involved: Involved,
 }
 
 impl<'a> Draft<'a> {
@@ -73,8 +71,7 @@ impl<'a> Draft<'a> {
             grants: Vec::new(),
             promises: Vec::new(),
             changes: Vec::new(),
-            gives: false,
-            waits: false,
+            involved: Involved::default(),
         }
     }
 
@@ -166,16 +163,15 @@ impl<'a> Draft<'a> {
             balloon_rate: state.rates.measured(Mechanism::Balloon),
             regret: state.thrash.regret(),
         };
-        self.gives |= gives(&line);
-        self.waits |= waits(&line);
+        self.involved.add(&line);
         self.plan.guests.push(line);
     }
 
     /// The proposal with the lines of all guests, releases before grants.
     pub(crate) fn finish(self) -> Proposal {
-        let Draft { mut plan, mut grants, promises, changes, gives, waits, .. } = self;
+        let Draft { mut plan, mut grants, promises, changes, involved, .. } = self;
         plan.actions.append(&mut grants);
-        Proposal { plan, promises, changes, is_transfer: gives && waits }
+        Proposal { plan, promises, changes, transfer: involved.transfer() }
     }
 }
 

@@ -64,7 +64,8 @@ impl GuestState {
     pub(crate) fn identify(&mut self, sample: &GuestSample) {
         let before = self.identity.process;
         if sample.process.is_some() && before.is_some() && sample.process != before {
-            *self = GuestState::default();
+            let estimator = std::mem::take(&mut self.estimator);
+            *self = GuestState { estimator, ..GuestState::default() };
         }
         self.identity.process = sample.process.or(before);
         self.identity.is_hidden = sample.process.is_none();

@@ -6,6 +6,7 @@ use ballast_actuation::hotplug::Actuator;
 use ballast_actuation::paging::{OVERHEAD, ResidentCap};
 use ballast_actuation::rates::{InForce, Rates};
 use ballast_actuation::thrash::{ThrashDetector, Verdict};
+use ballast_estimate::Estimator;
 use ballast_guard::{ComplianceLog, Goal, Holding, OwnerWatch};
 use ballast_model::{Bounds, Bytes, GuestSample, Timestamp};
 
@@ -15,6 +16,8 @@ use crate::identity::Identity;
 /// One guest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GuestState {
+    /// What it uses and would need.
+    pub(crate) estimator: Estimator,
     /// Which process it is.
     pub(crate) identity: Identity,
     /// What it claims to hold, and what the host sees of that.
@@ -51,6 +54,7 @@ impl GuestState {
         now: Timestamp,
         settings: &Settings,
     ) -> bool {
+        self.estimator.observe(sample, now, settings.probing);
         self.identify(sample);
         let was_seen = self.holding.in_use().is_some();
         self.holding.observe(sample, now);

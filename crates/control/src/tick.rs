@@ -34,6 +34,8 @@ pub(crate) struct Tick<'a> {
     pub(crate) totals: Totals,
     /// Whether a guest thrashes with what it was left.
     pub(crate) thrashes: bool,
+    /// Whether a guest thrashed so lately that it may get back what it held.
+    pub(crate) has_thrashed: bool,
     /// The memory there is to divide.
     pub(crate) budget: Budget,
     /// What concerns the host as a whole.

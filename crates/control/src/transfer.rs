@@ -18,11 +18,38 @@ pub struct Transfer {
     guests: Vec<GuestId>,
 }
 
+/// Guests of both kinds while a plan is made.
+#[derive(Debug, Default)]
+pub(crate) struct Involved {
+    guests: Vec<GuestId>,
+    gives: bool,
+    waits: bool,
+}
+
+impl Involved {
+    /// Adds the next guest of the plan if it is of either kind.
+    pub(crate) fn add(&mut self, guest: &GuestPlan) {
+        let (gives, waits) = (gives(guest), waits(guest));
+        if gives || waits {
+            self.guests.push(guest.id.clone());
+        }
+        self.gives |= gives;
+        self.waits |= waits;
+    }
+
+    /// The transfer under way once the plan is carried out.
+    pub(crate) fn transfer(self) -> Transfer {
+        let guests = if self.gives && self.waits { self.guests } else { Vec::new() };
+        Transfer { guests }
+    }
+}
+
 impl Transfer {
-    /// The transfer under way once a plan is carried out that has guests of both kinds.
+    /// The transfer under way once a plan is carried out.
     pub(crate) fn of(plan: &Plan) -> Transfer {
-        let involved = plan.guests.iter().filter(|guest| gives(guest) || waits(guest));
-        Transfer { guests: involved.map(|guest| guest.id.clone()).collect() }
+        let mut involved = Involved::default();
+        plan.guests.iter().for_each(|guest| involved.add(guest));
+        involved.transfer()
     }
 
     /// Its guests, sorted by name.
@@ -32,14 +59,14 @@ impl Transfer {
 }
 
 /// Whether a guest gives memory.
-pub(crate) fn gives(guest: &GuestPlan) -> bool {
+fn gives(guest: &GuestPlan) -> bool {
     let is_giving =
         matches!(guest.compliance, Compliance::Releasing { idle, .. } if idle < GIVING_WITHIN);
     is_giving || matches!(guest.change, Change::Shrink { .. })
 }
 
 /// Whether it waits for memory that another guest holds.
-pub(crate) fn waits(guest: &GuestPlan) -> bool {
+fn waits(guest: &GuestPlan) -> bool {
     let waits = |clamp: &Clamped| {
         matches!(clamp, Clamped::AwaitingRelease { .. } | Clamped::HostReserve { .. })
     };

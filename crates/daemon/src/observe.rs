@@ -243,8 +243,8 @@ impl Observer {
                 allocation: sample.allocation.map(|allocation| allocation.value),
                 is_running: sample.run_state == Some(RunState::Running),
             });
-            sample.tracker = status.report;
-            sample.tracking = status.tracking;
+            sample.tracker = status.report.map(Box::new);
+            sample.tracking = status.tracking.map(Box::new);
             if let Some(trouble) = status.new_trouble {
                 info!("{}: not tracked: {trouble}", sample.id);
             }

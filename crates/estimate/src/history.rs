@@ -1,44 +1,84 @@
 //! The recent allocations of one guest.
 //!
 //! Idea: statistics describe the guest some time ago, so they must be compared with the allocation
-//! of that time. A few past readings are enough to find it.
-//! Cost: O(readings kept), at most [`READINGS_MAX`].
+//! of that time. A few past readings are enough to find it. Most guests hold the same for hours, so
+//! readings in a row that agree are kept as one run.
+//! Cost: O(runs kept), at most [`READINGS_MAX`]; no memory elsewhere while the allocation stays.
 //! Limits: for times before the oldest reading, the oldest reading is returned.
+
+use std::collections::VecDeque;
 
 use ballast_model::{Bytes, Timestamp};
 
 /// Readings kept: at one a second they reach back further than any statistics still acted on.
-const READINGS_MAX: usize = 32;
+const READINGS_MAX: u32 = 32;
 
-/// What a guest held at one moment.
-#[derive(Clone, Copy, Debug, Default)]
-struct Reading {
-    at: Timestamp,
+/// Readings in a row of one allocation.
+#[derive(Clone, Copy, Debug)]
+struct Run {
     allocation: Bytes,
+    first: Timestamp,
+    last: Timestamp,
+    /// The one before the last; of a single reading the same.
+    before_last: Timestamp,
+    readings: u32,
 }
 
-/// Past allocations: a ring, without memory of its own elsewhere.
+/// Past allocations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AllocationHistory {
-    readings: [Reading; READINGS_MAX],
-    /// Readings ever taken in that were not replaced: the last is the one before.
-    taken: usize,
+    /// The last readings; `None`: there are none.
+    latest: Option<Run>,
+    /// Those before, the oldest first.
+    earlier: VecDeque<Run>,
+    /// Readings in all of these.
+    readings: u32,
 }
 
 impl AllocationHistory {
-    /// Adds a reading; it replaces the last one if it is not later.
+    /// Adds a reading; it replaces the last one if it is not later, and counts as no earlier than
+    /// the one before that.
     pub(crate) fn push(&mut self, at: Timestamp, allocation: Bytes) {
-        if self.back(0).is_some_and(|last| at <= last.at) {
-            self.taken -= 1;
+        if self.latest.is_some_and(|run| at <= run.last) {
+            self.drop_last();
         }
-        self.readings[self.taken % READINGS_MAX] = Reading { at, allocation };
-        self.taken += 1;
+        self.readings += 1;
+        match &mut self.latest {
+            Some(run) if run.allocation == allocation => {
+                (run.before_last, run.last) = (run.last, at.max(run.last));
+                run.readings += 1;
+            }
+            latest => {
+                let at = latest.map_or(at, |run| at.max(run.last));
+                let begun = Run { allocation, first: at, last: at, before_last: at, readings: 1 };
+                self.earlier.extend(latest.replace(begun));
+            }
+        }
+        if self.readings > READINGS_MAX {
+            self.drop_first();
+        }
     }
 
-    /// The reading so many before the last.
-    fn back(&self, before: usize) -> Option<Reading> {
-        let place = self.taken.checked_sub(before + 1)?;
-        (before < READINGS_MAX).then(|| self.readings[place % READINGS_MAX])
+    fn drop_last(&mut self) {
+        self.readings -= 1;
+        match &mut self.latest {
+            Some(run) if run.readings > 1 => {
+                run.readings -= 1;
+                run.last = run.before_last;
+            }
+            latest => *latest = self.earlier.pop_back(),
+        }
+    }
+
+    /// When the first reading left was made does not matter: the oldest one stands for all times
+    /// before it.
+    fn drop_first(&mut self) {
+        self.readings -= 1;
+        let Some(oldest) = self.earlier.front_mut().or(self.latest.as_mut()) else { return };
+        oldest.readings -= 1;
+        if oldest.readings == 0 {
+            self.earlier.pop_front();
+        }
     }
 
     /// The smallest and the largest allocation the guest can have had from `from` to `until`;
@@ -46,25 +86,29 @@ impl AllocationHistory {
     ///
     /// Between two readings the allocation moved from one to the other, so both count.
     pub(crate) fn between(&self, from: Timestamp, until: Timestamp) -> Option<(Bytes, Bytes)> {
-        let mut extremes: Option<(Bytes, Bytes)> = None;
+        let latest = self.latest?;
+        let (mut least, mut most) = (latest.allocation, latest.allocation);
+        if latest.first <= from {
+            return Some((least, most));
+        }
         // Backwards: what was read after the first reading at or after `until` does not count.
-        for before in 0.. {
-            let Some(Reading { at, allocation }) = self.back(before) else { break };
-            let (least, most) = match extremes {
-                Some(seen) if at < until => seen,
-                _ => (allocation, allocation),
+        for Run { allocation, first, last, .. } in self.earlier.iter().rev() {
+            (least, most) = match *last < until {
+                true => (least.min(*allocation), most.max(*allocation)),
+                false => (*allocation, *allocation),
             };
-            extremes = Some((least.min(allocation), most.max(allocation)));
-            if at <= from {
+            if *first <= from {
                 break;
             }
         }
-        extremes
+        Some((least, most))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn at(seconds: u64) -> Timestamp {
@@ -98,11 +142,58 @@ mod tests {
         for n in 0..1000 {
             history.push(at(7), Bytes::mib(n));
         }
-        assert_eq!(history.taken, 1);
+        assert_eq!(history.readings, 1);
         for n in 0..1000 {
             history.push(at(8 + n), Bytes::mib(n));
         }
         let every = history.between(at(0), at(5000)).unwrap();
         assert_eq!(every, (Bytes::mib(968), Bytes::mib(999)), "the last 32");
+    }
+
+    /// The same as a list of readings.
+    #[derive(Default)]
+    struct Readings(Vec<(Timestamp, Bytes)>);
+
+    impl Readings {
+        fn push(&mut self, at: Timestamp, allocation: Bytes) {
+            if self.0.last().is_some_and(|(last, _)| at <= *last) {
+                self.0.pop();
+            }
+            let at = self.0.last().map_or(at, |(before, _)| at.max(*before));
+            self.0.push((at, allocation));
+            if self.0.len() > READINGS_MAX as usize {
+                self.0.remove(0);
+            }
+        }
+
+        fn between(&self, from: Timestamp, until: Timestamp) -> Option<(Bytes, Bytes)> {
+            let first = self.0.iter().rposition(|(at, _)| *at <= from).unwrap_or(0);
+            let last = self.0.iter().position(|(at, _)| *at >= until);
+            let last = last.unwrap_or(self.0.len().checked_sub(1)?).max(first);
+            let sizes = || self.0[first..=last].iter().map(|(_, size)| *size);
+            sizes().min().zip(sizes().max())
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn runs_tell_what_single_readings_do(
+            steps in prop::collection::vec((0..5_u64, 0..4_u64, 0..3_u64), 1..120),
+            asked in prop::collection::vec((0..240_u64, 0..9_u64), 1..40),
+        ) {
+            let (mut history, mut readings) = (AllocationHistory::default(), Readings::default());
+            let mut now = 10;
+            for (later, age, mib) in steps {
+                now += later;
+                let at = Timestamp::from_millis(now - age);
+                history.push(at, Bytes::mib(mib));
+                readings.push(at, Bytes::mib(mib));
+                for (from, span) in &asked {
+                    let (from, until) =
+                        (Timestamp::from_millis(*from), Timestamp::from_millis(from + span));
+                    prop_assert_eq!(history.between(from, until), readings.between(from, until));
+                }
+            }
+        }
     }
 }

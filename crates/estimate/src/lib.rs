@@ -1,6 +1,6 @@
 //! Estimates each guest's memory demand from snapshots.
 //!
-//! Idea: an [`Estimator`] observes every snapshot and returns, for each guest, an
+//! Idea: an [`Estimator`] observes every sample of a guest and returns an
 //! [`Estimate`](ballast_model::Estimate) or the reason for having none. It never sees shares,
 //! bounds or actuators. Begin with `used.rs`.
 //!

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_model::{
-    AgentReport, Bytes, Confidence, Demand, DemandSource, Estimate, GuestSample, GuestStats,
-    Measured, MissCurve, Signals, Timestamp, TrackerReport,
+    Bytes, Confidence, Demand, DemandSource, Estimate, GuestSample, GuestStats, Measured,
+    MissCurve, Signals, Timestamp, TrackerReport,
 };
 
 use crate::before;
@@ -51,14 +51,22 @@ pub(crate) struct Refiner {
     counters: Option<Counters>,
     swapped_pages_per_s: Option<u64>,
     swap_need: SwapNeed,
-    probing: Probing,
+    /// `None`: what its kernel has promised to processes was never read.
+    probing: Option<Box<Probing>>,
     probed: Option<(Bytes, Timestamp)>,
-    beyond: DemandBeyond,
     /// Swapped in and out since the tracker last reported.
     swapped_in: Option<Bytes>,
     swapped_out: Option<Bytes>,
+    /// `None`: no tracker has reported yet.
+    tracker: Option<Box<TrackerHistory>>,
+}
+
+/// What is kept of the tracker's reports on one guest.
+#[derive(Clone, Debug, Default)]
+struct TrackerHistory {
+    beyond: DemandBeyond,
     tracked: Option<(TrackedDemand, Timestamp)>,
-    /// The last tracker report that was not ignored.
+    /// The last report that was not ignored.
     accepted: Option<TrackerReport>,
     /// Number of further reports whose growth is ignored.
     doubted: u32,
@@ -86,44 +94,7 @@ struct Counters {
     used: Option<Bytes>,
 }
 
-impl Refiner {
-    /// Changes the settings of probing.
-    pub(crate) fn configure(&mut self, settings: ProbingSettings) {
-        self.probing.configure(settings);
-    }
-
-    /// Observes a sample. `uncounted` is the part of the allocation that the guest's kernel
-    /// reserved at boot, which it needs but hardly touches.
-    pub(crate) fn observe(
-        &mut self,
-        guest: &GuestSample,
-        uncounted: Option<Bytes>,
-        now: Timestamp,
-    ) {
-        if let Some(stats) = &guest.stats {
-            self.count(guest, stats, now);
-        }
-        if let Some(tracker) = &guest.tracker {
-            let at = before(now, tracker.age);
-            if self.tracked.is_none_or(|(_, last)| at > last) {
-                let held = guest.allocation.map_or(Bytes::ZERO, |measured| measured.value);
-                let wss = self.accept(&tracker.value, held);
-                let kept_free = kept_free(guest, held);
-                let untouched = kept_free.saturating_add(uncounted.unwrap_or(Bytes::ZERO));
-                let seen = BeyondInput {
-                    wss: wss.saturating_add(untouched),
-                    allocation: held,
-                    swap_used: guest.agent.and_then(|agent| agent.value.swap_used),
-                    swapped_in: self.swapped_in.take(),
-                    swapped_out: self.swapped_out.take(),
-                };
-                let beyond = self.beyond.update(seen);
-                let kind = tracker.value.source.of_demand();
-                self.tracked = Some((TrackedDemand { kind, beyond, held, untouched }, at));
-            }
-        }
-    }
-
+impl TrackerHistory {
     /// Accepts or ignores a report of a guest that holds `held`; returns the accepted working set.
     fn accept(&mut self, report: &TrackerReport, held: Bytes) -> Bytes {
         self.doubted = match self.tracked {
@@ -140,11 +111,53 @@ impl Refiner {
             }
         }
     }
+}
+
+impl Refiner {
+    /// Observes a sample. `uncounted` is the part of the allocation that the guest's kernel
+    /// reserved at boot, which it needs but hardly touches.
+    pub(crate) fn observe(
+        &mut self,
+        guest: &GuestSample,
+        uncounted: Option<Bytes>,
+        now: Timestamp,
+        probing: ProbingSettings,
+    ) {
+        if let Some(stats) = &guest.stats {
+            self.count(guest, stats, now, probing);
+        }
+        if let Some(tracker) = &guest.tracker {
+            let at = before(now, tracker.age);
+            let history = self.tracker.get_or_insert_default();
+            if history.tracked.is_none_or(|(_, last)| at > last) {
+                let held = guest.allocation.map_or(Bytes::ZERO, |measured| measured.value);
+                let wss = history.accept(&tracker.value, held);
+                let kept_free = kept_free(guest, held);
+                let untouched = kept_free.saturating_add(uncounted.unwrap_or(Bytes::ZERO));
+                let seen = BeyondInput {
+                    wss: wss.saturating_add(untouched),
+                    allocation: held,
+                    swap_used: guest.agent.as_ref().and_then(|agent| agent.value.swap_used),
+                    swapped_in: self.swapped_in.take(),
+                    swapped_out: self.swapped_out.take(),
+                };
+                let beyond = history.beyond.update(seen);
+                let kind = tracker.value.source.of_demand();
+                history.tracked = Some((TrackedDemand { kind, beyond, held, untouched }, at));
+            }
+        }
+    }
 
     /// Computes rates from a new reading of the counters, and probes for an epoch.
-    fn count(&mut self, guest: &GuestSample, stats: &Measured<GuestStats>, now: Timestamp) {
+    fn count(
+        &mut self,
+        guest: &GuestSample,
+        stats: &Measured<GuestStats>,
+        now: Timestamp,
+        probing: ProbingSettings,
+    ) {
         let at = before(now, stats.age);
-        let agent: Option<AgentReport> = guest.agent.map(|agent| agent.value);
+        let agent = guest.agent.as_ref().map(|agent| &agent.value);
         let counters = Counters {
             at,
             swap_in: stats.value.swap_in,
@@ -199,10 +212,12 @@ impl Refiner {
         };
         add(&mut self.swapped_in, swapped_in);
         add(&mut self.swapped_out, swapped_out);
+        let committed = agent.and_then(|agent| agent.committed);
+        if committed.is_none() && self.probing.is_none() {
+            return;
+        }
         let epoch = ProbingEpoch {
-            committed: agent
-                .and_then(|agent| agent.committed)
-                .map(|committed| committed.saturating_add(KERNEL_AND_FREE)),
+            committed: committed.map(|committed| committed.saturating_add(KERNEL_AND_FREE)),
             allocation: guest.allocation.map(|measured| measured.value),
             swapped_in: swapped_in.map(Bytes::to_pages),
             swapped_out: swapped_out.map(Bytes::to_pages),
@@ -210,7 +225,9 @@ impl Refiner {
             // Policies apply the operator's bounds; estimators do not.
             bounds: Bounds::new(Bytes::ZERO, guest.memory_max().unwrap_or(Bytes::MAX)),
         };
-        self.probed = self.probing.observe(epoch).map(|probed| (probed.wss, at));
+        let run = self.probing.get_or_insert_default();
+        run.configure(probing);
+        self.probed = run.observe(epoch).map(|probed| (probed.wss, at));
     }
 
     /// Adds everything known to `plain`, the estimate from memory in use alone. No curve is longer
@@ -222,7 +239,7 @@ impl Refiner {
         most: Bytes,
         now: Timestamp,
     ) -> Estimate {
-        let agent = guest.agent.map(|agent| agent.value);
+        let agent = guest.agent.as_ref().map(|agent| &agent.value);
         let signals = Signals {
             free: guest.stats.and_then(|stats| stats.value.free),
             committed: agent.and_then(|agent| agent.committed),
@@ -233,16 +250,16 @@ impl Refiner {
         let (curve, swap_need) = (self.curve(guest, most), self.swap_need.get());
         let mut estimate = Estimate { signals, curve, swap_need, ..plain };
         estimate.demand.size = estimate.needed();
-        if self.probed.is_none() && self.tracked.is_none() && signals.committed.is_none() {
+        if self.probed.is_none() && self.tracker.is_none() && signals.committed.is_none() {
             return estimate;
         }
         let since = |at: Timestamp| now.saturating_since(at);
         let source = |kind, (demand, age)| SourceDemand { kind, demand, age };
-        let tracked = self
-            .tracked
-            .map(|(tracked, at)| source(tracked.kind, (tracked.beyond.demand, since(at))));
+        let tracked = self.tracker.as_ref().and_then(|history| history.tracked);
+        let tracked =
+            tracked.map(|(tracked, at)| source(tracked.kind, (tracked.beyond.demand, since(at))));
         let probed = self.probed.map(|(size, at)| (size, since(at)));
-        let committed = signals.committed.zip(guest.agent.map(|agent| agent.age));
+        let committed = signals.committed.zip(guest.agent.as_ref().map(|agent| agent.age));
         let used = (estimate.demand.size, estimate.demand.age);
         let sources: Vec<SourceDemand> = [
             tracked,
@@ -268,8 +285,9 @@ impl Refiner {
     /// The accepted miss curve, with memory that is needed untouched and misses found by swapping.
     fn curve(&self, guest: &GuestSample, most: Bytes) -> Option<Arc<MissCurve>> {
         guest.tracker.as_ref()?;
-        let curve = self.accepted.as_ref()?.curve.as_ref()?;
-        let (TrackedDemand { beyond, held, untouched, .. }, _) = self.tracked?;
+        let history = self.tracker.as_ref()?;
+        let curve = history.accepted.as_ref()?.curve.as_ref()?;
+        let (TrackedDemand { beyond, held, untouched, .. }, _) = history.tracked?;
         let held = held.min(most);
         let mut shifted = curve.shifted(untouched.min(most));
         if ends_within(curve, held) {
@@ -284,7 +302,7 @@ impl Refiner {
 /// Memory that a guest with allocation `held` keeps free. Its own claim counts up to a quarter of
 /// the allocation, which keeps curves short.
 fn kept_free(guest: &GuestSample, held: Bytes) -> Bytes {
-    let reported = guest.agent.and_then(|agent| agent.value.watermark_high);
+    let reported = guest.agent.as_ref().and_then(|agent| agent.value.watermark_high);
     reported.unwrap_or(KEPT_FREE).min(held.fraction(1, 4))
 }
 
@@ -298,7 +316,9 @@ fn ends_within(curve: &MissCurve, held: Bytes) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ballast_model::{LinkState, MemoryRequest, Provenance, RequestKind, TrackingSource};
+    use ballast_model::{
+        AgentReport, LinkState, MemoryRequest, Provenance, RequestKind, TrackingSource,
+    };
 
     use super::*;
 
@@ -327,7 +347,7 @@ mod tests {
     }
 
     fn with_agent(mut guest: GuestSample, committed_mib: u64, refaulted: u64) -> GuestSample {
-        guest.agent = Some(Measured::fresh(AgentReport {
+        guest.agent = Some(Box::new(Measured::fresh(AgentReport {
             committed: Some(Bytes::mib(committed_mib)),
             refaulted_file_pages: Some(refaulted),
             request: Some(MemoryRequest {
@@ -336,14 +356,14 @@ mod tests {
                 amount: Bytes::mib(64),
             }),
             ..AgentReport::default()
-        }));
+        })));
         guest
     }
 
     #[test]
     fn a_reading_of_swap_counters_counts_once_in_the_rate() {
         let mut refiner = Refiner::default();
-        refiner.observe(&guest(1000), None, second(1));
+        refiner.observe(&guest(1000), None, second(1), ProbingSettings::default());
         assert_eq!(
             refiner
                 .refine(plain(), &guest(1000), Bytes::MAX, second(1))
@@ -351,20 +371,20 @@ mod tests {
                 .swapped_pages_per_s,
             None
         );
-        refiner.observe(&guest(1200), None, second(3));
+        refiner.observe(&guest(1200), None, second(3), ProbingSettings::default());
         let signals = refiner.refine(plain(), &guest(1200), Bytes::MAX, second(3)).signals;
         assert_eq!(signals.swapped_pages_per_s, Some(100));
         assert_eq!(signals.free, Some(Bytes::mib(70)));
         // The same reading a second later must not count as a second without swapping.
         let mut again = guest(1200);
         again.stats.as_mut().unwrap().age = Duration::from_secs(1);
-        refiner.observe(&again, None, second(4));
+        refiner.observe(&again, None, second(4), ProbingSettings::default());
         assert_eq!(
             refiner.refine(plain(), &again, Bytes::MAX, second(4)).signals.swapped_pages_per_s,
             Some(100)
         );
         // After a reboot the counter starts again.
-        refiner.observe(&guest(3), None, second(5));
+        refiner.observe(&guest(3), None, second(5), ProbingSettings::default());
         assert_eq!(
             refiner.refine(plain(), &guest(3), Bytes::MAX, second(5)).signals.swapped_pages_per_s,
             None
@@ -374,7 +394,7 @@ mod tests {
     #[test]
     fn without_agent_and_tracker_the_demand_is_memory_in_use() {
         let mut refiner = Refiner::default();
-        refiner.observe(&guest(0), None, second(1));
+        refiner.observe(&guest(0), None, second(1), ProbingSettings::default());
         let estimate = refiner.refine(plain(), &guest(0), Bytes::MAX, second(1));
         assert_eq!((estimate.demand, estimate.passed_over.len()), (plain().demand, 0));
     }
@@ -383,7 +403,12 @@ mod tests {
     fn committed_memory_starts_probing() {
         let mut refiner = Refiner::default();
         for n in 1..4 {
-            refiner.observe(&with_agent(guest(0), 480, 0), None, second(n));
+            refiner.observe(
+                &with_agent(guest(0), 480, 0),
+                None,
+                second(n),
+                ProbingSettings::default(),
+            );
         }
         let estimate =
             refiner.refine(plain(), &with_agent(guest(0), 480, 0), Bytes::MAX, second(3));
@@ -400,22 +425,22 @@ mod tests {
     fn a_tracked_guest_needs_its_working_set_and_its_swap() {
         let mut refiner = Refiner::default();
         let mut tracked = guest(0);
-        tracked.tracker = Some(Measured {
+        tracked.tracker = Some(Box::new(Measured {
             value: TrackerReport {
                 working_set: Bytes::mib(450),
                 curve: None,
                 source: TrackingSource::Library,
             },
             age: Duration::ZERO,
-        });
+        }));
         let agent = AgentReport { swap_used: Some(Bytes::mib(50)), ..AgentReport::default() };
-        tracked.agent = Some(Measured::fresh(agent));
-        refiner.observe(&tracked, None, second(1));
+        tracked.agent = Some(Box::new(Measured::fresh(agent)));
+        refiner.observe(&tracked, None, second(1), ProbingSettings::default());
         let demand = refiner.refine(plain(), &tracked, Bytes::MAX, second(1)).demand;
         // 450 and 50 MiB, plus the 64 MiB its kernel keeps free.
         assert_eq!((demand.size, demand.source), (Bytes::mib(564), DemandSource::WorkingSet));
         // The 34 MiB that its kernel reserved at boot are needed too.
-        refiner.observe(&tracked, Some(Bytes::mib(34)), second(2));
+        refiner.observe(&tracked, Some(Bytes::mib(34)), second(2), ProbingSettings::default());
         let demand = refiner.refine(plain(), &tracked, Bytes::MAX, second(2)).demand;
         assert_eq!(demand.size, Bytes::mib(598));
         // Half a minute later the tracker's report is stale.
@@ -436,8 +461,8 @@ mod tests {
                 source: TrackingSource::Library,
             };
             tracked.allocation = Some(Measured::fresh(Bytes::mib(held_mib)));
-            tracked.tracker = Some(Measured::fresh(report));
-            refiner.observe(&tracked, None, second(n));
+            tracked.tracker = Some(Box::new(Measured::fresh(report)));
+            refiner.observe(&tracked, None, second(n), ProbingSettings::default());
             refiner.refine(plain(), &tracked, Bytes::MAX, second(n)).demand.size - KEPT_FREE
         };
         for (n, held, seen, accepted) in [
@@ -459,20 +484,20 @@ mod tests {
         let mut refiner = Refiner::default();
         let mut tracked = guest(0);
         let curve = MissCurve::new(Bytes::mib(100), Duration::from_secs(1), vec![9000, 9000, 0]);
-        tracked.tracker = Some(Measured::fresh(TrackerReport {
+        tracked.tracker = Some(Box::new(Measured::fresh(TrackerReport {
             working_set: Bytes::mib(400),
             curve: curve.ok().map(Arc::new),
             source: TrackingSource::Library,
-        }));
+        })));
         let estimated = |refiner: &Refiner, guest: &GuestSample, n| {
             refiner.refine(plain(), guest, Bytes::MAX, second(n)).curve.unwrap()
         };
-        refiner.observe(&tracked, None, second(1));
+        refiner.observe(&tracked, None, second(1), ProbingSettings::default());
         // Shifted one step, for the 64 MiB that are kept free.
         assert_eq!(estimated(&refiner, &tracked, 1).points(), [9000, 9000, 9000, 0]);
         let mut tracked = GuestSample { tracker: tracked.tracker, ..guest(0) };
         tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::pages(300));
-        refiner.observe(&tracked, None, second(2));
+        refiner.observe(&tracked, None, second(2), ProbingSettings::default());
         let beyond = estimated(&refiner, &tracked, 2);
         assert_eq!(beyond.points(), [137_300, 111_700, 86_100, 51_500, 25_900, 300, 0]);
         // A curve that reaches beyond the allocation is not extended.
@@ -482,10 +507,10 @@ mod tests {
             curve,
             source: TrackingSource::Library,
         };
-        let tracker = Some(Measured::fresh(report(curve.ok().map(Arc::new))));
+        let tracker = Some(Box::new(Measured::fresh(report(curve.ok().map(Arc::new)))));
         let mut tracked = GuestSample { tracker, ..guest(0) };
         tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::pages(600));
-        refiner.observe(&tracked, None, second(3));
+        refiner.observe(&tracked, None, second(3), ProbingSettings::default());
         assert_eq!(estimated(&refiner, &tracked, 3).points(), [9, 9, 9, 9, 0]);
     }
     #[test]
@@ -495,16 +520,16 @@ mod tests {
         tracked.allocation = Some(Measured::fresh(Bytes::gib(1 << 20)));
         let curve = MissCurve::new(Bytes::mib(1), Duration::from_secs(1), vec![9000, 9000, 0]);
         let working_set = Bytes::mib(2);
-        tracked.tracker = Some(Measured::fresh(TrackerReport {
+        tracked.tracker = Some(Box::new(Measured::fresh(TrackerReport {
             working_set,
             curve: curve.ok().map(Arc::new),
             source: TrackingSource::Library,
-        }));
-        refiner.observe(&tracked, None, second(1));
+        })));
+        refiner.observe(&tracked, None, second(1), ProbingSettings::default());
         let mut tracked = GuestSample { tracker: tracked.tracker, ..guest(0) };
         tracked.allocation = Some(Measured::fresh(Bytes::gib(1 << 20)));
         tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::gib(1 << 20));
-        refiner.observe(&tracked, None, second(2));
+        refiner.observe(&tracked, None, second(2), ProbingSettings::default());
         let estimate = refiner.refine(plain(), &tracked, Bytes::gib(4), second(2));
         let points = estimate.curve.unwrap().points().len();
         assert!((4096..=4 * 4096).contains(&points), "{points}");

@@ -28,8 +28,7 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Estimate, GuestSample, GuestStats, Implausible, Measured, PerGuest, Provenance,
-    Snapshot, Timestamp,
+    Bytes, Estimate, GuestSample, GuestStats, Implausible, Measured, Provenance, Timestamp,
 };
 
 use crate::before;
@@ -53,58 +52,49 @@ pub enum NoEstimate {
     Implausible(Implausible),
 }
 
-/// State kept for one guest.
+/// Estimates the demand of one guest from its samples.
 #[derive(Clone, Debug, Default)]
-struct GuestHistory {
+pub struct Estimator {
     allocations: AllocationHistory,
     refiner: Refiner,
     /// Allocation less the guest's total, if that difference is constant.
     uncounted: Option<Bytes>,
     /// What it used by the last sample.
     in_use: Option<Bytes>,
-}
-
-/// Estimates the demand of every guest in a snapshot from it and earlier ones.
-#[derive(Clone, Debug, Default)]
-pub struct Estimator {
-    probing: ProbingSettings,
-    guests: PerGuest<GuestHistory>,
+    /// What it held at the time of the statistics in the last sample; `None`: not known.
+    held_then: Option<Bytes>,
 }
 
 impl Estimator {
-    /// Changes the settings of probing from the next snapshot on and keeps its state.
-    pub fn configure(&mut self, probing: ProbingSettings) {
-        self.probing = probing;
-    }
-
-    /// Observes a snapshot and forgets guests that are not in it. Call it once per snapshot, before
+    /// Observes a sample taken at `now`. Call it once for every snapshot, before
     /// [`Estimator::estimate`].
-    pub fn observe(&mut self, snapshot: &Snapshot) {
-        self.guests.align(snapshot);
-        for (guest, history) in snapshot.guests().iter().zip(self.guests.values_mut()) {
-            history.refiner.configure(self.probing);
-            history.observe(guest, snapshot.taken_at);
-        }
+    pub fn observe(&mut self, guest: &GuestSample, now: Timestamp, probing: ProbingSettings) {
+        self.remember(guest, now);
+        let stats = guest.stats.as_ref();
+        self.held_then = stats.and_then(|stats| self.held_at(guest, stats, now));
+        self.in_use = self.nearest_use(guest).or(self.in_use);
+        self.refiner.observe(guest, self.uncounted, now, probing);
     }
 
-    /// Estimates the demand of the guest at `place` of `snapshot`, which must be the one last
-    /// observed.
+    /// Estimates the demand of the guest by the sample last observed, on a host with
+    /// `host_memory`.
     ///
     /// # Errors
     /// A figure is missing or implausible. Too old a figure is no error here; the guard checks age.
     #[inline]
-    pub fn estimate(&self, snapshot: &Snapshot, place: usize) -> Result<Estimate, NoEstimate> {
-        let guest = snapshot.guests().get(place).ok_or(NoEstimate::NoAllocation)?;
+    pub fn estimate(
+        &self,
+        guest: &GuestSample,
+        host_memory: Bytes,
+        now: Timestamp,
+    ) -> Result<Estimate, NoEstimate> {
         let allocation = guest.allocation.ok_or(NoEstimate::NoAllocation)?;
         let stats = guest.stats.as_ref().ok_or(NoEstimate::NoStatistics)?;
         plausible::check(&stats.value, guest.memory_max()).map_err(NoEstimate::Implausible)?;
         // Old guest kernels report only `free`. That counts page cache as used, which is safe.
         let available =
             stats.value.available.or(stats.value.free).ok_or(NoEstimate::NoStatistics)?;
-        let memory = self.guests.at(place);
-        let held_then = memory
-            .and_then(|memory| memory.held_at(guest, stats, snapshot.taken_at))
-            .unwrap_or(allocation.value);
+        let held_then = self.held_then.unwrap_or(allocation.value);
         if available > held_then {
             return Err(NoEstimate::Implausible(Implausible::AvailableOverAllocation {
                 available,
@@ -113,21 +103,7 @@ impl Estimator {
         }
         let provenance = Provenance::BalloonStatistics { age: stats.age };
         let plain = Estimate::of_used(held_then - available, available, provenance);
-        Ok(match memory {
-            Some(memory) => {
-                let most = snapshot.host.memory_total.unwrap_or_default();
-                memory.refiner.refine(plain, guest, most, snapshot.taken_at)
-            }
-            None => plain,
-        })
-    }
-}
-
-impl GuestHistory {
-    fn observe(&mut self, guest: &GuestSample, now: Timestamp) {
-        self.remember(guest, now);
-        self.in_use = self.nearest_use(guest, now).or(self.in_use);
-        self.refiner.observe(guest, self.uncounted, now);
+        Ok(self.refiner.refine(plain, guest, host_memory, now))
     }
 
     fn remember(&mut self, guest: &GuestSample, now: Timestamp) {
@@ -172,17 +148,17 @@ impl GuestHistory {
 
     /// What it uses by its statistics: the most that is possible or, of a guest that releases
     /// memory, what is nearest to what it used before.
-    fn nearest_use(&self, guest: &GuestSample, now: Timestamp) -> Option<Bytes> {
+    fn nearest_use(&self, guest: &GuestSample) -> Option<Bytes> {
         let stats = guest.stats.as_ref()?;
         let available = stats.value.available.or(stats.value.free)?;
-        let held = self.held_at(guest, stats, now)?;
+        let held = self.held_then?;
         (held >= available).then(|| held - available)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ballast_model::{HostSample, LinkState};
+    use ballast_model::LinkState;
     use proptest::prelude::*;
 
     use super::*;
@@ -202,22 +178,25 @@ mod tests {
         }
     }
 
-    fn observe(estimator: &mut Estimator, second: u64, guest: GuestSample) -> Snapshot {
+    /// A sample that was observed.
+    struct Observed(GuestSample, Timestamp);
+
+    fn observe(estimator: &mut Estimator, second: u64, guest: GuestSample) -> Observed {
         let now = Timestamp::from_millis(second * 1000);
-        let snapshot = Snapshot::new(now, HostSample::default(), vec![guest]);
-        estimator.observe(&snapshot);
-        snapshot
+        estimator.observe(&guest, now, ProbingSettings::default());
+        Observed(guest, now)
     }
 
-    fn used(estimator: &Estimator, snapshot: &Snapshot) -> Result<Bytes, NoEstimate> {
-        estimator.estimate(snapshot, 0).map(|estimate| estimate.used)
+    fn used(estimator: &Estimator, observed: &Observed) -> Result<Bytes, NoEstimate> {
+        let Observed(guest, now) = observed;
+        estimator.estimate(guest, Bytes::ZERO, *now).map(|estimate| estimate.used)
     }
 
     #[test]
     fn used_is_allocation_minus_available() {
         let mut estimator = Estimator::default();
-        let snapshot = observe(&mut estimator, 1, guest(512, 400, Duration::ZERO));
-        assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(112)));
+        let observed = observe(&mut estimator, 1, guest(512, 400, Duration::ZERO));
+        assert_eq!(used(&estimator, &observed), Ok(Bytes::mib(112)));
     }
 
     #[test]
@@ -225,8 +204,8 @@ mod tests {
         let mut estimator = Estimator::default();
         observe(&mut estimator, 1, guest(1000, 900, Duration::ZERO));
         // 700 MiB were given back since; the statistics still describe the first second.
-        let snapshot = observe(&mut estimator, 3, guest(300, 900, Duration::from_secs(2)));
-        assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(100)));
+        let observed = observe(&mut estimator, 3, guest(300, 900, Duration::from_secs(2)));
+        assert_eq!(used(&estimator, &observed), Ok(Bytes::mib(100)));
     }
 
     /// A balloon takes 60 MiB a second, and statistics are not older than a second.
@@ -235,8 +214,8 @@ mod tests {
         let mut estimator = Estimator::default();
         for second in 1..30u64 {
             let held = 900 - 60 * (second.clamp(5, 14) - 5);
-            let snapshot = observe(&mut estimator, second, guest(held, held - 300, Duration::ZERO));
-            assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(300)), "second {second}");
+            let observed = observe(&mut estimator, second, guest(held, held - 300, Duration::ZERO));
+            assert_eq!(used(&estimator, &observed), Ok(Bytes::mib(300)), "second {second}");
         }
     }
 
@@ -244,8 +223,8 @@ mod tests {
     fn growing_use_shows_at_once_while_memory_is_given() {
         let mut estimator = Estimator::default();
         for (second, mib) in [(1, 500), (2, 600), (3, 700), (4, 800)] {
-            let snapshot = observe(&mut estimator, second, guest(mib, 10, Duration::ZERO));
-            assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(mib - 10)));
+            let observed = observe(&mut estimator, second, guest(mib, 10, Duration::ZERO));
+            assert_eq!(used(&estimator, &observed), Ok(Bytes::mib(mib - 10)));
         }
     }
 
@@ -255,8 +234,8 @@ mod tests {
         observe(&mut estimator, 1, guest(1000, 700, Duration::ZERO));
         observe(&mut estimator, 2, guest(940, 640, Duration::ZERO));
         // Available memory fell by 260 MiB. The balloon took 60 of them.
-        let snapshot = observe(&mut estimator, 3, guest(880, 380, Duration::ZERO));
-        assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(500)));
+        let observed = observe(&mut estimator, 3, guest(880, 380, Duration::ZERO));
+        assert_eq!(used(&estimator, &observed), Ok(Bytes::mib(500)));
     }
 
     #[test]
@@ -264,8 +243,8 @@ mod tests {
         let mut estimator = Estimator::default();
         for (second, mib) in [(1, 500), (2, 600), (3, 700), (4, 800)] {
             let age = Duration::from_secs(second - 1);
-            let snapshot = observe(&mut estimator, second, guest(mib, 10, age));
-            assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(490)));
+            let observed = observe(&mut estimator, second, guest(mib, 10, age));
+            assert_eq!(used(&estimator, &observed), Ok(Bytes::mib(490)));
         }
     }
 
@@ -279,8 +258,8 @@ mod tests {
             let mut lagging = guest(held(second), then - 40 - 300, Duration::from_secs(2));
             lagging.stats.as_mut().unwrap().value.total = Some(Bytes::mib(then - 40));
             lagging.capabilities.deflate_on_oom = Some(false);
-            let snapshot = observe(&mut estimator, second, lagging);
-            assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(340)), "second {second}");
+            let observed = observe(&mut estimator, second, lagging);
+            assert_eq!(used(&estimator, &observed), Ok(Bytes::mib(340)), "second {second}");
         }
     }
 
@@ -291,8 +270,8 @@ mod tests {
         let mut with = guest(512, 400, Duration::ZERO);
         let stats = &mut with.stats.as_mut().unwrap().value;
         stats.total = Some(Bytes::mib(980));
-        let snapshot = observe(&mut estimator, 1, with);
-        assert_eq!(used(&estimator, &snapshot), Ok(Bytes::mib(112)));
+        let observed = observe(&mut estimator, 1, with);
+        assert_eq!(used(&estimator, &observed), Ok(Bytes::mib(112)));
     }
 
     #[test]
@@ -314,8 +293,8 @@ mod tests {
             let mut liar = guest(512, 400, Duration::ZERO);
             lie(&mut liar.stats.as_mut().unwrap().value);
             let mut estimator = Estimator::default();
-            let snapshot = observe(&mut estimator, 1, liar);
-            match used(&estimator, &snapshot) {
+            let observed = observe(&mut estimator, 1, liar);
+            match used(&estimator, &observed) {
                 Err(NoEstimate::Implausible(what)) => assert_eq!(what.to_string(), message),
                 other => panic!("{message}: {other:?}"),
             }
@@ -327,12 +306,12 @@ mod tests {
         let mut estimator = Estimator::default();
         let mut silent = guest(512, 400, Duration::ZERO);
         silent.stats = None;
-        let snapshot = observe(&mut estimator, 1, silent);
-        assert_eq!(used(&estimator, &snapshot), Err(NoEstimate::NoStatistics));
+        let observed = observe(&mut estimator, 1, silent);
+        assert_eq!(used(&estimator, &observed), Err(NoEstimate::NoStatistics));
         let mut unknown = guest(512, 400, Duration::ZERO);
         unknown.allocation = None;
-        let snapshot = observe(&mut estimator, 2, unknown);
-        assert_eq!(used(&estimator, &snapshot), Err(NoEstimate::NoAllocation));
+        let observed = observe(&mut estimator, 2, unknown);
+        assert_eq!(used(&estimator, &observed), Err(NoEstimate::NoAllocation));
     }
 
     proptest! {
@@ -345,8 +324,8 @@ mod tests {
             for (second, &(allocation, available, age)) in readings.iter().enumerate() {
                 largest = largest.max(allocation);
                 let sample = guest(allocation, available, Duration::from_secs(age));
-                let snapshot = observe(&mut estimator, second as u64, sample);
-                if let Ok(used) = used(&estimator, &snapshot) {
+                let observed = observe(&mut estimator, second as u64, sample);
+                if let Ok(used) = used(&estimator, &observed) {
                     prop_assert!(used <= Bytes::mib(largest));
                 }
             }

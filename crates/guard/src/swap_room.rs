@@ -20,7 +20,7 @@ const SPARE: Bytes = Bytes::mib(32);
 /// The least that can be taken of what a guest uses, which is the swap it has left. `None`: it has
 /// swap, it is not known how much.
 fn room(sample: &GuestSample, limits: &GuestLimits, stale_after: Duration) -> Option<Bytes> {
-    let told = || sample.agent.filter(|agent| agent.age <= stale_after)?.value.swap_free;
+    let told = || sample.agent.as_ref().filter(|agent| agent.age <= stale_after)?.value.swap_free;
     let has_swapped = || sample.stats?.value.swap_out.filter(|out| *out > Bytes::ZERO);
     match limits.swap {
         Some(true) => None,
@@ -71,7 +71,7 @@ mod tests {
         GuestSample {
             allocation: Some(Measured::fresh(Bytes::mib(500))),
             stats: Some(Measured::fresh(stats)),
-            agent: swap_free.map(|free| Measured::fresh(report(free))),
+            agent: swap_free.map(|free| Box::new(Measured::fresh(report(free)))),
             ..GuestSample::unknown("a".parse().unwrap(), LinkState::Up)
         }
     }

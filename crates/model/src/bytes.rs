@@ -11,28 +11,26 @@ use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 use std::str::FromStr;
 
-use nonmax::NonMaxU64;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::number::Number;
 
 /// Size of a guest page in bytes; the unit in which a balloon moves memory.
 pub const PAGE_SIZE: u64 = 4096;
 
 /// An amount of memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Bytes(NonMaxU64);
+pub struct Bytes(Number);
 
 impl Bytes {
     /// No memory at all.
     pub const ZERO: Bytes = Bytes::new(0);
     /// The largest representable amount.
-    pub const MAX: Bytes = Bytes(NonMaxU64::MAX);
+    pub const MAX: Bytes = Bytes(Number::MAX);
 
     /// `n` bytes, at most [`Bytes::MAX`].
     pub const fn new(n: u64) -> Self {
-        match NonMaxU64::new(n) {
-            Some(n) => Bytes(n),
-            None => Bytes::MAX,
-        }
+        Bytes(Number::new(n))
     }
 
     /// `n` KiB (1,024 bytes each); saturates.
@@ -100,6 +98,10 @@ impl Bytes {
     pub const fn fraction(self, numerator: u64, denominator: u64) -> Self {
         if denominator == 0 {
             return Bytes::ZERO;
+        }
+        // Most products fit, and by a constant that takes no division.
+        if let Some(product) = self.get().checked_mul(numerator) {
+            return Bytes::new(product / denominator);
         }
         let part = self.get() as u128 * numerator as u128 / denominator as u128;
         if part > u64::MAX as u128 { Bytes::MAX } else { Bytes::new(part as u64) }

@@ -19,6 +19,11 @@ const GUEST_ID_LEN_MAX: usize = 64;
 pub struct GuestId(Arc<str>);
 
 impl GuestId {
+    /// Whether one is a clone of the other. Two names that are not may still be equal.
+    pub fn is_clone_of(&self, other: &GuestId) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -31,6 +31,7 @@ mod mapped;
 mod measured;
 mod mechanism;
 mod miss_curve;
+mod number;
 mod overhead;
 mod per_guest;
 mod plan;

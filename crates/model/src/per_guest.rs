@@ -8,6 +8,22 @@
 
 use crate::{GuestId, Snapshot};
 
+/// The place of the guest `id` in a list that is sorted by `name`: found at once where it is `near`
+/// or a little after it and `id` is a clone of its name, else in O(log n).
+pub(crate) fn place_near<T>(
+    sorted: &[T],
+    name: impl Fn(&T) -> &GuestId,
+    id: &GuestId,
+    near: usize,
+) -> Option<usize> {
+    const LOOKED_AT: usize = 8;
+    let here = sorted.iter().skip(near).take(LOOKED_AT);
+    let ahead = here.enumerate().find(|(_, one)| name(one).is_clone_of(id));
+    ahead
+        .map(|(ahead, _)| near + ahead)
+        .or_else(|| sorted.binary_search_by(|one| name(one).cmp(id)).ok())
+}
+
 /// One value per guest, sorted by name.
 #[derive(Clone, Debug)]
 pub struct PerGuest<T> {
@@ -74,14 +90,6 @@ impl<T> PerGuest<T> {
         self.entries.binary_search_by(|(own, _)| own.cmp(id)).ok()
     }
 
-    /// The same, found at once where it is `near` or a little after it.
-    pub fn place_near(&self, id: &GuestId, near: usize) -> Option<usize> {
-        const LOOKED_AT: usize = 8;
-        let here = self.entries.iter().skip(near).take(LOOKED_AT);
-        let ahead = here.enumerate().find(|(_, (own, _))| own == id);
-        ahead.map(|(ahead, _)| near + ahead).or_else(|| self.place(id))
-    }
-
     /// The value of the guest with this name.
     pub fn named(&self, id: &GuestId) -> Option<&T> {
         self.at(self.place(id)?)
@@ -129,7 +137,9 @@ mod tests {
                 for (place, guest) in snapshot.guests().iter().enumerate() {
                     prop_assert_eq!(found.place(&guest.id), Some(place));
                     for near in 0..snapshot.guests().len() + 2 {
-                        prop_assert_eq!(found.place_near(&guest.id, near), Some(place));
+                        prop_assert_eq!(snapshot.place_near(&guest.id, near), Some(place));
+                        let equal = guest.id.as_str().parse().unwrap();
+                        prop_assert_eq!(snapshot.place_near(&equal, near), Some(place));
                     }
                 }
             }

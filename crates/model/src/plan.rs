@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use crate::per_guest::place_near;
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_default, is_none};
 use crate::{
@@ -48,6 +49,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The place of one guest, found soonest where that is `near` or a little after it.
+    pub fn place_near(&self, id: &GuestId, near: usize) -> Option<usize> {
+        place_near(&self.guests, |guest| &guest.id, id, near)
+    }
+
     /// The part of one guest. O(log n).
     pub fn guest(&self, id: &GuestId) -> Option<&GuestPlan> {
         let at = self.guests.binary_search_by(|guest| guest.id.cmp(id)).ok()?;

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crate::per_guest::place_near;
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_none};
 use crate::{
@@ -40,6 +41,11 @@ impl Snapshot {
     /// The guests, sorted by name, to make another snapshot of.
     pub fn into_guests(self) -> Vec<GuestSample> {
         self.guests
+    }
+
+    /// The place of one guest, found soonest where that is `near` or a little after it.
+    pub fn place_near(&self, id: &GuestId, near: usize) -> Option<usize> {
+        place_near(&self.guests, |guest| &guest.id, id, near)
     }
 
     /// The sample of one guest. O(log n).
@@ -166,13 +172,13 @@ pub struct GuestSample {
     pub stats: Option<Measured<GuestStats>>,
     /// What a program inside it reports.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
-    pub agent: Option<Measured<AgentReport>>,
+    pub agent: Option<Box<Measured<AgentReport>>>,
     /// What the tracker of its page touches found.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
-    pub tracker: Option<Measured<TrackerReport>>,
+    pub tracker: Option<Box<Measured<TrackerReport>>>,
     /// How tracking went, or why it failed; `None`: the guest is not to be tracked.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
-    pub tracking: Option<Tracking>,
+    pub tracking: Option<Box<Tracking>>,
     /// The fence around it at the last tick; `None`: it is to have none.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub fence: Option<Fence>,

@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
-use nonmax::NonMaxU64;
+use crate::number::Number;
 
 /// A moment on a monotonic clock, in milliseconds since that clock's origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,7 +17,7 @@ use nonmax::NonMaxU64;
     derive(serde::Serialize, serde::Deserialize),
     serde(from = "u64", into = "u64")
 )]
-pub struct Timestamp(NonMaxU64);
+pub struct Timestamp(Number);
 
 impl Timestamp {
     /// The clock's origin.
@@ -26,10 +26,7 @@ impl Timestamp {
     /// `ms` milliseconds after the clock's origin, at most 2^64 − 2: an `Option<Timestamp>` takes
     /// no more room than a number.
     pub const fn from_millis(ms: u64) -> Self {
-        match NonMaxU64::new(ms) {
-            Some(ms) => Timestamp(ms),
-            None => Timestamp(NonMaxU64::MAX),
-        }
+        Timestamp(Number::new(ms))
     }
 
     /// Milliseconds since the clock's origin.

@@ -29,7 +29,7 @@
 
 use ballast_model::{Bytes, Clamped, Desired, Reason, Tax, largest_remainder};
 
-use crate::problem::{Contender, Division, Problem, Wanted};
+use crate::problem::{Contender, Division, Problem};
 
 /// How the idle-memory tax is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +104,7 @@ pub(crate) fn divide(
                 }
                 Allotment::Formula(pages, tax) => (pages, reason(contender, tax)),
             };
-            let desired = Desired { target: Bytes::pages(pages), reason };
-            Wanted { id: contender.id.clone(), desired }
+            Desired { target: Bytes::pages(pages), reason }
         })
         .collect();
     Division { wanted, shortfall: problem.shortfall(), notes: Vec::new() }

@@ -49,7 +49,7 @@ use crate::flexmemd::{Algorithm, CombinationError, Flexmemd};
 pub use divide::TaxRule;
 pub use global::Global;
 pub use policy::{Pacing, Policy, PolicyClone, PolicySettings};
-pub use problem::{Contender, Division, GUESTS_MAX, Problem, Wanted};
+pub use problem::{Contender, Division, GUESTS_MAX, Problem};
 pub use self_balloon::SelfBalloon;
 pub use self_scheduling::SelfScheduling;
 pub use static_shares::StaticShares;

@@ -90,7 +90,7 @@ pub(crate) fn apply(problem: &Problem, reserve: Bytes, division: &mut Division) 
     let with_targets = contenders.iter().zip(&division.wanted).enumerate();
     let mut holdings: Vec<Holding> = with_targets
         .map(|(i, (contender, wanted))| {
-            let target = wanted.desired.target;
+            let target = wanted.target;
             by_priority[usize::from(contender.priority)].push(i);
             left_over = left_over.saturating_sub(target);
             Holding::new(contender, target, reserve)
@@ -121,9 +121,9 @@ pub(crate) fn apply(problem: &Problem, reserve: Bytes, division: &mut Division) 
     }
     for (holding, wanted) in holdings.iter().zip(&mut division.wanted) {
         if holding.taken > 0 || holding.given > 0 {
-            wanted.desired.target = Bytes::pages(holding.target);
-            let reason = std::mem::replace(&mut wanted.desired.reason, PLACEHOLDER);
-            wanted.desired.reason = holding.reason(&transfers, reason);
+            wanted.target = Bytes::pages(holding.target);
+            let reason = std::mem::replace(&mut wanted.reason, PLACEHOLDER);
+            wanted.reason = holding.reason(&transfers, reason);
         }
     }
 }

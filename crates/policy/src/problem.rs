@@ -93,6 +93,12 @@ impl Problem {
         if !contenders.is_sorted_by(|a, b| a.id <= b.id) {
             contenders.sort_by(|a, b| a.id.cmp(&b.id));
         }
+        Problem::in_order(budget, contenders)
+    }
+
+    /// The same of contenders that are sorted by name: no name is read.
+    pub fn in_order(budget: Bytes, mut contenders: Vec<Contender>) -> Problem {
+        debug_assert!(contenders.is_sorted_by(|a, b| a.id <= b.id), "a snapshot's order");
         contenders.truncate(GUESTS_MAX);
         let in_range = |size: Bytes| size.min(Bytes::pages(PAGES_MAX)).page_floor();
         for contender in &mut contenders {
@@ -150,20 +156,11 @@ impl Problem {
     }
 }
 
-/// The target of one guest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// The guest.
-    pub id: GuestId,
-    /// Its target and the reason.
-    pub desired: Desired,
-}
-
 /// The solution of a [`Problem`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Division {
-    /// One entry per contender, in the problem's order.
-    pub wanted: Vec<Wanted>,
+    /// The target of each contender and the reason, in the problem's order.
+    pub wanted: Vec<Desired>,
     /// How far the floors exceed the budget; zero if they fit.
     pub shortfall: Bytes,
     /// Notes for the operator: objectives that cannot be met, missing data.

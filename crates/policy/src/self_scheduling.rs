@@ -10,11 +10,11 @@
 //! Deviations: the reserve `+ f` and the margin are ours; the paper switches when the hypervisor
 //! runs out of free frames, and does not say when it switches back.
 
-use ballast_model::{Bytes, PolicyName, Reason};
+use ballast_model::{Bytes, Desired, PolicyName, Reason};
 
 use crate::global::{PACING, tax_and_divide};
 use crate::wants::Want;
-use crate::{Contender, Division, Pacing, Policy, PolicySettings, Problem, Wanted};
+use crate::{Contender, Division, Pacing, Policy, PolicySettings, Problem};
 
 /// Switches back when one part in this many of the budget is spare. A twentieth is more than the
 /// dead band of a budget above 200 MiB, so small changes of requests do not switch back and forth.
@@ -45,9 +45,9 @@ impl Policy for SelfScheduling {
     }
 
     fn divide(&mut self, problem: &Problem) -> Division {
-        let wanted: Vec<Wanted> =
+        let wanted: Vec<Desired> =
             problem.contenders().iter().map(|c| request(c, self.settings.reserve)).collect();
-        let requested: Bytes = wanted.iter().map(|w| w.desired.target).sum();
+        let requested: Bytes = wanted.iter().map(|w| w.target).sum();
         let budget = problem.budget();
         let margin = if self.is_global { budget.fraction(1, MARGIN_DIVISOR) } else { Bytes::ZERO };
         self.is_global = requested > budget - margin;
@@ -60,9 +60,8 @@ impl Policy for SelfScheduling {
 }
 
 /// What one guest requests, within its bounds.
-fn request(contender: &Contender, reserve: Bytes) -> Wanted {
+fn request(contender: &Contender, reserve: Bytes) -> Desired {
     let used = contender.used;
     let size = used.saturating_add(reserve).page_ceil();
-    let want = Want { size, reason: Reason::UsedPlusReserve { used, reserve } };
-    Wanted { id: contender.id.clone(), desired: want.within(contender) }
+    Want { size, reason: Reason::UsedPlusReserve { used, reserve } }.within(contender)
 }

@@ -15,7 +15,7 @@
 use ballast_model::{Bytes, Clamped, Desired, Reason, Tax};
 
 use crate::divide::{Allotment, Claim, TaxRule, allot, in_pages};
-use crate::problem::{Contender, Division, Problem, Wanted};
+use crate::problem::{Contender, Division, Problem};
 
 /// The memory a guest would get if there were enough.
 pub(crate) struct Want {
@@ -47,10 +47,7 @@ pub(crate) fn grant(problem: &Problem, mut want: impl FnMut(&Contender) -> Want)
         .iter()
         .zip(wants)
         .zip(allotments)
-        .map(|((contender, want), allotment)| Wanted {
-            id: contender.id.clone(),
-            desired: granted(contender, want, allotment),
-        })
+        .map(|((contender, want), allotment)| granted(contender, want, allotment))
         .collect();
     Division { wanted, shortfall: problem.shortfall(), notes: Vec::new() }
 }

@@ -241,8 +241,8 @@ impl Guest {
             boot_memory: Some(self.present),
             resident: Some(Measured::fresh(self.resident())),
             stats,
-            agent: sources.agent.then(|| Measured::fresh(self.agent_report())),
-            tracker: self.tracker.as_ref().and_then(|tracker| tracker.report(now)),
+            agent: sources.agent.then(|| Box::new(Measured::fresh(self.agent_report()))),
+            tracker: self.tracker.as_ref().and_then(|tracker| tracker.report(now)).map(Box::new),
             capabilities: Capabilities {
                 balloon: Some(true),
                 statistics: Some(sources.statistics),

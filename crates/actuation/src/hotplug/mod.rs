@@ -357,7 +357,7 @@ pub fn balloon_only(sample: &GuestSample, send: Option<Bytes>) -> Actuation {
     let plugged = sample.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.plugged);
     if let Some(holds) = sample.allocation {
         let (from, to) = (holds.value.saturating_sub(plugged), target.saturating_sub(plugged));
-        route.moves.extend(balloon_move(from, to));
+        route.moves = Vec::from_iter(balloon_move(from, to));
     }
     if let Some(hotplug) = sample.hotplug.filter(|it| it.requested > plugged) {
         let mechanism = mechanism_of(hotplug.kind);

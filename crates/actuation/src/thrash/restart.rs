@@ -5,23 +5,31 @@
 
 use ballast_model::{Regret, Thrashed};
 
-use super::{Cost, Hold, ThrashDetector};
+use super::{Changes, Cost, Hold, ThrashDetector};
 
 impl ThrashDetector {
     /// How far the guest may not be shrunk, and the pause that it had for that.
     pub fn thrashed(&self) -> Option<Thrashed> {
-        self.hold.map(|Hold { at, until, pause }| Thrashed { least: at, until, pause })
+        self.changes.as_ref()?.hold.map(|Hold { at, until, pause }| Thrashed {
+            least: at,
+            until,
+            pause,
+        })
     }
 
     /// A detector that goes on where the last daemon's left off.
     pub fn restored(thrashed: Option<Thrashed>, regret: Option<Regret>) -> ThrashDetector {
         let hold = |Thrashed { least, until, pause }| Hold { at: least, until, pause };
         let cost = |Regret { taken, read_back, .. }| Cost { taken, read_back };
-        ThrashDetector {
+        if thrashed.is_none() && regret.is_none() {
+            return ThrashDetector::default();
+        }
+        let changes = Changes {
             remembered: regret.map(cost).into_iter().collect(),
             undone: regret.map_or(0, |regret| regret.undone),
             hold: thrashed.map(hold),
-            ..ThrashDetector::default()
-        }
+            ..Changes::default()
+        };
+        ThrashDetector { changes: Some(Box::new(changes)), ..ThrashDetector::default() }
     }
 }

@@ -32,7 +32,7 @@ fn sample(seen: Seen) -> GuestSample {
     GuestSample {
         allocation: Some(Measured::fresh(Bytes::mib(seen.holds))),
         stats: Some(Measured::fresh(stats)),
-        agent,
+        agent: agent.map(Box::new),
         ..GuestSample::unknown("g".parse().unwrap(), LinkState::Up)
     }
 }

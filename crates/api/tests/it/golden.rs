@@ -83,20 +83,20 @@ fn seen() -> Seen {
             },
             age,
         }),
-        tracker: Some(Measured {
+        tracker: Some(Box::new(Measured {
             value: TrackerReport {
                 working_set: Bytes::mib(460),
                 curve: None,
                 source: TrackingSource::Library,
             },
             age: Duration::from_secs(3),
-        }),
-        tracking: Some(Tracking {
+        })),
+        tracking: Some(Box::new(Tracking {
             state: TrackingState::Failing,
             watched: Some(Share::from_millionths(3_906)),
             cost: Some(Share::from_millionths(5_500)),
             trouble: Some("tracked by another client: stop that one first".to_owned()),
-        }),
+        })),
         fence: Some(Fence {
             limit: Some(Bytes::mib(640)),
             trouble: Some("swap is full".to_owned()),

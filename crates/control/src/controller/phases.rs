@@ -24,7 +24,7 @@ use crate::page::{Host, page, rich};
 use crate::plan::{Draft, Proposal, StateChange, refused};
 use crate::state::GuestState;
 use crate::tick::{GuestActuation, GuestTick, Seen, Tick};
-use crate::transfer::{Transfer, gives, waits};
+use crate::transfer::Transfer;
 
 /// A smaller debt of all guests together is not told.
 const DEBT_TOLD: Bytes = Bytes::mib(16);
@@ -52,7 +52,6 @@ impl Controller {
         let pressure = HostPressureSettings { reserve, ..HostPressureSettings::default() };
         self.host.observe(snapshot.taken_at, &snapshot.host, &pressure);
         self.checker.observe(snapshot, &settings.limits);
-        self.estimator.observe(snapshot);
         observe(guests, snapshot, settings)
     }
 
@@ -71,15 +70,17 @@ impl Controller {
             stale_after: settings.guard.stale_after,
             believed_percent: settings.guard.believed_percent,
             paged_out: swapped_out(&snapshot.host),
+            host_memory: snapshot.host.memory_total.unwrap_or_default(),
             may_page: may_page(snapshot, settings),
             shared: for_guests.map(|budget| (budget, settings.limits.shares_of_all(snapshot))),
             hotplug: settings.hotplug.as_ref(),
         };
-        let (mut totals, mut thrashes) = (Totals::default(), false);
+        let (mut totals, mut thrashes, mut has_thrashed) = (Totals::default(), false, false);
         let mut guests = Vec::with_capacity(snapshot.guests().len());
-        for (place, seen) in seen.enumerate() {
+        for seen in seen {
             thrashes |= seen.thrashes;
-            let guest = assess(seen, || self.estimator.estimate(snapshot, place), by);
+            let guest = assess(seen, by);
+            has_thrashed |= guest.state.thrash.least(by.now).is_some();
             totals.add(&guest.assessment, &settings.guard);
             guests.push(guest);
         }
@@ -87,7 +88,7 @@ impl Controller {
         if self.host.level() == PressureLevel::Freeze {
             budget.grantable = Bytes::ZERO;
         }
-        Tick { snapshot, guests, totals, thrashes, budget, notes }
+        Tick { snapshot, guests, totals, thrashes, has_thrashed, budget, notes }
     }
 
     /// Whether to ask the policy: its interval is over, a guest thrashes, the guests that can be
@@ -154,10 +155,9 @@ impl Controller {
             guest.state.request = request.max(guest.state.request);
             let wanted = guest.estimate().and_then(|_| wanted.next());
             guest.state.goal = wanted.and_then(|wanted| {
-                debug_assert_eq!(guest.sample.id, wanted.id, "policies keep the problem's order");
                 let held = given_back.get(place).copied().flatten();
                 let unproven = unproven(&guest.assessment);
-                goal_for(&guest.assessment, wanted.desired, held, unproven, dead_band, guard)
+                goal_for(&guest.assessment, wanted, held, unproven, dead_band, guard)
             });
             lack(guest)
         });
@@ -285,7 +285,7 @@ impl Controller {
 
     /// The plan is carried out: what it asks of guests and promises them holds from now on.
     pub(super) fn commit(&mut self, proposal: Proposal) -> Plan {
-        let Proposal { plan, promises, changes, is_transfer } = proposal;
+        let Proposal { plan, promises, changes, transfer } = proposal;
         self.checker.commit(&plan, &promises);
         for StateChange { place, target, entitles, ask, actuator, cap } in changes {
             let Some(state) = self.guests.at_mut(place) else { continue };
@@ -302,7 +302,7 @@ impl Controller {
             self.has_caps |= cap != ResidentCap::default();
             state.resident_cap = cap;
         }
-        self.transfer = if is_transfer { Transfer::of(&plan) } else { Transfer::default() };
+        self.transfer = transfer;
         plan
     }
 
@@ -310,8 +310,7 @@ impl Controller {
     pub(super) fn refuse(&mut self, plan: Plan, violation: String) -> Plan {
         self.plans_refused += 1;
         let plan = refused(plan, &self.guests, violation);
-        let is_transfer = plan.guests.iter().any(gives) && plan.guests.iter().any(waits);
-        self.transfer = if is_transfer { Transfer::of(&plan) } else { Transfer::default() };
+        self.transfer = Transfer::of(&plan);
         plan
     }
 

@@ -227,7 +227,8 @@ impl ToyGuest {
                 age: Duration::from_secs(self.silent_for),
             }),
             agent: self.request.map(|request| {
-                Measured::fresh(AgentReport { request: Some(request), ..AgentReport::default() })
+                let report = AgentReport { request: Some(request), ..AgentReport::default() };
+                Box::new(Measured::fresh(report))
             }),
             capabilities: Capabilities {
                 balloon: Some(true),

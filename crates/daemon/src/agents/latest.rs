@@ -89,7 +89,7 @@ impl AgentState {
     /// Adds the agent's report to a hypervisor's sample. Its statistics replace the balloon's where
     /// those are missing or old.
     pub(crate) fn add_to(&self, sample: &mut GuestSample) {
-        sample.agent = self.report;
+        sample.agent = self.report.map(Box::new);
         let is_old = |stats: &Measured<_>| stats.age >= BALLOON_STATS_MAX_AGE;
         sample.stats = match (sample.stats, self.stats) {
             (Some(balloon), Some(agent)) if is_old(&balloon) && agent.age < balloon.age => {

@@ -42,7 +42,7 @@ pub(super) fn answer(
         let Some(holds) = guest.allocation else { continue };
         let target = guest.target.unwrap_or(holds);
         world.tell_balloon(&guest.id, holds, target);
-        let agent = snapshot.guest(&guest.id).and_then(|sample| sample.agent);
+        let agent = snapshot.guest(&guest.id).and_then(|sample| sample.agent.as_deref());
         let Some(request) = agent.and_then(|agent| agent.value.request) else { continue };
         if controller.request_decided(&guest.id) < Some(request.number) {
             continue;

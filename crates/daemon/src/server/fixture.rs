@@ -76,7 +76,10 @@ fn with_agent(guest: GuestSample) -> GuestSample {
         request: Some(MemoryRequest { number, kind, amount: Bytes::mib(64) }),
         ..AgentReport::default()
     };
-    GuestSample { agent: Some(Measured { value, age: Duration::from_millis(300) }), ..guest }
+    GuestSample {
+        agent: Some(Box::new(Measured { value, age: Duration::from_millis(300) })),
+        ..guest
+    }
 }
 
 /// Its page touches are followed.
@@ -88,8 +91,8 @@ fn tracked(guest: GuestSample, working_set: u64, tracking: Tracking) -> GuestSam
     };
     let age = Duration::from_millis(400);
     GuestSample {
-        tracker: Some(Measured { value: report, age }),
-        tracking: Some(tracking),
+        tracker: Some(Box::new(Measured { value: report, age })),
+        tracking: Some(Box::new(tracking)),
         ..guest
     }
 }

@@ -179,10 +179,10 @@ fn guest_sizes(registry: &mut Registry, view: &View) {
         (
             "guest_committed",
             "Memory that the guest's kernel promised to processes",
-            |(sample, _)| sample.agent.and_then(|measured| measured.value.committed),
+            |(sample, _)| sample.agent.as_ref().and_then(|measured| measured.value.committed),
         ),
         ("guest_swap_used", "Swap in use in the guest", |(sample, _)| {
-            sample.agent.and_then(|measured| measured.value.swap_used)
+            sample.agent.as_ref().and_then(|measured| measured.value.swap_used)
         }),
         ("guest_boot", "Memory the guest was booted with", |(sample, _)| sample.boot_memory),
         ("guest_plugged", "Memory plugged into the guest", |(sample, _)| {

@@ -296,7 +296,7 @@ impl Memory {
         limits: &GuestLimits,
         stale_after: Duration,
     ) -> Bytes {
-        let agent = sample.agent.filter(|agent| agent.age <= stale_after);
+        let agent = sample.agent.as_ref().filter(|agent| agent.age <= stale_after);
         let has_swapped = || sample.stats?.value.swap_out.filter(|out| *out > Bytes::ZERO);
         let swap_free = match (limits.swap, agent.and_then(|agent| agent.value.swap_free)) {
             (Some(true), _) => return Bytes::ZERO,

@@ -102,7 +102,7 @@ impl Checker {
         let check = Check {
             plan,
             promises,
-            samples: snapshot.guests(),
+            snapshot,
             guests: &self.guests,
             rules,
             now: self.now,
@@ -123,7 +123,7 @@ impl Checker {
             let late = late.filter(|(_, given)| given.releases);
             found.extend(late.map(|(it, _)| Violation::ReleaseAfterGrant(it.guest.clone())));
         }
-        let (free, let_go) = check.free_and_let_go(snapshot);
+        let (free, let_go) = check.free_and_let_go();
         let new: Bytes = granted.iter().map(|given| given.new).sum();
         let granted = new.saturating_add(let_go);
         if granted > free {
@@ -141,7 +141,7 @@ impl Checker {
         }
         let mut at = 0;
         for action in &plan.actions {
-            if let Some(place) = self.guests.place_near(&action.guest, at) {
+            if let Some(place) = plan.place_near(&action.guest, at) {
                 at = place;
                 if let Some(memory) = self.guests.at_mut(place) {
                     memory.ordered(action.target);
@@ -155,7 +155,7 @@ impl Checker {
 struct Check<'a> {
     plan: &'a Plan,
     promises: &'a [Promise],
-    samples: &'a [GuestSample],
+    snapshot: &'a Snapshot,
     guests: &'a PerGuest<Memory>,
     rules: &'a Rules<'a>,
     now: Timestamp,
@@ -186,7 +186,7 @@ struct Given {
 
 impl<'a> Check<'a> {
     fn guest(&self, place: usize) -> Option<Guest<'a>> {
-        let (sample, memory) = (self.samples.get(place)?, self.guests.at(place)?);
+        let (sample, memory) = (self.snapshot.guests().get(place)?, self.guests.at(place)?);
         let limits = self.rules.limits.of(&sample.id);
         let committed = memory.committed(sample, true, self.rules.stale_after);
         Some(Guest { sample, limits, memory, committed })
@@ -196,14 +196,14 @@ impl<'a> Check<'a> {
     /// grants.
     fn actions(&self, found: &mut Vec<Violation>) -> Vec<Given> {
         let plan = self.plan;
-        let mut acted = vec![false; self.samples.len()];
+        let mut acted = vec![false; self.snapshot.guests().len()];
         let mut wrong: Vec<(&GuestId, Vec<Violation>)> = Vec::new();
         let mut near = 0;
         let mut granted = Vec::with_capacity(plan.actions.len());
         for action in &plan.actions {
             let mut here = Vec::new();
             check_form(action, plan, &mut here);
-            let place = self.guests.place_near(&action.guest, near);
+            let place = self.snapshot.place_near(&action.guest, near);
             let (mut new, mut releases) = (Bytes::ZERO, false);
             match place.and_then(|place| Some((place, self.guest(place)?))) {
                 Some((place, guest)) => {
@@ -309,8 +309,8 @@ impl<'a> Check<'a> {
 
     /// Memory that neither the budget nor the host has given away yet, and what guests may take
     /// beyond what they are committed as the plan raises their caps.
-    fn free_and_let_go(&self, snapshot: &Snapshot) -> (Bytes, Bytes) {
-        let (plan, rules) = (self.plan, self.rules);
+    fn free_and_let_go(&self) -> (Bytes, Bytes) {
+        let (plan, rules, snapshot) = (self.plan, self.rules, self.snapshot);
         let mut let_go = Bytes::ZERO;
         for promise in self.promises {
             let Some(place) = self.guests.place(&promise.guest) else { continue };
@@ -335,7 +335,7 @@ impl<'a> Check<'a> {
         };
         let (mut committed, mut touched) = (Bytes::ZERO, Bytes::ZERO);
         let mut promises = self.promises.iter().peekable();
-        for (memory, sample) in self.guests.values().zip(self.samples) {
+        for (memory, sample) in self.guests.values().zip(snapshot.guests()) {
             if memory.known_for(self.now) < SETTLES_IN {
                 return (Bytes::ZERO, let_go);
             }
@@ -447,7 +447,7 @@ fn used_without_swap(
     stale_after: Duration,
 ) -> Option<Bytes> {
     let stats = sample.stats?.value;
-    let agent = sample.agent.filter(|agent| agent.age <= stale_after);
+    let agent = sample.agent.as_ref().filter(|agent| agent.age <= stale_after);
     let swap_free = match (limits.swap, agent.and_then(|agent| agent.value.swap_free)) {
         (Some(true), _) => return None,
         (Some(false), _) => Bytes::ZERO,

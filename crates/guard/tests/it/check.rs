@@ -219,7 +219,7 @@ fn without_swap_nothing_that_a_guest_uses_can_be_taken() {
     };
     let says_swap = |guest: &mut GuestSample| {
         let report = AgentReport { swap_free: Some(Bytes::mib(50)), ..AgentReport::default() };
-        guest.agent = Some(Measured::fresh(report));
+        guest.agent = Some(Box::new(Measured::fresh(report)));
     };
     assert!(check(400, &is_silent, None) && !check(399, &is_silent, None));
     assert!(check(200, &is_silent, Some(true)) && !check(399, &has_swapped, Some(false)));

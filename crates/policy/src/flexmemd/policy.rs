@@ -23,7 +23,7 @@ use super::driver::Driver;
 use super::lease::{Lease, LeaseLimit, RentRequest, Tenant};
 use super::price::Price;
 use super::settings::{CombinationChoice, FlexmemdSettings};
-use crate::{Contender, Division, Pacing, Policy, Problem, Wanted};
+use crate::{Contender, Division, Pacing, Policy, Problem};
 
 /// One of the six policies.
 #[derive(Clone, Debug)]
@@ -122,7 +122,7 @@ impl Policy for Flexmemd {
             .zip(&leases)
             .enumerate()
             .map(|(place, (contender, lease))| {
-                let desired = if shortfall > Bytes::ZERO {
+                if shortfall > Bytes::ZERO {
                     let floor = contender.floor;
                     Desired { target: floor, reason: Reason::Bound(Clamped::Floor { floor }) }
                 } else {
@@ -130,8 +130,7 @@ impl Policy for Flexmemd {
                         (price, thousandths) = (lease.price, lease.price.thousandths_per_kib());
                     }
                     self.desired(contender, place, lease, thousandths, rentable)
-                };
-                Wanted { id: contender.id.clone(), desired }
+                }
             })
             .collect();
         Division { wanted, shortfall, notes: Vec::new() }

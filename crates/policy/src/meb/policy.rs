@@ -12,7 +12,7 @@ use ballast_model::{Bytes, Clamped, Desired, Note, PolicyName, Reason};
 
 use super::MebSettings;
 use super::balance::{MebTarget, ObjectiveViolation, TargetRule, balance};
-use crate::{Contender, Division, Pacing, Policy, Problem, Wanted};
+use crate::{Contender, Division, Pacing, Policy, Problem};
 
 /// MEB balances every five seconds (§4).
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -43,9 +43,9 @@ impl Policy for Meb {
     fn divide(&mut self, problem: &Problem) -> Division {
         let decided = balance(problem, &self.settings);
         let contenders = problem.contenders().iter();
-        let wanted = contenders.zip(&decided.targets).map(|(contender, target)| Wanted {
-            id: contender.id.clone(),
-            desired: Desired { target: target.size, reason: reason(contender, target) },
+        let wanted = contenders.zip(&decided.targets).map(|(contender, target)| Desired {
+            target: target.size,
+            reason: reason(contender, target),
         });
         Division {
             wanted: wanted.collect(),
@@ -101,9 +101,9 @@ mod tests {
         b.miss_rate_max = Some(8);
         let division = Meb::default().divide(&Problem::new(Bytes::mib(760), vec![a, b]));
         let [a, b] = &division.wanted[..] else { panic!("{division:?}") };
-        assert_eq!((a.desired.target, b.desired.target), (Bytes::mib(400), Bytes::mib(360)));
+        assert_eq!((a.target, b.target), (Bytes::mib(400), Bytes::mib(360)));
         assert_eq!(
-            a.desired.reason.to_string(),
+            a.reason.to_string(),
             "fewest misses of all guests together: demand 400MiB, 0 misses a second"
         );
         assert_eq!(
@@ -116,7 +116,7 @@ mod tests {
     fn spare_memory_is_shared_as_a_bonus() {
         let division =
             Meb::default().divide(&Problem::new(Bytes::gib(2), vec![guest("a", 400, &[9, 0])]));
-        let only = &division.wanted[0].desired;
+        let only = &division.wanted[0];
         // At most three tenths more than it holds.
         assert_eq!(only.target, Bytes::mib(520));
         assert_eq!(

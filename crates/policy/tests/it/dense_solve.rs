@@ -87,7 +87,7 @@ proptest! {
             |n| n as f64 / (1u64 << 32) as f64,
         );
         for (wanted, expected) in found.wanted.iter().zip(equation_4(budget as f64, &used, tau)) {
-            let pages = wanted.desired.target.to_pages() as f64;
+            let pages = wanted.target.to_pages() as f64;
             prop_assert!((pages - expected).abs() <= 1.01, "{} {}", pages, expected);
         }
     }

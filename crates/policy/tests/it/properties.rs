@@ -67,7 +67,7 @@ fn name() -> impl Strategy<Value = PolicyName> {
 }
 
 fn total(division: &Division) -> Bytes {
-    division.wanted.iter().map(|w| w.desired.target).sum()
+    division.wanted.iter().map(|w| w.target).sum()
 }
 
 /// Divides under a given tax by bisecting the common price λ and clamping every guest on its own.
@@ -103,10 +103,9 @@ proptest! {
         let division = build(name, settings.clone()).divide(&problem);
         prop_assert_eq!(division.wanted.len(), problem.contenders().len());
         for (wanted, contender) in division.wanted.iter().zip(problem.contenders()) {
-            prop_assert_eq!(&wanted.id, &contender.id);
-            prop_assert!(wanted.desired.target >= contender.floor);
-            prop_assert!(wanted.desired.target <= contender.ceiling);
-            prop_assert_eq!(wanted.desired.target.page_floor(), wanted.desired.target);
+            prop_assert!(wanted.target >= contender.floor);
+            prop_assert!(wanted.target <= contender.ceiling);
+            prop_assert_eq!(wanted.target.page_floor(), wanted.target);
         }
         prop_assert_eq!(division.shortfall, problem.shortfall());
         if division.shortfall == Bytes::ZERO {
@@ -166,9 +165,9 @@ proptest! {
         for (wanted, c) in division.wanted.iter().zip(problem.contenders()) {
             let beyond_part = u128::from(c.used.get()) * u128::from(shares)
                 > u128::from(c.shares) * u128::from(used.get());
-            let Reason::IdleTax { tax, .. } = wanted.desired.reason else { continue };
+            let Reason::IdleTax { tax, .. } = wanted.reason else { continue };
             if tax < Tax::ONE && beyond_part {
-                prop_assert!(wanted.desired.target + Bytes::pages(1) >= c.used + settings.reserve);
+                prop_assert!(wanted.target + Bytes::pages(1) >= c.used + settings.reserve);
             }
         }
     }
@@ -190,7 +189,7 @@ proptest! {
         };
         let division = build(PolicyName::Global, settings).divide(&problem);
         for (wanted, expected) in division.wanted.iter().zip(by_bisection(&problem, tax)) {
-            let pages = wanted.desired.target.to_pages() as f64;
+            let pages = wanted.target.to_pages() as f64;
             prop_assert!((pages - expected).abs() <= 1.5, "{} {}", pages, expected);
         }
     }
@@ -219,7 +218,7 @@ proptest! {
     ) {
         let reserve = settings.reserve;
         let division = build(name, settings).divide(&problem);
-        let targets = || division.wanted.iter().map(|w| w.desired.target);
+        let targets = || division.wanted.iter().map(|w| w.target);
         let guests = || problem.contenders().iter().zip(targets());
         for (high, has) in guests().filter(|(c, has)| *has < need(c, reserve)) {
             for (low, holds) in guests().filter(|(c, _)| c.priority < high.priority) {
@@ -236,15 +235,15 @@ proptest! {
         let division = build(name, settings).divide(&problem);
         let (mut taken_of_all, mut given_of_all) = (Bytes::ZERO, Bytes::ZERO);
         for (wanted, plain) in division.wanted.iter().zip(&plain.wanted) {
-            let (taken, given) = moved(&wanted.desired.reason);
-            prop_assert_eq!(wanted.desired.target + given, plain.desired.target + taken);
+            let (taken, given) = moved(&wanted.reason);
+            prop_assert_eq!(wanted.target + given, plain.target + taken);
             taken_of_all += taken;
             given_of_all += given;
         }
         prop_assert_eq!(total(&division) + given_of_all, total(&plain) + taken_of_all);
         let lowest = problem.contenders().iter().map(|c| c.priority).min();
         for (wanted, c) in division.wanted.iter().zip(problem.contenders()) {
-            let (taken, _) = moved(&wanted.desired.reason);
+            let (taken, _) = moved(&wanted.reason);
             prop_assert!(Some(c.priority) != lowest || taken == Bytes::ZERO);
         }
     }
@@ -260,7 +259,7 @@ proptest! {
         raised[which].priority += 1;
         let raised = Problem::new(problem.budget(), raised);
         let target = |problem: &Problem| {
-            build(name, settings.clone()).divide(problem).wanted[which].desired.target
+            build(name, settings.clone()).divide(problem).wanted[which].target
         };
         let slack = Bytes::pages(problem.contenders().len() as u64);
         prop_assert!(target(&raised) + slack >= target(&problem));
@@ -289,7 +288,7 @@ proptest! {
         });
         let expected = by_bisection(&Problem::new(budget, capped.collect()), Tax::ZERO);
         for (wanted, expected) in division.wanted.iter().zip(expected) {
-            let pages = wanted.desired.target.to_pages() as f64;
+            let pages = wanted.target.to_pages() as f64;
             prop_assert!((pages - expected).abs() <= 1.5, "{} {}", pages, expected);
         }
     }
@@ -310,7 +309,7 @@ proptest! {
         richer[which].shares += more;
         let richer = Problem::new(problem.budget(), richer);
         let target = |problem: &Problem| {
-            build(name, settings.clone()).divide(problem).wanted[which].desired.target
+            build(name, settings.clone()).divide(problem).wanted[which].target
         };
         prop_assert!(target(&richer) + Bytes::pages(1) >= target(&problem));
     }
@@ -338,7 +337,7 @@ proptest! {
         richer[which].shares += more;
         let richer = Problem::new(problem.budget(), richer);
         let target = |problem: &Problem| {
-            build(PolicyName::Global, settings.clone()).divide(problem).wanted[which].desired.target
+            build(PolicyName::Global, settings.clone()).divide(problem).wanted[which].target
         };
         prop_assert!(target(&richer) + Bytes::pages(2) >= target(&problem));
     }

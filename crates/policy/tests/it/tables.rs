@@ -21,7 +21,7 @@ fn problem(budget_mib: u64, guests: &[Guest]) -> Problem {
 fn targets(policy: &mut dyn Policy, problem: &Problem) -> Vec<u64> {
     let division = policy.divide(problem);
     let mib = |bytes: Bytes| (bytes.as_mib_f64()).round() as u64;
-    division.wanted.iter().map(|wanted| mib(wanted.desired.target)).collect()
+    division.wanted.iter().map(|wanted| mib(wanted.target)).collect()
 }
 
 fn global(tax: TaxRule) -> Box<dyn Policy> {
@@ -193,7 +193,7 @@ fn divisions_have_reasons_and_notes() {
         let problem = known(name, budget, guests);
         let division = build(name, PolicySettings::default()).divide(&problem);
         let notes = division.notes.iter().map(ToString::to_string);
-        division.wanted.iter().map(|w| w.desired.reason.to_string()).chain(notes).collect()
+        division.wanted.iter().map(|w| w.reason.to_string()).chain(notes).collect()
     };
     assert_eq!(
         reasons(PolicyName::SelfBalloon, 2048, &[(Some(700), 1), (None, 1)]),
@@ -254,11 +254,8 @@ fn priority_takes_memory_left_over_first() {
     guests[0].priority = 3;
     let problem = Problem::new(problem.budget(), guests);
     let division = build(PolicyName::SelfBalloon, PolicySettings::default()).divide(&problem);
-    let rendered: Vec<String> = division
-        .wanted
-        .iter()
-        .map(|w| format!("{}: {}", w.desired.target, w.desired.reason))
-        .collect();
+    let rendered: Vec<String> =
+        division.wanted.iter().map(|w| format!("{}: {}", w.target, w.reason)).collect();
     assert_eq!(
         rendered,
         [
@@ -273,8 +270,7 @@ fn priority_takes_memory_left_over_first() {
 fn priority_reasons_name_giver_and_taker() {
     let problem = ranked(900, &[(500, 2), (10, 1), (10, 0)]);
     let division = build(PolicyName::Static, PolicySettings::default()).divide(&problem);
-    let rendered: Vec<String> =
-        division.wanted.iter().map(|w| w.desired.reason.to_string()).collect();
+    let rendered: Vec<String> = division.wanted.iter().map(|w| w.reason.to_string()).collect();
     assert_eq!(
         rendered,
         [

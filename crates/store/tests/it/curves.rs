@@ -27,14 +27,14 @@ fn tracked(nth: u64, kept: Bytes, kinds: impl Fn(u64) -> u64) -> Whole {
     let mut whole = realistic(nth, GUESTS);
     let Snapshot { taken_at, host, .. } = whole.snapshot.clone();
     let guests = whole.snapshot.guests().iter().zip(0..).map(|(guest, i)| GuestSample {
-        tracker: Some(Measured {
+        tracker: Some(Box::new(Measured {
             value: TrackerReport {
                 working_set: Bytes::mib(500),
                 curve: Some(curve(kinds(i))),
                 source: TrackingSource::Library,
             },
             age: Duration::from_millis(nth),
-        }),
+        })),
         ..guest.clone()
     });
     whole.snapshot = Snapshot::new(taken_at, host, guests.collect());

@@ -188,7 +188,8 @@ fn tracked(mut whole: Whole) -> Whole {
     };
     let Snapshot { taken_at, host, .. } = whole.snapshot.clone();
     let guests = whole.snapshot.guests().iter();
-    let guests = guests.map(|it| GuestSample { tracker: Some(tracker.clone()), ..it.clone() });
+    let guests =
+        guests.map(|it| GuestSample { tracker: Some(Box::new(tracker.clone())), ..it.clone() });
     whole.snapshot = Snapshot::new(taken_at, host, guests.collect());
     for estimate in whole.plan.guests.iter_mut().filter_map(|guest| guest.estimate.as_mut()) {
         estimate.curve = Some(curve.shifted(step).into());

@@ -360,13 +360,13 @@ fn guest_samples() -> Vec<GuestSample> {
         stats: [stats, GuestStats::default()]
             .get(at)
             .map(|&value| Measured { value, age: aged(at) }),
-        agent: agents.get(at).map(|&value| Measured { value, age: aged(at) }),
+        agent: agents.get(at).map(|&value| Box::new(Measured { value, age: aged(at) })),
         tracker: sources.get(at).map(|&source| {
             let curve = (at == 1).then(|| curve(&[90, 30, 7, 0]).into());
             let value = TrackerReport { working_set: Bytes::mib(210), curve, source };
-            Measured { value, age: aged(at) }
+            Box::new(Measured { value, age: aged(at) })
         }),
-        tracking: tracking(at),
+        tracking: tracking(at).map(Box::new),
         fence: (at == 1).then(|| Fence {
             limit: Some(Bytes::mib(832)),
             trouble: Some("swap is full".to_owned()),

@@ -339,9 +339,9 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
                     overhead: resident.as_ref().map(|it| it.value),
                     resident,
                     stats,
-                    agent: reports.0,
-                    tracker: reports.1,
-                    tracking: reports.2,
+                    agent: reports.0.map(Box::new),
+                    tracker: reports.1.map(Box::new),
+                    tracking: reports.2.map(Box::new),
                     fence: reports.3,
                     capabilities,
                 }

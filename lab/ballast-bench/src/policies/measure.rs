@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 use ballast_model::{Desired, PolicyName, Reason};
 use ballast_policy::fairness::Fairness;
-use ballast_policy::{Division, Policy, PolicySettings, Problem, Wanted, build};
+use ballast_policy::{Division, Policy, PolicySettings, Problem, build};
 
 use super::super::timing::{Taken, timed};
 use super::guests::{self, Situation, problem};
@@ -55,12 +55,9 @@ impl Decider {
 }
 
 fn keep(problem: &Problem) -> Division {
-    let kept = problem.contenders().iter().map(|contender| Wanted {
-        id: contender.id.clone(),
-        desired: Desired {
-            target: contender.allocation,
-            reason: Reason::Committed { committed: contender.allocation },
-        },
+    let kept = problem.contenders().iter().map(|contender| Desired {
+        target: contender.allocation,
+        reason: Reason::Committed { committed: contender.allocation },
     });
     Division { wanted: kept.collect(), shortfall: problem.shortfall(), notes: Vec::new() }
 }

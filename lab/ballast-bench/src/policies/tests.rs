@@ -60,7 +60,7 @@ fn situations_are_what_they_are_called() {
         let is_known = problem.contenders().iter().any(|it| it.signals != Signals::default());
         assert_eq!(is_known, situation != Situation::Bare);
         let given = policy.divide(&problem).wanted;
-        let given: Bytes = given.iter().map(|wanted| wanted.desired.target).sum();
+        let given: Bytes = given.iter().map(|wanted| wanted.target).sum();
         assert!(given <= problem.budget());
         match situation {
             Situation::Ample => assert!(wanted <= given && wanted < problem.budget()),

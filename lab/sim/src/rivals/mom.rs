@@ -166,7 +166,7 @@ fn target(contender: &Contender, used: Bytes, host: (i128, i128)) -> (Bytes, &'s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rivals::tests::{guest, host_mib, mib, target_of, targets};
+    use crate::rivals::tests::{guest, host_mib, mib, targets};
 
     #[test]
     fn each_rule_equals_that_by_hand() {
@@ -193,7 +193,7 @@ mod tests {
             let contender = guest("a", 0, 1_000, free, (400, 2_000));
             let problem =
                 Problem::new(mib(10_000), vec![contender]).on(host_mib(host_free, 10_000));
-            assert_eq!(target_of(&mom.divide(&problem), "a"), mib(expected), "{name}");
+            assert_eq!(mom.divide(&problem).wanted[0].target, mib(expected), "{name}");
         }
     }
 
@@ -222,7 +222,7 @@ mod tests {
             let problem = Problem::new(mib(10_000), vec![contender])
                 .on(host_mib(5_000, 10_000))
                 .at(Timestamp::from_millis(seconds * 1_000));
-            target_of(&mom.divide(&problem), "a")
+            mom.divide(&problem).wanted[0].target
         };
         assert_eq!(at(0, 0), mib(1_200));
         // A sample without a decision; then the mean of 0, 60 and 60 is 40: used 960 + 200.

@@ -29,8 +29,8 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, PolicyName};
-use ballast_policy::{Contender, Division, Pacing, Policy, Problem, Wanted};
+use ballast_model::{Bytes, Desired, PolicyName};
+use ballast_policy::{Contender, Division, Pacing, Policy, Problem};
 
 use super::rule::{division, signed, unsigned, wanted};
 
@@ -77,7 +77,7 @@ impl Policy for Qmemman {
     }
 }
 
-fn wanted_of(contender: &Contender, target: i128, rule: &'static str) -> Wanted {
+fn wanted_of(contender: &Contender, target: i128, rule: &'static str) -> Desired {
     wanted(contender, unsigned(target), contender.used, rule)
 }
 

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use ballast_model::{Bytes, Clamped, Desired, Reason};
-use ballast_policy::{Contender, Division, Problem, Wanted};
+use ballast_policy::{Contender, Division, Problem};
 
 /// Free memory of a guest without page cache; if unknown, its available memory, which includes page
 /// cache.
@@ -42,7 +42,7 @@ pub(super) fn wanted(
     target: Bytes,
     used: Bytes,
     rule: impl Into<Cow<'static, str>>,
-) -> Wanted {
+) -> Desired {
     let target = target.page_floor();
     let reason = if target < contender.floor {
         Reason::Bound(Clamped::Floor { floor: contender.floor })
@@ -51,11 +51,10 @@ pub(super) fn wanted(
     } else {
         Reason::Custom { rule: rule.into(), used }
     };
-    let target = target.clamp(contender.floor, contender.ceiling);
-    Wanted { id: contender.id.clone(), desired: Desired { target, reason } }
+    Desired { target: target.clamp(contender.floor, contender.ceiling), reason }
 }
 
 /// Builds a division from the targets.
-pub(super) fn division(problem: &Problem, wanted: Vec<Wanted>) -> Division {
+pub(super) fn division(problem: &Problem, wanted: Vec<Desired>) -> Division {
     Division { wanted, shortfall: problem.shortfall(), notes: Vec::new() }
 }

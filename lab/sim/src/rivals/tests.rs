@@ -32,12 +32,7 @@ pub(super) fn host_mib(available: u64, total: u64) -> HostSample {
 }
 
 pub(super) fn targets(division: &Division) -> Vec<Bytes> {
-    division.wanted.iter().map(|wanted| wanted.desired.target).collect()
-}
-
-pub(super) fn target_of(division: &Division, name: &str) -> Bytes {
-    let wanted = division.wanted.iter().find(|wanted| wanted.id.as_str() == name).unwrap();
-    wanted.desired.target
+    division.wanted.iter().map(|wanted| wanted.target).collect()
 }
 
 #[test]
@@ -123,8 +118,7 @@ proptest! {
             let division = rival.divide(&problem);
             prop_assert_eq!(division.wanted.len(), problem.contenders().len());
             for (wanted, contender) in division.wanted.iter().zip(problem.contenders()) {
-                let target = wanted.desired.target;
-                prop_assert_eq!(&wanted.id, &contender.id);
+                let target = wanted.target;
                 prop_assert!(contender.floor <= target && target <= contender.ceiling);
                 prop_assert_eq!(target.page_floor(), target);
             }

@@ -14,8 +14,8 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, PolicyName, Reason, Tax};
-use ballast_policy::{Division, Pacing, Policy, PolicySettings, Problem, TaxRule, Wanted, build};
+use ballast_model::{Bytes, Desired, PolicyName, Reason, Tax};
+use ballast_policy::{Division, Pacing, Policy, PolicySettings, Problem, TaxRule, build};
 
 pub(super) const NAME: PolicyName = PolicyName::Custom("xenmm");
 
@@ -61,8 +61,8 @@ fn global(problem: &Problem, tax: TaxRule) -> Division {
     build(PolicyName::Global, settings).divide(problem)
 }
 
-fn tax_of(wanted: &Wanted) -> Option<Tax> {
-    match wanted.desired.reason {
+fn tax_of(wanted: &Desired) -> Option<Tax> {
+    match wanted.reason {
         Reason::IdleTax { tax, .. } => Some(tax),
         _ => None,
     }
