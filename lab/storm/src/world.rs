@@ -212,11 +212,14 @@ impl StormWorld {
         let takeable = if is_unheard && guest.heard > 0 {
             // Its silence is not noticed yet: what it gave since then counts as its own.
             granted.max(guest.heard)
-        } else if is_false || is_unheard || is_overdue {
+        } else if is_overdue {
+            // Of what it holds its cap's room counts, which is given back to nobody else.
+            granted.max(guest.holds.min(self.cap(guest).unwrap_or(0)))
+        } else if is_false || is_unheard {
             granted
         } else if guest.is_forgotten {
             guest.holds.max(granted)
-        } else if guest.paged_out > 0 {
+        } else if guest.paged_out > 0 && self.cap(guest).is_some() {
             granted
         } else {
             // An order that was lost may have been carried out, for all that is known.

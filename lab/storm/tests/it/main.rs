@@ -197,6 +197,12 @@ fn a_claim_to_have_no_swap_weighs_nothing() {
     holds(&[1477]);
 }
 
+/// A capped guest held what its cap leaves it, and one that was paged out without a cap all of it.
+#[test]
+fn what_a_guest_still_holds_counts_before_and_after() {
+    holds(&[8561, 8612]);
+}
+
 #[test]
 fn every_sabotage_is_found() {
     for sabotage in Sabotage::ALL {
