@@ -12,7 +12,7 @@ use ballast_policy::flexmemd::Accounts;
 
 use crate::state::{GuestState, cap_of};
 use crate::tick::{Actuated, GuestActuation, GuestTick, NextActuator};
-use crate::transfer::{Involved, Transfer};
+use crate::transfer::{Transfer, TransferGuests};
 
 /// A plan that waits to be checked.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(crate) struct Draft<'a> {
     grants: Vec<Action>,
     promises: Vec<Promise>,
     changes: Vec<StateChange>,
-    involved: Involved,
+    involved: TransferGuests,
 }
 
 impl<'a> Draft<'a> {
@@ -71,7 +71,7 @@ impl<'a> Draft<'a> {
             grants: Vec::new(),
             promises: Vec::new(),
             changes: Vec::new(),
-            involved: Involved::default(),
+            involved: TransferGuests::default(),
         }
     }
 

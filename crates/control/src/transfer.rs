@@ -20,13 +20,13 @@ pub struct Transfer {
 
 /// Guests of both kinds while a plan is made.
 #[derive(Debug, Default)]
-pub(crate) struct Involved {
+pub(crate) struct TransferGuests {
     guests: Vec<GuestId>,
     gives: bool,
     waits: bool,
 }
 
-impl Involved {
+impl TransferGuests {
     /// Adds the next guest of the plan if it is of either kind.
     pub(crate) fn add(&mut self, guest: &GuestPlan) {
         let (gives, waits) = (gives(guest), waits(guest));
@@ -47,7 +47,7 @@ impl Involved {
 impl Transfer {
     /// The transfer under way once a plan is carried out.
     pub(crate) fn of(plan: &Plan) -> Transfer {
-        let mut involved = Involved::default();
+        let mut involved = TransferGuests::default();
         plan.guests.iter().for_each(|guest| involved.add(guest));
         involved.transfer()
     }
