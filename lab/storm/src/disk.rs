@@ -66,7 +66,7 @@ pub(crate) struct Disk {
 
 /// What a daemon learns of the last one.
 #[derive(Debug, Default)]
-pub(crate) struct Learnt {
+pub(crate) struct Recovered {
     pub(crate) left: Restart,
     /// Whether that is all that the last one promised.
     pub(crate) is_told: bool,
@@ -126,7 +126,7 @@ impl Disk {
         noise: u64,
         now: Timestamp,
         wall: SystemTime,
-    ) -> Result<Learnt, Violation> {
+    ) -> Result<Recovered, Violation> {
         self.judge()?;
         let mut rng = Rng::with_seed(noise);
         // A file that was closed has all its rows.
@@ -153,7 +153,7 @@ impl Disk {
         damage: Damage,
         now: Timestamp,
         wall: SystemTime,
-    ) -> Result<Learnt, Violation> {
+    ) -> Result<Recovered, Violation> {
         let start = Start {
             wall,
             mono: now,
@@ -206,7 +206,7 @@ impl Disk {
                     // That is less than was promised, and all of another boot.
                     self.promised = told;
                 }
-                return Ok(Learnt::default());
+                return Ok(Recovered::default());
             }
         };
         // After a loss of power nobody runs who was promised anything.
@@ -219,7 +219,7 @@ impl Disk {
         let is_told = is_same && !std::mem::take(&mut self.is_behind);
         self.promised.clone_from(&left);
         let is_pause_known = is_told && !std::mem::take(&mut self.waits);
-        Ok(Learnt { left, is_told, is_pause_known })
+        Ok(Recovered { left, is_told, is_pause_known })
     }
 
     /// Whether `left` is what was promised. Whether a pause that was not recorded is there, nobody

@@ -13,7 +13,7 @@ use ballast_daemon::view::Command;
 use ballast_model::{Change, GuestChange, GuestId, GuestPlan, Held, Restart};
 use futures_util::FutureExt;
 
-use crate::disk::{Disk, Learnt};
+use crate::disk::{Disk, Recovered};
 use crate::drawn::Drawn;
 use crate::fault::Injected;
 use crate::guest::{Driver, StormGuest};
@@ -271,7 +271,7 @@ impl<'a> Storm<'a> {
         let left = match &mut self.world.disk {
             None => self.world.recorded.clone(),
             Some(disk) => {
-                let Learnt { left, is_told, is_pause_known } =
+                let Recovered { left, is_told, is_pause_known } =
                     disk.start(damage, noise, now, wall)?;
                 if !is_told {
                     self.world.guests.iter_mut().for_each(StormGuest::forget);

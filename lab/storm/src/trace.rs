@@ -1,8 +1,8 @@
 //! What was so and what was decided in each tick of a run, for people who read a story.
 //!
 //! Idea: one line for the host and one for each guest, truth first, then what the daemon makes of
-//! it. Cost: O(n) a tick, and only where a story is told. Limits: sizes in MiB; of a tick in which
-//! the daemon dies the line shows what it had decided.
+//! it. Cost: O(n) a tick, and only for a story. Limits: sizes in MiB; of a tick in which the daemon
+//! dies the line shows what it had decided.
 
 use ballast_model::{Bytes, GuestPlan};
 

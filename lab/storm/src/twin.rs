@@ -26,8 +26,8 @@
 //!   each decision is served before one that waits for its use to show, and where more is needed
 //!   than there is, the last one lacks. What a liar takes that others used before counts as its
 //!   gain;
-//! - what it may come to occupy beyond its grant and the host's swap has no room for: the host could
-//!   not take that back, so nobody is granted it (`docs/security.md`).
+//! - what it may come to occupy beyond its grant and the host's swap has no room for: the host
+//!   could not take that back, so nobody is granted it (`docs/security.md`).
 //!
 //! Honest guests may lack as much *in all*, whoever of them lacks it: what one of them has more for
 //! the lies, another one has less. A single guest's due would be no sound measure: where more is

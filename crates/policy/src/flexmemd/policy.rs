@@ -1,11 +1,11 @@
 //! Adapts the policies of flexmemd to the common [`Policy`] interface.
 //!
 //! Idea: a contender becomes a tenant, the budget minus all floors becomes the rentable memory, and
-//! floor plus lease becomes the target. What a guest may keep beyond its guaranteed floor, as it says
-//! that it has no swap, is no floor of a tenant's: it would weigh, and be rented on top of. Such a
-//! guest gets what it rents or may keep, whichever is more, and what others rent is cut for that. An
-//! emergency counts as a request too: it makes a policy
-//! that uses statistics run at once, and a policy that uses requests grants it.
+//! floor plus lease becomes the target. What a guest may keep beyond its guaranteed floor because
+//! it says that it has no swap is no floor of a tenant's: it would weigh, and be rented on top of.
+//! Such a guest gets what it rents or may keep, whichever is more, and what others rent is cut for
+//! that. An emergency counts as a request too: it makes a policy that uses statistics run at once,
+//! and a policy that uses requests grants it.
 //!
 //! Limits: statistics describe the memory a guest held, but are applied to the target in force, the
 //! paper's `old_target`. While a balloon lags behind a raised target, free memory looks smaller
