@@ -22,17 +22,15 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         let _ = format!("{division:?} {:?}", policy.pacing());
         assert_eq!(division.wanted.len(), problem.contenders().len());
         for (wanted, contender) in division.wanted.iter().zip(problem.contenders()) {
-            let target = wanted.desired.target;
-            assert_eq!(wanted.id, contender.id);
+            let target = wanted.target;
             assert!(target >= contender.floor, "{target} below {contender:?}");
             assert!(target <= contender.ceiling, "{target} above {contender:?}");
             assert_eq!(target.page_floor(), target);
             // Whatever is said for people can be said.
-            let _ = wanted.desired.reason.to_string();
+            let _ = wanted.reason.to_string();
         }
         assert_eq!(division.shortfall, problem.shortfall());
-        let total: u128 =
-            division.wanted.iter().map(|it| u128::from(it.desired.target.get())).sum();
+        let total: u128 = division.wanted.iter().map(|it| u128::from(it.target.get())).sum();
         if division.shortfall == Bytes::ZERO {
             assert!(total <= u128::from(problem.budget().get()), "{total} of {}", problem.budget());
         }
