@@ -1,7 +1,10 @@
 //! Estimates from any sequence of samples: each has its inputs, is in range, and can be printed.
 #![no_main]
 
+use std::collections::BTreeMap;
+
 use ballast_estimate::Estimator;
+use ballast_estimate::probing::ProbingSettings;
 use ballast_fuzz::Source;
 use ballast_model::Timestamp;
 
@@ -10,7 +13,7 @@ const SAMPLES_MAX: usize = 24;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let mut from = Source::new(bytes);
-    let mut estimator = Estimator::default();
+    let mut estimators: BTreeMap<_, Estimator> = BTreeMap::new();
     let mut now = Timestamp::ZERO;
     for _ in 0..SAMPLES_MAX {
         if from.is_empty() {
@@ -18,10 +21,11 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         }
         now = from.moment(now);
         let snapshot = from.snapshot(now);
-        estimator.observe(&snapshot);
-        for place in 0..=snapshot.guests().len() {
-            let Ok(estimate) = estimator.estimate(&snapshot, place) else { continue };
-            let guest = &snapshot.guests()[place];
+        let host_memory = snapshot.host.memory_total.unwrap_or_default();
+        for guest in snapshot.guests() {
+            let estimator = estimators.entry(guest.id.clone()).or_default();
+            estimator.observe(guest, now, ProbingSettings::default());
+            let Ok(estimate) = estimator.estimate(guest, host_memory, now) else { continue };
             assert!(guest.allocation.is_some() && guest.stats.is_some());
             assert!(estimate.demand.confidence.percent() <= 100);
             let tracker = guest.tracker.as_ref().and_then(|it| it.value.curve.as_ref());
