@@ -75,6 +75,22 @@ impl<'de> Deserialize<'de> for GuestId {
     }
 }
 
+/// The place of the guest `id` in a list that is sorted by `name`: found at once where it is `near`
+/// or a little after it and `id` is a clone of its name, else in O(log n).
+pub(crate) fn place_near<T>(
+    sorted: &[T],
+    name: impl Fn(&T) -> &GuestId,
+    id: &GuestId,
+    near: usize,
+) -> Option<usize> {
+    const LOOKED_AT: usize = 8;
+    let here = sorted.iter().skip(near).take(LOOKED_AT);
+    let ahead = here.enumerate().find(|(_, one)| name(one).is_clone_of(id));
+    ahead
+        .map(|(ahead, _)| near + ahead)
+        .or_else(|| sorted.binary_search_by(|one| name(one).cmp(id)).ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use crate::per_guest::place_near;
+use crate::guest_id::place_near;
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_default, is_none};
 use crate::{

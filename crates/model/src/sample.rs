@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::per_guest::place_near;
+use crate::guest_id::place_near;
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_none};
 use crate::{

@@ -202,7 +202,6 @@ impl Storm<'_> {
     fn crash(&mut self, death: Death, damage: Damage, noise: u64) -> Result<(), Violation> {
         self.world.death = Some(death);
         self.tick_engine();
-        self.note_tick();
         self.judge_tick()?;
         if damage == Damage::Unsynced {
             let guests = self.world.guests.iter_mut();

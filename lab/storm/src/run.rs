@@ -154,7 +154,6 @@ impl<'a> Storm<'a> {
         }
         self.ticks += 1;
         self.tick_engine();
-        self.note_tick();
         self.note_parts();
         self.judge_agents()?;
         self.judge_tick()?;
@@ -179,6 +178,8 @@ impl<'a> Storm<'a> {
         self.world.overdue = self.overdue();
         let ticked = self.engine.tick(&mut self.world, SampleScope::All);
         ticked.now_or_never().expect("nothing in a storm waits");
+        let plan = self.engine.latest().map(|(_, plan)| plan);
+        self.trace.note(self.ticks, &self.world, plan);
     }
 
     pub(crate) fn obey(&mut self, command: Command) -> Result<String, String> {

@@ -4,10 +4,10 @@
 //! it. Cost: O(n) a tick, and only for a story. Limits: sizes in MiB; of a tick in which the daemon
 //! dies the line shows what it had decided.
 
-use ballast_model::{Bytes, GuestPlan};
+use ballast_model::{Bytes, GuestPlan, Plan};
 
 use crate::guest::StormGuest;
-use crate::run::Storm;
+use crate::world::StormWorld;
 
 /// The ticks of a run so far.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +21,13 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
+    /// Notes the tick that just was.
+    pub(crate) fn note(&mut self, tick: u64, world: &StormWorld, plan: Option<&Plan>) {
+        if let Some(plan) = plan.filter(|_| self.is_kept) {
+            self.ticks.push(tick_text(tick, world, plan));
+        }
+    }
+
     pub(crate) fn calm_begins(&mut self) {
         self.before_calm = self.ticks.len();
     }
@@ -32,60 +39,49 @@ impl Trace {
     }
 }
 
-impl Storm<'_> {
-    /// Notes the tick that just was.
-    pub(crate) fn note_tick(&mut self) {
-        if self.trace.is_kept {
-            let text = self.tick_text();
-            self.trace.ticks.push(text);
-        }
+fn tick_text(tick: u64, world: &StormWorld, plan: &Plan) -> String {
+    let budget = plan.budget;
+    let mut lines = vec![format!(
+        "tick {} at {:.1} s: {} committed of {}, {} grantable; {} free, {} free in swap",
+        tick,
+        world.now.as_secs_f64(),
+        mib(budget.committed),
+        mib(budget.distributable),
+        mib(budget.grantable),
+        world.host.free(&world.guests),
+        world.host.swap_free(&world.guests),
+    )];
+    lines.extend(plan.notes.iter().map(|note| format!("  {note}")));
+    for guest in &world.guests {
+        let line = plan.guest(&guest.id).map_or_else(|| "not seen".to_owned(), decided);
+        let cap = world.left(guest).and_then(|left| left.handover.resident_cap);
+        let cap = cap.map_or_else(String::new, |cap| format!(", capped at {}", mib(cap)));
+        lines.push(format!("  {}: {}; {line}{cap}", guest.id, truth(world, guest)));
     }
+    lines.join("\n")
+}
 
-    fn tick_text(&self) -> String {
-        let Some((_, plan)) = self.engine.latest() else { return String::new() };
-        let (world, budget) = (&self.world, plan.budget);
-        let mut lines = vec![format!(
-            "tick {} at {:.1} s: {} committed of {}, {} grantable; {} free, {} free in swap",
-            self.ticks,
-            world.now.as_secs_f64(),
-            mib(budget.committed),
-            mib(budget.distributable),
-            mib(budget.grantable),
-            world.host.free(&world.guests),
-            world.host.swap_free(&world.guests),
-        )];
-        lines.extend(plan.notes.iter().map(|note| format!("  {note}")));
-        for guest in &world.guests {
-            let line = plan.guest(&guest.id).map_or_else(|| "not seen".to_owned(), decided);
-            let cap = world.left(guest).and_then(|left| left.handover.resident_cap);
-            let cap = cap.map_or_else(String::new, |cap| format!(", capped at {}", mib(cap)));
-            lines.push(format!("  {}: {}; {line}{cap}", guest.id, self.truth(guest)));
-        }
-        lines.join("\n")
-    }
-
-    fn truth(&self, guest: &StormGuest) -> String {
-        let StormGuest { holds, touched, paged_out, target, granted, .. } = guest;
-        let now = self.world.now;
-        let mut text = format!(
-            "holds {holds}, claims {}, filled {touched}, paged out {paged_out}, ordered {target}, \
+fn truth(world: &StormWorld, guest: &StormGuest) -> String {
+    let StormGuest { holds, touched, paged_out, target, granted, .. } = guest;
+    let now = world.now;
+    let mut text = format!(
+        "holds {holds}, claims {}, filled {touched}, paged out {paged_out}, ordered {target}, \
              granted {granted}",
-            guest.claims()
-        );
-        let states = [
-            (guest.is_gone(), "gone"),
-            (now < guest.stalled_until || guest.is_unheard, "unheard"),
-            (now < guest.stopped_until, "stopped"),
-            (now < guest.unseen_until, "unseen"),
-        ];
-        for (is_so, word) in states {
-            if is_so {
-                text.push_str(", ");
-                text.push_str(word);
-            }
+        guest.claims()
+    );
+    let states = [
+        (guest.is_gone(), "gone"),
+        (now < guest.stalled_until || guest.is_unheard, "unheard"),
+        (now < guest.stopped_until, "stopped"),
+        (now < guest.unseen_until, "unseen"),
+    ];
+    for (is_so, word) in states {
+        if is_so {
+            text.push_str(", ");
+            text.push_str(word);
         }
-        text
     }
+    text
 }
 
 /// What the daemon makes of a guest.
