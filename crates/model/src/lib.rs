@@ -31,7 +31,6 @@ mod mapped;
 mod measured;
 mod mechanism;
 mod miss_curve;
-mod number;
 mod overhead;
 mod per_guest;
 mod plan;

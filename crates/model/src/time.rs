@@ -8,8 +8,6 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
-use crate::number::Number;
-
 /// A moment on a monotonic clock, in milliseconds since that clock's origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
@@ -17,21 +15,20 @@ use crate::number::Number;
     derive(serde::Serialize, serde::Deserialize),
     serde(from = "u64", into = "u64")
 )]
-pub struct Timestamp(Number);
+pub struct Timestamp(u64);
 
 impl Timestamp {
     /// The clock's origin.
     pub const ZERO: Timestamp = Timestamp::from_millis(0);
 
-    /// `ms` milliseconds after the clock's origin, at most 2^64 − 2: an `Option<Timestamp>` takes
-    /// no more room than a number.
+    /// `ms` milliseconds after the clock's origin.
     pub const fn from_millis(ms: u64) -> Self {
-        Timestamp(Number::new(ms))
+        Timestamp(ms)
     }
 
     /// Milliseconds since the clock's origin.
     pub const fn as_millis(self) -> u64 {
-        self.0.get()
+        self.0
     }
 
     /// Time passed since `earlier`; zero where `earlier` is in fact later.

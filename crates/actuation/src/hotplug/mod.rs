@@ -296,6 +296,7 @@ impl Actuator {
         let Tick { layout, input, .. } = *tick;
         let unplugs_all = match self.phase {
             Phase::Unplugging(phase) => phase.to == Bytes::ZERO,
+            Phase::Moved(phase) => phase.requested.min(layout.requested) == Bytes::ZERO,
             _ => layout.requested == Bytes::ZERO,
         };
         let rebooted = layout.plugged == Bytes::ZERO && self.seen > Bytes::ZERO && !unplugs_all;
@@ -311,7 +312,9 @@ impl Actuator {
         }
         self.seen = layout.plugged;
         self.gap.observe(layout, input.sample, input.now);
+        // While more is requested, be it by an order that arrives late, that may yet come.
         if self.unproven.is_some_and(|unproven| layout.plugged <= unproven.base)
+            && layout.requested <= layout.plugged
             && !matches!(self.phase, Phase::Plugging(_))
         {
             self.unproven = None;

@@ -23,41 +23,26 @@
 //! not checked, only that they are safe. The end of a cap is no grant, as the host may be unable to
 //! keep the cap; but no grant of the same plan may count on what the cap took.
 
+mod action;
 mod memory;
 mod promise;
 mod restart;
+mod rules;
 mod violation;
 
 use std::time::Duration;
 
 use ballast_model::{
-    Action, Bounds, Bytes, Change, GuestId, GuestLimits, GuestSample, GuestStats, LeftGuest,
-    LimitTable, LinkState, Measured, Mechanism, PerGuest, Plan, RunState, Snapshot, Timestamp,
+    Bounds, Bytes, Change, GuestId, GuestStats, LeftGuest, LimitTable, Measured, Mechanism,
+    PerGuest, Plan, Snapshot, Timestamp,
 };
 
+use action::{Guest, check_form, check_guest, new_memory};
 use memory::{Memory, Planned};
 pub use promise::Promise;
 use restart::Left;
+pub use rules::Rules;
 pub use violation::Violation;
-
-/// What a plan must keep to.
-#[derive(Clone, Copy, Debug)]
-pub struct Rules<'a> {
-    /// The operator's budget; `None`: the host's memory less the reserve.
-    pub budget: Option<Bytes>,
-    /// Memory of the host that no grant may touch.
-    pub host_reserve: Bytes,
-    /// Greatest age of figures on which a guest may be shrunk or granted memory.
-    pub stale_after: Duration,
-    /// Most a guest may grow per decision.
-    pub step_up_max: Option<Bytes>,
-    /// Most a guest may shrink per decision.
-    pub step_down_max: Option<Bytes>,
-    /// Each guest's limits.
-    pub limits: &'a LimitTable,
-    /// Whether the operator has paused acting.
-    pub paused: bool,
-}
 
 /// While a guest has been known for less than this, nothing is granted to any guest.
 const SETTLES_IN: Duration = Duration::from_secs(2);
@@ -165,16 +150,6 @@ struct Check<'a> {
     shares: u64,
 }
 
-/// A guest of the snapshot and what is remembered of it.
-#[derive(Clone, Copy)]
-struct Guest<'a> {
-    sample: &'a GuestSample,
-    limits: &'a GuestLimits,
-    memory: &'a Memory,
-    /// What it holds or may still take on the strength of its last target.
-    committed: Bytes,
-}
-
 /// What an action gives its guest.
 #[derive(Clone, Copy)]
 struct Given {
@@ -211,26 +186,12 @@ impl<'a> Check<'a> {
                         here.push(Violation::Twice(action.guest.clone()));
                     }
                     let share = self.share_of(&guest);
-                    let planned = plan.guests.get(place).map(|planned| &planned.change);
+                    let planned = plan.guests.get(place);
                     // Only the operator's word that it has no swap goes beyond what it was granted.
                     let may_use = guest.memory.may_use(share);
                     let believed = may_use.filter(|_| guest.limits.swap != Some(false));
                     let believed = believed.unwrap_or(Bytes::MAX);
-                    // Not grants: to let it keep what it claims, a lower target, and memory that it
-                    // cannot release.
-                    let Guest { sample, limits, memory, committed } = guest;
-                    let is_none = match planned {
-                        Some(Change::CancelShrink { .. }) => true,
-                        Some(Change::Shrink { .. } | Change::Hold(_)) => {
-                            Some(action.target) <= memory.target()
-                        }
-                        Some(Change::Grow { .. }) | None => false,
-                    };
-                    if !is_none {
-                        let used = memory.unsparable(sample, limits, self.rules.stale_after);
-                        let owned = memory.owned(sample, committed).max(used.min(believed));
-                        new = action.target.saturating_sub(owned.page_ceil());
-                    }
+                    new = new_memory(action, guest, planned, believed, self.rules);
                     let holds = guest.sample.claimed().unwrap_or_default();
                     releases = action.target < guest.memory.target().unwrap_or(holds).min(holds);
                     check_guest(action, guest, believed, self.rules, &mut here);
@@ -351,150 +312,5 @@ impl<'a> Check<'a> {
             .saturating_sub(rules.host_reserve)
             .saturating_sub(committed.saturating_sub(touched));
         (of_budget.min(of_host), let_go)
-    }
-}
-
-/// What can be seen of an action without its guest.
-fn check_form(action: &Action, plan: &Plan, found: &mut Vec<Violation>) {
-    if action.target.page_floor() != action.target {
-        found.push(Violation::NotWholePages(action.guest.clone(), action.target));
-    }
-    if action.generation != plan.generation || action.deadline <= plan.decided_at {
-        found.push(Violation::Malformed(action.guest.clone()));
-    }
-}
-
-/// What concerns one guest alone, which is believed to use no more than `believed`.
-fn check_guest(
-    action: &Action,
-    guest: Guest<'_>,
-    believed: Bytes,
-    rules: &Rules<'_>,
-    found: &mut Vec<Violation>,
-) {
-    let Guest { sample, limits, memory, committed } = guest;
-    let id = || sample.id.clone();
-    // Where the balloon cannot be used, plugged memory still can.
-    let by_plugging_alone = action.plug.is_some() && leaves_balloon_alone(action, sample);
-    let untouchable = if !limits.managed {
-        Some("excluded by the operator")
-    } else if matches!(sample.link, LinkState::Down(_)) {
-        Some("unreachable")
-    } else if !matches!(sample.run_state, None | Some(RunState::Running)) {
-        Some("not running")
-    } else if by_plugging_alone {
-        None
-    } else if sample.capabilities.balloon == Some(false) {
-        Some("no balloon")
-    } else if sample.capabilities.discard_inhibited == Some(true) {
-        Some("discard inhibited")
-    } else {
-        None
-    };
-    if let Some(why) = untouchable {
-        found.push(Violation::Untouchable(id(), why));
-    }
-    if let Some(plug) = action.plug {
-        check_plug(action, plug, guest, found);
-    }
-    let (Some(allocation), Some(Bounds { floor, ceiling })) =
-        (sample.allocation, limits.bounds_for(sample))
-    else {
-        found.push(Violation::OnStaleFigures(id()));
-        return;
-    };
-    let holds = sample.claimed().unwrap_or_default();
-    let reference = memory.target().unwrap_or(holds);
-    // Where the host holds its process to less than it holds, an action up to that gives it nothing
-    // all the same.
-    let covered = committed.max(holds).page_ceil();
-    let too_old = match sample.stats {
-        None => true,
-        Some(stats) => stats.age.max(allocation.age) > rules.stale_after,
-    };
-    let reduces = action.target < holds && action.target < reference;
-    if too_old && (reduces || action.target > covered) {
-        found.push(Violation::OnStaleFigures(id()));
-    }
-    if reduces && action.target < floor {
-        found.push(Violation::BelowFloor { guest: id(), target: action.target, floor });
-    }
-    let used = used_without_swap(sample, limits, rules.stale_after);
-    let used = used.map(|used| used.min(believed.page_floor()));
-    if let Some(used) = used.filter(|used| reduces && action.target < *used) {
-        found.push(Violation::BelowUse { guest: id(), target: action.target, used });
-    }
-    if action.target > ceiling && action.target > covered {
-        found.push(Violation::AboveCeiling { guest: id(), target: action.target, ceiling });
-    }
-    let low = holds.min(reference);
-    // Up to what the host sees it hold it grows by nothing, whatever it claims.
-    let high = holds.max(reference).max(memory.evident().unwrap_or_default());
-    let up = action.target.saturating_sub(high);
-    let down = low.saturating_sub(action.target);
-    if rules.step_up_max.is_some_and(|limit| up > limit)
-        || rules.step_down_max.is_some_and(|limit| down > limit)
-    {
-        found.push(Violation::StepTooLarge(id()));
-    }
-}
-
-/// What a guest cannot give because it has no swap for it, as far as one sample tells. `None`: it
-/// has swap.
-fn used_without_swap(
-    sample: &GuestSample,
-    limits: &GuestLimits,
-    stale_after: Duration,
-) -> Option<Bytes> {
-    let stats = sample.stats?.value;
-    let agent = sample.agent.as_ref().filter(|agent| agent.age <= stale_after);
-    let swap_free = match (limits.swap, agent.and_then(|agent| agent.value.swap_free)) {
-        (Some(true), _) => return None,
-        (Some(false), _) => Bytes::ZERO,
-        (None, Some(free)) => free,
-        (None, None) if stats.swap_out.unwrap_or_default() > Bytes::ZERO => return None,
-        (None, None) => Bytes::ZERO,
-    };
-    let spared = stats.available.or(stats.free)?.saturating_add(swap_free);
-    Some(sample.claimed()?.saturating_sub(spared))
-}
-
-/// Whether only plugged memory is to change.
-fn leaves_balloon_alone(action: &Action, sample: &GuestSample) -> bool {
-    let (Some(plug), Some(hotplug), Some(holds)) = (action.plug, sample.hotplug, sample.allocation)
-    else {
-        return false;
-    };
-    action.target.saturating_sub(plug) == holds.value.saturating_sub(hotplug.plugged)
-}
-
-/// What concerns plugged memory.
-fn check_plug(action: &Action, plug: Bytes, guest: Guest<'_>, found: &mut Vec<Violation>) {
-    let Guest { sample, memory, .. } = guest;
-    let (max, block) = match sample.hotplug {
-        Some(hotplug) => (hotplug.max.max(hotplug.plugged), hotplug.block),
-        None => (Bytes::ZERO, Bytes::ZERO),
-    };
-    let is_whole_from = |from: Bytes| plug.abs_diff(from).get().checked_rem(block.get()) == Some(0);
-    // Devices with blocks of different sizes hold no whole number of the largest, and neither does
-    // what a hypervisor may claim: then whole blocks are changed.
-    let is_whole = is_whole_from(Bytes::ZERO)
-        || sample
-            .hotplug
-            .is_some_and(|it| is_whole_from(it.plugged) || is_whole_from(it.requested));
-    let (Some(hotplug), true) = (sample.hotplug, is_whole && plug <= max) else {
-        let guest = sample.id.clone();
-        found.push(Violation::PlugImpossible { guest, plug, max, block });
-        return;
-    };
-    let Some(holds) = sample.allocation.map(|allocation| allocation.value) else { return };
-    let left_by_balloon = |total: Bytes, plugged| total.saturating_sub(plugged);
-    let now = left_by_balloon(holds, hotplug.plugged);
-    let asked = left_by_balloon(memory.target().unwrap_or(holds), hotplug.requested);
-    let planned = left_by_balloon(action.target, plug);
-    let plugs = plug > hotplug.plugged.max(hotplug.requested);
-    let pulls = plug < hotplug.plugged.min(hotplug.requested);
-    if (plugs && planned < now.min(asked)) || (pulls && planned > now.max(asked)) {
-        found.push(Violation::PlugAgainstBalloon(sample.id.clone()));
     }
 }

@@ -1,0 +1,24 @@
+//! What a plan is checked by.
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, LimitTable};
+
+/// What a plan must keep to.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules<'a> {
+    /// The operator's budget; `None`: the host's memory less the reserve.
+    pub budget: Option<Bytes>,
+    /// Memory of the host that no grant may touch.
+    pub host_reserve: Bytes,
+    /// Greatest age of figures on which a guest may be shrunk or granted memory.
+    pub stale_after: Duration,
+    /// Most a guest may grow per decision.
+    pub step_up_max: Option<Bytes>,
+    /// Most a guest may shrink per decision.
+    pub step_down_max: Option<Bytes>,
+    /// Each guest's limits.
+    pub limits: &'a LimitTable,
+    /// Whether the operator has paused acting.
+    pub paused: bool,
+}
