@@ -4,7 +4,7 @@
 //! guests (in programs named `real`) run each in its own process, those of a module one at a time.
 //! Two modules run side by side, as guests mostly wait, but for those that use the host's swap; and
 //! some tests run once more on a KVM host, in an outer machine beside them. A failed one runs again
-//! at the end, alone, and so does one of a program whose subject is time ([`TIMED`]); if it then
+//! at the end, alone, and so does one of a program whose subject is time (`TIMED`); if it then
 //! passes, it is flaky, not failed. A test that prints [`SKIPPED`]
 //! cannot run on this machine and does not count as passed. Limits: relies on the output format of
 //! Rust's test harness.
