@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 
-use ballast_model::{Action, GuestChange, GuestId, Outcome, OutcomeKind, Timestamp};
+use ballast_model::{Action, GuestChange, GuestId, Outcome, OutcomeKind, Plan, Timestamp};
 use futures_util::future::{join_all, select, select_all};
 
 use crate::{Backend, GuestReading, SampleRequest};
@@ -79,6 +79,13 @@ impl Backends {
             in_order.push(outcome.unwrap_or_else(|| gone(action)));
         }
         in_order
+    }
+
+    /// A plan was made; see [`Backend::planned`].
+    pub fn planned(&mut self, plan: &Plan) {
+        for backend in &mut self.all {
+            backend.planned(plan);
+        }
     }
 
     /// Waits until something happens to the guests of one; see [`Backend::news`].

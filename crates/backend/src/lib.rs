@@ -1,4 +1,4 @@
-//! What the daemon asks of those who manage guests: QEMU by QMP, libvirt.
+//! What the daemon asks of those who manage guests: QEMU by QMP, libvirt, the kernel of containers.
 //!
 //! Idea: a [`Backend`] finds guests, samples them and carries out orders. [`Backends`] makes one
 //! list of the guests of all, under one budget: the engine does not know who manages which.
@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ballast_model::{Action, GuestChange, GuestId, GuestSample, Outcome, Timestamp};
+use ballast_model::{Action, GuestChange, GuestId, GuestSample, Outcome, Plan, Timestamp};
 
 pub use backends::Backends;
 pub use gate::GenerationGate;
@@ -68,6 +68,11 @@ pub trait Backend: Debug {
         now: Timestamp,
         actions: &'a [Action],
     ) -> Waiting<'a, Vec<Outcome>>;
+
+    /// A plan was made: which guests have a part in it, and what each is guaranteed.
+    fn planned(&mut self, plan: &Plan) {
+        let _ = plan;
+    }
 
     /// Whether settings can live with its guests.
     fn keeps_settings(&self) -> bool {

@@ -27,6 +27,7 @@ pub(super) struct File {
     pub(super) host: HostTable,
     pub(super) qmp: QmpTable,
     pub(super) libvirt: LibvirtTable,
+    pub(super) containers: ContainersTable,
     pub(super) proxmox: ProxmoxTable,
     pub(super) policy: PolicyTable,
     pub(super) guard: GuardTable,
@@ -108,6 +109,20 @@ impl Default for LibvirtTable {
             socket: "/run/libvirt/libvirt-sock".into(),
             timeout: Duration::from_secs(2),
         }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ContainersTable {
+    pub(super) cgroups: Vec<String>,
+    pub(super) memory: Option<Bytes>,
+    pub(super) probe: bool,
+}
+
+impl Default for ContainersTable {
+    fn default() -> Self {
+        ContainersTable { cgroups: Vec::new(), memory: None, probe: true }
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ballast_actuation::paging::SwapRules;
+use ballast_containers::{CgroupPattern, CgroupPatternError};
 use ballast_control::Settings;
 use ballast_guard::GuardSettings;
 use ballast_model::{Bytes, GuestChange, GuestId, GuestLimits, LimitTable, PolicyName};
@@ -15,7 +16,9 @@ use ballast_working_set::Budget;
 use crate::file::{File, GuestTable};
 use crate::knobs::Knobs;
 use crate::range::in_range;
-use crate::settings::{AgentSettings, Config, JournalSettings, LibvirtSettings, TrackingSettings};
+use crate::settings::{
+    AgentSettings, Config, ContainerSettings, JournalSettings, LibvirtSettings, TrackingSettings,
+};
 
 /// Most that can be believed of a guest without evidence, as a part of what it is entitled to: as
 /// good as everything.
@@ -77,10 +80,19 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     }
     let tracking_budget = Budget::new(file.tracking.budget)
         .map_err(|error| at(&["tracking", "budget"], error.to_string()))?;
-    if file.qmp.folders.is_empty() && !file.libvirt.enabled {
+    let cgroups: Vec<CgroupPattern> = file
+        .containers
+        .cgroups
+        .iter()
+        .map(|text| text.parse())
+        .collect::<Result<_, _>>()
+        .map_err(|e: CgroupPatternError| at(&["containers", "cgroups"], e.to_string()))?;
+    if file.qmp.folders.is_empty() && !file.libvirt.enabled && cgroups.is_empty() {
         return Err(at(
             &["qmp", "folders"],
-            "lists no folder, and [libvirt] is off, so no guest can be found".to_owned(),
+            "lists no folder, [libvirt] is off, and [containers] lists no cgroup, so no guest can \
+             be found"
+                .to_owned(),
         ));
     }
     let policy: PolicyName =
@@ -164,6 +176,11 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         libvirt: file.libvirt.enabled.then_some(LibvirtSettings {
             socket: file.libvirt.socket,
             timeout: file.libvirt.timeout,
+        }),
+        containers: (!cgroups.is_empty()).then_some(ContainerSettings {
+            cgroups,
+            memory: file.containers.memory,
+            probe: file.containers.probe,
         }),
         proxmox_folder: file.proxmox.folder,
         tracking: file.tracking.enabled.then_some(TrackingSettings {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ballast_containers::CgroupPattern;
 use ballast_control::Settings;
 use ballast_estimate::phase::IntermittentSettings;
 use ballast_model::Bytes;
@@ -37,6 +38,8 @@ pub struct Config {
     pub qmp_timeout: Duration,
     /// Domains of libvirt as guests; `None`: off.
     pub libvirt: Option<LibvirtSettings>,
+    /// Containers as guests; `None`: off.
+    pub containers: Option<ContainerSettings>,
     /// Folder with the configurations of Proxmox VE's machines; `None`: not read.
     pub proxmox_folder: Option<PathBuf>,
     /// Working-set tracking; `None`: off.
@@ -122,6 +125,17 @@ pub struct LibvirtSettings {
     pub timeout: Duration,
 }
 
+/// Which containers are guests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerSettings {
+    /// Their cgroups.
+    pub cgroups: Vec<CgroupPattern>,
+    /// The most that one may have that has no limit of its own; `None`: such are refused.
+    pub memory: Option<Bytes>,
+    /// Whether they are probed for idle memory.
+    pub probe: bool,
+}
+
 impl Config {
     /// How much of the host's swap may be used: as `[mechanisms.paging]` says, or the default where
     /// that is off.
@@ -135,6 +149,7 @@ impl Config {
         let differences = [
             ("[qmp]", self.qmp_folders != new.qmp_folders || self.qmp_timeout != new.qmp_timeout),
             ("[libvirt]", self.libvirt != new.libvirt),
+            ("[containers]", self.containers != new.containers),
             ("[proxmox]", self.proxmox_folder != new.proxmox_folder),
             ("[tracking]", self.tracking != new.tracking),
             ("[agents]", self.agents != new.agents),

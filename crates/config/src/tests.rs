@@ -74,6 +74,7 @@ fn configurations_in_the_guides_are_valid() {
         ("incus", include_str!("../../../docs/incus.md"), 1),
         ("vmspawn", include_str!("../../../docs/vmspawn.md"), 1),
         ("kubevirt", include_str!("../../../docs/kubevirt.md"), 0),
+        ("containers", include_str!("../../../docs/containers.md"), 1),
     ] {
         let blocks = toml_blocks(guide);
         assert!(!blocks.is_empty(), "{name}");
@@ -81,6 +82,7 @@ fn configurations_in_the_guides_are_valid() {
         let config = read(&text).unwrap_or_else(|error| panic!("{name}: {error}\n{text}"));
         assert_eq!(config.settings.limits.named.len(), guests, "{name}");
         assert_eq!(config.libvirt.is_some(), name == "kubevirt");
+        assert_eq!(config.containers.is_some(), name == "containers");
         assert_eq!(config.proxmox_folder.is_some(), name == "proxmox");
         assert_eq!(config.settings.limits.default.managed, name != "kubevirt");
     }
@@ -92,6 +94,18 @@ fn domains_of_libvirt_are_guests_where_it_is_enabled() {
     let found = libvirt("[libvirt]\nenabled = true\n[qmp]\nfolders = []").unwrap();
     assert_eq!(found.socket, Path::new("/run/libvirt/libvirt-sock"));
     assert_eq!(libvirt("[libvirt]\nsocket = \"/run/libvirt/virtqemud-sock\""), None);
+}
+
+#[test]
+fn cgroups_are_guests_where_they_are_named() {
+    let containers = |text: &str| read(text).map(|config| config.containers);
+    let named = "[qmp]\nfolders = []\n[containers]\nmemory = \"1GiB\"\ncgroups = [\"a.slice/*\"]";
+    let found = containers(named).unwrap().unwrap();
+    assert_eq!(found.cgroups, ["a.slice/*".parse().unwrap()]);
+    assert_eq!((found.memory, found.probe), (Some(Bytes::gib(1)), true));
+    assert_eq!(containers("[containers]\nprobe = false").unwrap(), None);
+    let error = containers("[containers]\ncgroups = [\"../a\"]").unwrap_err().to_string();
+    assert!(error.contains("containers.cgroups") && error.contains("systemd-cgls"), "{error}");
 }
 
 #[test]

@@ -4,12 +4,14 @@
 //! nothing.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use ballast_actuation::fence::Fences;
 use ballast_backend::{Backend, Backends};
 use ballast_config::Config;
+use ballast_containers::{Containers, ContainersConfig};
+use ballast_host::PROC;
 use ballast_libvirt::{LibvirtConfig, LibvirtHost};
 use ballast_model::{Action, Bytes, GuestChange, GuestId, Outcome, Paging, Plan, Snapshot};
 use ballast_qmp::fleet::{Fleet, FleetConfig};
@@ -24,6 +26,9 @@ use crate::observe::Observer;
 use crate::pager::{Order, Pager, PagingOutcome};
 use crate::proxmox_settings::ProxmoxSettings;
 use crate::recorder::Recorder;
+
+/// Longest wait for the kernel to reclaim what a container's new limit takes.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Longest wait for the outcomes of orders. Each backend has a shorter one of its own (2 s), and
 /// knows better why an outcome is late; this one is for a fault in a backend.
@@ -61,6 +66,16 @@ impl HostWorld {
                 command_timeout: settings.timeout,
                 guests_max,
             })));
+        }
+        if let Some(settings) = &config.containers {
+            let config = ContainersConfig {
+                cgroups: settings.cgroups.clone(),
+                memory: settings.memory,
+                probes: settings.probe,
+                order_timeout: ORDER_TIMEOUT,
+                guests_max,
+            };
+            backends.push(Box::new(Containers::new(config, Path::new(PROC))));
         }
         // Guests have half a tick to answer; the other half remains to decide and act.
         let deadline = config.qmp_timeout.min(config.settings.tick / 2);
@@ -132,6 +147,7 @@ impl World for HostWorld {
     }
 
     fn page(&mut self, plan: &Plan) -> Vec<PagingOutcome> {
+        self.observer.backends.planned(plan);
         self.observer.expect_paging(plan, self.pager.is_on());
         self.observer.seek_owner(plan);
         if !self.pager.is_on() {

@@ -236,7 +236,9 @@ impl Observer {
     fn complete(&mut self, reading: GuestReading, is_read: bool) -> GuestSample {
         let pid = reading.pid;
         let mut sample = self.with_process(reading, is_read);
-        if let Some((trackers, process)) = self.trackers.as_mut().zip(sample.process) {
+        // What has no process has no tracker either.
+        let process = sample.process.filter(|_| pid.is_some());
+        if let Some((trackers, process)) = self.trackers.as_mut().zip(process) {
             let status = trackers.status(PresentGuest {
                 id: &sample.id,
                 process,

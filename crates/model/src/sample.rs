@@ -229,7 +229,8 @@ impl GuestSample {
     }
 }
 
-/// A process, for as long as the host is up: a PID is used again, but not with one start time.
+/// A process, for as long as the host is up: a PID is used again, but not with one start time. Of a
+/// container, which has no one process: PID 0, and the inode of its cgroup as start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProcessId {

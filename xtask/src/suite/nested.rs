@@ -37,7 +37,10 @@ pub(super) const IN_EVERY_RUN: [Chosen; 3] = [
         program: "ballast-lab-host::real",
         tests: &["agent::it_reports", "damon::pages", "damon::what_a_killed", "tracked_bare::"],
     },
-    Chosen { program: "ballast::real", tests: &["unit::the_shipped_unit_raises_its_limits"] },
+    Chosen {
+        program: "ballast::real",
+        tests: &["containers::containers_share", "unit::the_shipped_unit_raises_its_limits"],
+    },
 ];
 
 /// What a long run tries. Where every page of a Linux guest traps, this machine is too slow.
@@ -57,6 +60,7 @@ pub(super) const IN_A_LONG_RUN: [Chosen; 3] = [
         program: "ballast::real",
         tests: &[
             "balancing::guests_are_balanced_and_outlive_the_daemon",
+            "containers::",
             "paging::a_fence_takes_what_a_stuck_guest_owes",
             "paging::a_guest_ignoring_its_balloon_is_paged_for_its_neighbour",
             "sampled::",

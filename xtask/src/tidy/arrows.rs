@@ -76,6 +76,7 @@ const RULES: &[Rule] = &[
         ],
     ),
     mechanism("ballast-host", MODEL),
+    mechanism("ballast-containers", BACKEND),
     mechanism("ballast-libvirt", BACKEND),
     // Reads files; nothing of QMP, by whose sockets its guests are found.
     mechanism("ballast-proxmox", MODEL),
@@ -96,6 +97,7 @@ const RULES: &[Rule] = &[
         "ballast-config",
         &[
             "ballast-actuation",
+            "ballast-containers",
             "ballast-control",
             "ballast-estimate",
             "ballast-guard",
@@ -114,6 +116,7 @@ const RULES: &[Rule] = &[
             "ballast-api",
             "ballast-backend",
             "ballast-config",
+            "ballast-containers",
             "ballast-control",
             "ballast-damon",
             "ballast-estimate",

@@ -1,6 +1,7 @@
 //! The daemon with real guests.
 
 mod balancing;
+mod containers;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod libvirt;

@@ -1,0 +1,174 @@
+//! Containers under the real daemon, alone and beside a virtual machine: real cgroups of version 2
+//! with shells in them.
+//!
+//! Limits: only where version 2 controls memory, as in an outer machine of `ballast-lab nested`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use ballast_api::StatusReply;
+use ballast_containers::parse_amount;
+use ballast_model::Bytes;
+
+use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::support::{Lab, swapping};
+
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// What each container may have at most.
+const MOST: Bytes = Bytes::mib(256);
+/// What the busy one holds, in memory.
+const HELD_MIB: u64 = 150;
+
+/// A slice with containers, which ends with it.
+struct Slice {
+    folder: PathBuf,
+    shells: Vec<Child>,
+    files: Vec<PathBuf>,
+}
+
+impl Slice {
+    /// `None`, and a message, where version 2 of cgroups does not control memory.
+    fn new(name: &str) -> Option<Slice> {
+        let control = fs::read_to_string(format!("{ROOT}/cgroup.subtree_control"));
+        if !control.is_ok_and(|text| text.split_whitespace().any(|it| it == "memory")) {
+            println!("SKIPPED: version 2 of cgroups does not control memory here");
+            return None;
+        }
+        let folder = Path::new(ROOT).join(name);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("cgroup.subtree_control"), "+memory").unwrap();
+        Some(Slice { folder, shells: Vec::new(), files: Vec::new() })
+    }
+
+    /// A container in which a shell fills `file` with so many MiB, and goes on.
+    fn add(&mut self, name: &str, file: PathBuf, mib: u64) {
+        let container = self.folder.join(name);
+        fs::create_dir(&container).unwrap();
+        fs::write(container.join("memory.max"), MOST.get().to_string()).unwrap();
+        let script = format!(
+            "echo $$ >{}/cgroup.procs && dd if=/dev/zero of={} bs=1M count={mib} && sync && \
+             exec sleep 100000",
+            container.display(),
+            file.display()
+        );
+        let shell = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).spawn();
+        self.shells.push(shell.unwrap());
+        self.files.push(file);
+    }
+
+    fn amount(&self, name: &str, file: &str) -> Option<Bytes> {
+        parse_amount(&fs::read(self.folder.join(name).join(file)).unwrap()).unwrap()
+    }
+
+    fn holds(&self, name: &str) -> Bytes {
+        self.amount(name, "memory.current").unwrap()
+    }
+}
+
+impl Drop for Slice {
+    fn drop(&mut self) {
+        let _ = fs::write(self.folder.join("cgroup.kill"), "1");
+        for shell in &mut self.shells {
+            let _ = shell.wait();
+        }
+        for file in &self.files {
+            let _ = fs::remove_file(file);
+        }
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        for entry in entries.filter(|it| it.path().is_dir()) {
+            let _ = fs::remove_dir(entry.path());
+        }
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+/// One container that holds memory and one with page cache that nobody needs.
+fn slice(ground: &Ground, name: &str) -> Option<Slice> {
+    let mut slice = Slice::new(name)?;
+    let in_memory = format!("/dev/shm/{name}");
+    slice.add("busy", in_memory.into(), HELD_MIB);
+    slice.add("idle", ground.path("cache"), 200);
+    Some(slice)
+}
+
+fn configure(ground: &Ground, qmp: &Path, slice: &Slice, budget: Bytes) {
+    let slice = slice.folder.file_name().unwrap().to_str().unwrap();
+    let settings = format!(
+        "[host]\nbudget = \"{budget}\"\nreserve = \"64MiB\"\n[policy]\nname = \"global\"\n\
+         [containers]\ncgroups = [\"{slice}/*\"]\n[defaults]\nfloor = \"64MiB\"\n"
+    );
+    ground.configure_for(qmp, "tick = \"250ms\"", &settings);
+}
+
+fn allocation(status: &StatusReply, name: &str) -> Bytes {
+    Bytes::new(guest(status, name).and_then(|it| it.allocation_bytes).unwrap_or_default())
+}
+
+/// Waits until the busy container may have all that it holds and more, and the others have what is
+/// left of the budget.
+fn wait_shared(daemon: &Daemon<'_>, names: &[&str], budget: Bytes) -> StatusReply {
+    wait_for("the budget to be shared", || {
+        let status = daemon.status()?;
+        let sum: Bytes = names.iter().map(|name| allocation(&status, name)).sum();
+        let busy = allocation(&status, "busy");
+        let has_enough = busy >= Bytes::mib(HELD_MIB + 20);
+        (has_enough && sum <= budget).then_some(status)
+    })
+}
+
+#[test]
+fn containers_share_a_budget_and_outlive_the_daemon() {
+    let ground = Ground::new();
+    let Some(slice) = slice(&ground, "ballast-pair.slice") else { return };
+    wait_for("the busy one to be full", || {
+        (slice.holds("busy") >= Bytes::mib(HELD_MIB)).then_some(())
+    });
+    let budget = Bytes::mib(300);
+    configure(&ground, &ground.path("qmp"), &slice, budget);
+    let daemon = ground.start();
+    wait_shared(&daemon, &["busy", "idle"], budget);
+    let high = |name: &str| slice.amount(name, "memory.high");
+    assert!(high("busy") >= Some(Bytes::mib(HELD_MIB)), "{:?}", high("busy"));
+    assert!(high("idle") <= Some(budget - Bytes::mib(HELD_MIB)), "{:?}", high("idle"));
+    assert!(slice.holds("busy") >= Bytes::mib(HELD_MIB), "nothing was taken of what it uses");
+    wait_for("its floor to be protected", || {
+        (slice.amount("idle", "memory.low") == Some(Bytes::mib(64))).then_some(())
+    });
+    let (code, told, error) = ground.ballast(&["explain", "idle"]);
+    assert_eq!(code, Some(0), "{error}");
+    eprintln!("{told}");
+
+    daemon.kill();
+    let daemon = ground.start();
+    let status = wait_shared(&daemon, &["busy", "idle"], budget);
+    let most = guest(&status, "idle").and_then(|it| it.ceiling_bytes).map(Bytes::new);
+    assert_eq!(most, Some(MOST), "a killed daemon's limit is not taken for the operator's");
+
+    // With nothing to share, each has all that its operator lets it have.
+    assert!(daemon.stop().success());
+    configure(&ground, &ground.path("qmp"), &slice, Bytes::gib(1));
+    let daemon = ground.start();
+    wait_for("the limits to be lifted", || {
+        (high("busy"), high("idle")).eq(&(None, None)).then_some(())
+    });
+    assert_eq!(slice.amount("idle", "memory.low"), Some(Bytes::ZERO));
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_container_and_a_virtual_machine_share_a_budget() {
+    let ground = Ground::new();
+    let Some(slice) = slice(&ground, "ballast-mixed.slice") else { return };
+    let lab = Lab::boot(vec![swapping("vm", MOST)]);
+    let budget = Bytes::mib(450);
+    configure(&ground, lab.sockets(), &slice, budget);
+    let daemon = ground.start();
+    let status = wait_shared(&daemon, &["busy", "idle", "vm"], budget);
+    assert_eq!(status.guests.len(), 3);
+    assert!(slice.holds("busy") >= Bytes::mib(HELD_MIB));
+    let (_, told, _) = ground.ballast(&["status"]);
+    eprintln!("{told}");
+    assert!(daemon.stop().success());
+}

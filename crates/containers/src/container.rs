@@ -1,0 +1,331 @@
+//! One container.
+//!
+//! Idea: a sample reads its cgroup's files. An order sets its limits in a thread of its own, as the
+//! kernel reclaims within the write; the thread says when that is over.
+//! Limits: at most [`WRITES_MAX`] orders are on their way at a time.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use ballast_backend::GenerationGate;
+use ballast_model::{
+    Bytes, Capabilities, GuestId, GuestSample, GuestStats, LinkState, Measured, ProcessId,
+    RunState, Timestamp,
+};
+use tokio::sync::oneshot;
+
+use crate::figures::{MemoryStat, parse_amount, parse_memory_stat, parse_stalled};
+use crate::note::{Limits, Note};
+use crate::probe::Prober;
+
+/// Most orders of one container that the kernel carries out at a time.
+const WRITES_MAX: usize = 2;
+
+/// The result of an order, once the kernel is done with it.
+pub(crate) type Done = oneshot::Receiver<Result<(), String>>;
+
+/// What its files say.
+#[derive(Clone, Copy, Debug)]
+struct Figures {
+    /// Memory charged to it, without swap.
+    holds: Bytes,
+    limits: Limits,
+    /// `memory.max`; `None`: no limit.
+    max: Option<Bytes>,
+    stat: MemoryStat,
+    /// What of it is in swap; `None`: swap is not accounted for.
+    swapped: Option<Bytes>,
+    /// How long its tasks have waited for memory; `None`: the kernel does not tell.
+    stalled: Option<Duration>,
+    is_frozen: bool,
+}
+
+impl Figures {
+    fn read(folder: &Path) -> Result<Figures, String> {
+        let events = text(folder, "cgroup.events")?;
+        Ok(Figures {
+            holds: amount(folder, "memory.current")?.unwrap_or_default(),
+            limits: Limits {
+                high: amount(folder, "memory.high")?,
+                low: amount(folder, "memory.low")?,
+            },
+            max: amount(folder, "memory.max")?,
+            stat: parsed(folder, "memory.stat", parse_memory_stat)?,
+            swapped: amount(folder, "memory.swap.current").ok().flatten(),
+            stalled: parsed(folder, "memory.pressure", parse_stalled).ok(),
+            is_frozen: events.split(|byte| *byte == b'\n').any(|line| line == b"frozen 1"),
+        })
+    }
+}
+
+fn text(folder: &Path, name: &str) -> Result<Vec<u8>, String> {
+    let path = folder.join(name);
+    fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn parsed<T>(
+    folder: &Path,
+    name: &str,
+    parse: impl Fn(&[u8]) -> Result<T, String>,
+) -> Result<T, String> {
+    parse(&text(folder, name)?).map_err(|why| format!("{}: {why}", folder.join(name).display()))
+}
+
+fn amount(folder: &Path, name: &str) -> Result<Option<Bytes>, String> {
+    parsed(folder, name, parse_amount)
+}
+
+/// A cgroup that is a guest.
+#[derive(Debug)]
+pub(crate) struct Container {
+    folder: PathBuf,
+    /// Of its folder: another cgroup of the same name has another one.
+    inode: u64,
+    pub(crate) gate: GenerationGate,
+    note: Note,
+    latest: Figures,
+    read_at: Timestamp,
+    /// The most that it may have where nobody limits it.
+    memory: Option<Bytes>,
+    /// Written to swap since it was found.
+    swapped_out: Bytes,
+    /// What the host is to leave it, once it is given orders.
+    floor: Bytes,
+    /// Whether a plan has a part for it, so that it may be probed.
+    takes_part: bool,
+    prober: Prober,
+    /// How many orders the kernel is carrying out.
+    writes: Arc<AtomicUsize>,
+    /// The state of its probe.
+    probe: Arc<AtomicUsize>,
+}
+
+impl Container {
+    /// The cgroup of `folder`, whose inode is `inode`; `memory` is the most it may have where
+    /// nobody limits it.
+    ///
+    /// # Errors
+    /// It cannot be read, or nothing limits it; says which.
+    pub(crate) fn open(
+        folder: &Path,
+        inode: u64,
+        memory: Option<Bytes>,
+        now: Timestamp,
+    ) -> Result<Container, String> {
+        let latest = Figures::read(folder)?;
+        let container = Container {
+            folder: folder.to_owned(),
+            inode,
+            gate: GenerationGate::default(),
+            note: Note::read(folder, latest.limits),
+            latest,
+            read_at: now,
+            memory,
+            swapped_out: latest.swapped.unwrap_or_default(),
+            floor: Bytes::ZERO,
+            takes_part: false,
+            prober: Prober::default(),
+            writes: Arc::default(),
+            probe: Arc::default(),
+        };
+        let unlimited =
+            "has no memory.max: set one (systemd: MemoryMax=), or `memory` in [containers]";
+        container.most().map(|_| ()).ok_or(unlimited.to_owned())?;
+        Ok(container)
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// Reads its files.
+    ///
+    /// # Errors
+    /// One cannot be read; the last figures stand, and age.
+    pub(crate) fn observe(&mut self, now: Timestamp) -> Result<(), String> {
+        let before = self.latest;
+        self.latest = Figures::read(&self.folder)?;
+        self.read_at = now;
+        if let (Some(now), Some(before)) = (self.latest.swapped, before.swapped) {
+            self.swapped_out = self.swapped_out.saturating_add(now.saturating_sub(before));
+        }
+        // While an order is on its way, either value may be in force.
+        if self.writes.load(Ordering::Acquire) == 0 {
+            self.note = self.note.seen(self.latest.limits);
+        }
+        Ok(())
+    }
+
+    /// The most that it may have: what limits it apart from Ballast.
+    fn most(&self) -> Option<Bytes> {
+        let limits = [self.latest.max, self.note.found.high].into_iter().flatten();
+        limits.min().or(self.memory).map(Bytes::page_floor)
+    }
+
+    /// What is known of it at `now`.
+    pub(crate) fn sample(&self, id: &GuestId, now: Timestamp) -> GuestSample {
+        let Figures { holds, limits, stat, stalled: _, swapped: _, max: _, is_frozen } =
+            self.latest;
+        let age = now.saturating_since(self.read_at);
+        let most = self.most().unwrap_or(holds);
+        let may_hold = limits.high.map_or(most, |high| high.min(most)).max(holds).page_floor();
+        let free = may_hold.saturating_sub(holds);
+        let droppable = stat.inactive_file.saturating_add(stat.slab_reclaimable).min(holds);
+        let stats = GuestStats {
+            total: None,
+            free: Some(free),
+            available: Some(free.saturating_add(droppable).min(may_hold)),
+            disk_caches: Some(stat.file),
+            swap_in: Some(stat.refaulted_anon),
+            swap_out: Some(self.swapped_out),
+            major_faults: Some(stat.major_faults),
+            minor_faults: Some(stat.minor_faults),
+        };
+        GuestSample {
+            run_state: Some(if is_frozen { RunState::Paused } else { RunState::Running }),
+            allocation: Some(Measured { value: may_hold, age }),
+            boot_memory: Some(most),
+            // A container has no one process: its cgroup stands for that.
+            process: Some(ProcessId { pid: 0, start_ticks: self.inode }),
+            resident: Some(Measured { value: holds, age }),
+            overhead: Some(Bytes::ZERO),
+            stats: Some(Measured { value: stats, age }),
+            capabilities: Capabilities {
+                balloon: Some(true),
+                statistics: Some(true),
+                free_page_reporting: Some(true),
+                deflate_on_oom: Some(false),
+                memory_devices: Some(false),
+                discard_inhibited: Some(false),
+                shared_control: Some(true),
+            },
+            ..GuestSample::unknown(id.clone(), LinkState::Up)
+        }
+    }
+
+    /// A plan was made: `floor` is what the host is to leave it, and it may be probed if it
+    /// `takes_part`.
+    pub(crate) fn planned(&mut self, floor: Bytes, takes_part: bool) {
+        (self.floor, self.takes_part) = (floor, takes_part);
+        let Note { found, set, .. } = self.note;
+        let low = set.high.filter(|_| set != found).and_then(|high| self.low(high));
+        if low.is_some() && low != set.low {
+            // What cannot be set now is set with the next plan.
+            let _ = self.set(Limits { low, ..set });
+        }
+    }
+
+    /// `memory.low` for a target: as much of its floor as that covers, or what others have set if
+    /// that is more.
+    fn low(&self, target: Bytes) -> Option<Bytes> {
+        self.note.found.low.map(|low| low.max(self.floor.min(target)))
+    }
+
+    /// Lets it have `target`. All that it may have is what others let it have.
+    ///
+    /// # Errors
+    /// Nothing was set; says why.
+    pub(crate) fn order(&mut self, target: Bytes) -> Result<Done, String> {
+        let to = match self.most() {
+            Some(most) if target < most => Limits { high: Some(target), low: self.low(target) },
+            _ => self.note.found,
+        };
+        self.set(to)
+    }
+
+    /// Sets its limits, once that is noted.
+    fn set(&mut self, to: Limits) -> Result<Done, String> {
+        if self.writes.load(Ordering::Acquire) >= WRITES_MAX {
+            return Err("the kernel is still reclaiming for earlier orders".to_owned());
+        }
+        let Note { found, set: from, .. } = self.note;
+        let note = Note { found, set: to, before: from };
+        // What is restored to what was found needs no note once that is in force.
+        if to != found {
+            note.write(&self.folder)?;
+        }
+        self.note = note;
+        let (folder, writes) = (self.folder.clone(), Arc::clone(&self.writes));
+        self.in_thread(writes, move || {
+            set_limits(&folder, from, to)?;
+            if to == found { note.write(&folder) } else { Ok(()) }
+        })
+    }
+
+    /// Takes a little of it, if it is time: what it needs of that comes back.
+    pub(crate) fn probe(&mut self, now: Timestamp) {
+        let Some(stalled) = self.latest.stalled.filter(|_| self.takes_part) else { return };
+        match self.probe.load(Ordering::Acquire) {
+            BEING_PROBED => return,
+            CAME_SHORT => self.prober.came_short(now),
+            _ => {}
+        }
+        self.probe.store(NOT_PROBED, Ordering::Release);
+        let (holds, least) = (self.latest.holds, self.floor);
+        let Some(amount) = self.prober.step(now, stalled, holds, least) else { return };
+        self.probe.store(BEING_PROBED, Ordering::Release);
+        let (path, state) = (self.folder.join("memory.reclaim"), Arc::clone(&self.probe));
+        let reclaim = move || {
+            let done = write(&path, &amount.get().to_string());
+            state.store(if done.is_ok() { NOT_PROBED } else { CAME_SHORT }, Ordering::Release);
+        };
+        if thread::Builder::new().name("probe".to_owned()).spawn(reclaim).is_err() {
+            self.probe.store(NOT_PROBED, Ordering::Release);
+        }
+    }
+
+    /// Runs `work` in a thread of its own.
+    fn in_thread(
+        &self,
+        running: Arc<AtomicUsize>,
+        work: impl FnOnce() -> Result<(), String> + Send + 'static,
+    ) -> Result<Done, String> {
+        let (sender, receiver) = oneshot::channel();
+        running.fetch_add(1, Ordering::AcqRel);
+        let counted = Arc::clone(&running);
+        let body = move || {
+            let result = work();
+            running.fetch_sub(1, Ordering::AcqRel);
+            // Nobody waits for it any more if it is late.
+            let _ = sender.send(result);
+        };
+        match thread::Builder::new().name("container".to_owned()).spawn(body) {
+            Ok(_) => Ok(receiver),
+            Err(error) => {
+                counted.fetch_sub(1, Ordering::AcqRel);
+                Err(format!("no thread can be started: {error}"))
+            }
+        }
+    }
+}
+
+/// States of a container's probe.
+const NOT_PROBED: usize = 0;
+const BEING_PROBED: usize = 1;
+const CAME_SHORT: usize = 2;
+
+/// Sets the limits that change.
+fn set_limits(folder: &Path, from: Limits, to: Limits) -> Result<(), String> {
+    let changes = [("memory.low", from.low, to.low), ("memory.high", from.high, to.high)];
+    for (name, from, to) in changes {
+        if from != to {
+            let path = folder.join(name);
+            let text = to.map_or("max".to_owned(), |limit| limit.get().to_string());
+            write(&path, &text).map_err(|error| format!("{} = {text}: {error}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).truncate(true).open(path)?.write_all(text.as_bytes())
+}
