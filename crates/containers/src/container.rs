@@ -185,7 +185,7 @@ impl Container {
             free: Some(free),
             available: Some(free.saturating_add(droppable).min(may_hold)),
             disk_caches: Some(stat.file),
-            swap_in: Some(stat.refaulted_anon),
+            swap_in: Some(stat.refaulted),
             swap_out: Some(self.swapped_out),
             major_faults: Some(stat.major_faults),
             minor_faults: Some(stat.minor_faults),

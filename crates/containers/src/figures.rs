@@ -16,9 +16,10 @@ pub struct MemoryStat {
     pub inactive_file: Bytes,
     /// Kernel memory that can be dropped (`slab_reclaimable`).
     pub slab_reclaimable: Bytes,
-    /// Anonymous memory that was taken and was soon needed again, since the cgroup was made
-    /// (`workingset_refault_anon`).
-    pub refaulted_anon: Bytes,
+    /// Memory that was taken and was soon needed again, since the cgroup was made: anonymous
+    /// (`workingset_refault_anon`), and page cache that went straight to the active pages
+    /// (`workingset_activate_file`).
+    pub refaulted: Bytes,
     /// Faults that waited for a disk, since the cgroup was made (`pgmajfault`).
     pub major_faults: u64,
     /// The others among its faults (`pgfault` less `pgmajfault`).
@@ -41,7 +42,9 @@ pub fn parse_memory_stat(text: &[u8]) -> Result<MemoryStat, String> {
             "file" => stat.file = Bytes::new(number()?),
             "inactive_file" => stat.inactive_file = Bytes::new(number()?),
             "slab_reclaimable" => stat.slab_reclaimable = Bytes::new(number()?),
-            "workingset_refault_anon" => stat.refaulted_anon = pages(number()?),
+            "workingset_refault_anon" | "workingset_activate_file" => {
+                stat.refaulted = stat.refaulted.saturating_add(pages(number()?));
+            }
             "pgmajfault" => stat.major_faults = number()?,
             "pgfault" => faults = number()?,
             _ => {}
@@ -100,12 +103,12 @@ mod tests {
     fn a_kernels_texts_are_read() {
         let text =
             b"anon 73728\nfile 8192\nkernel 4096\ninactive_file 4096\nslab_reclaimable 512\n\
-                     workingset_refault_anon 3\npgfault 100\npgmajfault 7\n";
+                     workingset_refault_anon 3\nworkingset_activate_file 1\npgfault 100\npgmajfault 7\n";
         let stat = parse_memory_stat(text).unwrap();
         assert_eq!(stat.file, Bytes::pages(2));
         assert_eq!(stat.inactive_file, Bytes::pages(1));
         assert_eq!(stat.slab_reclaimable, Bytes::new(512));
-        assert_eq!(stat.refaulted_anon, Bytes::pages(3));
+        assert_eq!(stat.refaulted, Bytes::pages(4));
         assert_eq!((stat.major_faults, stat.minor_faults), (7, 93));
         assert_eq!(parse_amount(b"max\n"), Ok(None));
         assert_eq!(parse_amount(b"4096\n"), Ok(Some(Bytes::pages(1))));
