@@ -141,7 +141,8 @@ impl GuestStart<'_> {
         };
         if let Some(libvirtd) = self.libvirtd {
             // The names of the disks' files go with the files here: QEMU has them open.
-            return libvirtd.create(&line).map(Hypervisor::Managed);
+            let folders = [self.folder.path(), self.cache.root()];
+            return libvirtd.create(&line, folders).map(Hypervisor::Managed);
         }
         let mut command = Command::new(tool::require(QEMU, QEMU_PACKAGE)?);
         let messages = messages_of(paths);

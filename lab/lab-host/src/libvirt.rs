@@ -3,7 +3,9 @@
 //! Idea: a run has a libvirtd of its own, for one user (`qemu:///session`), with everything it
 //! writes in the run's folder. Libvirt has each guest's monitor, balloon and memory; what only the
 //! lab needs, its channel, console and disks, goes to QEMU as it is. As root, libvirtd runs in a
-//! user namespace in which it is somebody else, since root's is the host's one libvirt.
+//! user namespace in which it is somebody else, since root's is the host's one libvirt. In an outer
+//! machine, which has none, it is that one (`qemu:///system`), with libvirt's own user and sandbox
+//! for each QEMU.
 //! Source: libvirt's domain format, and its `drvqemu` page for `qemu:commandline`.
 //! Limits: no hotplug, no tracker, no record of accesses; the lab's own monitor stays, to see what
 //! a balloon holds without asking libvirt.
@@ -20,7 +22,7 @@ use crate::process::ProcessId;
 use crate::qemu::CommandLine;
 use crate::run_folder::RunFolder;
 use crate::spawn::Spawner;
-use crate::{LabError, tool};
+use crate::{LabError, nested, tool};
 
 const LIBVIRTD: (&str, &str) = ("libvirtd", "libvirt-daemon");
 const VIRSH: (&str, &str) = ("virsh", "libvirt-clients");
@@ -29,6 +31,12 @@ const QEMU_DRIVER: (&str, &str) = (
     "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so",
     "libvirt-daemon-driver-qemu",
 );
+/// Where the system's libvirtd keeps what it does, and how it is configured.
+const SYSTEM_FOLDER: &str = "/run/libvirt";
+const SYSTEM_CONFIGURATION: &str = "/etc/libvirt/qemu.conf";
+/// It keeps no devices apart for each QEMU, for which it needs udev, and has no second daemon for
+/// their output.
+const SYSTEM_SETTINGS: &str = "namespaces = []\nstdio_handler = \"file\"\n";
 /// Who root is to itself there.
 const AS_USER: [&str; 3] = ["--user", "--map-user=1000", "--map-group=1000"];
 /// Longest time until libvirtd listens.
@@ -70,6 +78,12 @@ impl Libvirtd {
         let log = folder.join("log");
         let output = File::create(&log).map_err(LabError::io("create", &log))?;
         let also = output.try_clone().map_err(LabError::io("create", &log))?;
+        if is_system() {
+            let path = Path::new(SYSTEM_CONFIGURATION);
+            fs::create_dir_all("/etc/libvirt")
+                .and_then(|()| fs::write(path, SYSTEM_SETTINGS))
+                .map_err(LabError::io("write", path))?;
+        }
         let mut command = as_user(&program, &folder);
         command.stdin(Stdio::null()).stdout(output).stderr(also);
         let child = spawner.spawn(command, Vec::new()).map_err(LabError::io("start", &program))?;
@@ -94,13 +108,24 @@ impl Libvirtd {
         Ok(())
     }
 
-    /// Starts a guest, and returns its QEMU.
-    pub(crate) fn create(&self, line: &CommandLine<'_>) -> Result<ProcessId, LabError> {
+    /// Starts a guest, and returns its QEMU; the lab's files are in `folders`.
+    pub(crate) fn create(
+        &self,
+        line: &CommandLine<'_>,
+        folders: [&Path; 2],
+    ) -> Result<ProcessId, LabError> {
         let id = &line.spec.id;
+        if is_system() {
+            open_to_all(folders)?;
+        }
         let file = self.folder.join(format!("{id}.xml"));
         fs::write(&file, domain_xml(line)).map_err(LabError::io("write", &file))?;
         self.virsh(&["create", &file.to_string_lossy()])?;
-        let pid_file = self.folder.join(format!("libvirt/qemu/run/{id}.pid"));
+        let pid_file = if is_system() {
+            Path::new(SYSTEM_FOLDER).join(format!("qemu/{id}.pid"))
+        } else {
+            self.folder.join(format!("libvirt/qemu/run/{id}.pid"))
+        };
         let pid = fs::read_to_string(&pid_file).map_err(LabError::io("read", &pid_file))?;
         pid.trim().parse().ok().and_then(ProcessId::of).ok_or_else(|| LabError::GuestGone {
             guest: id.clone(),
@@ -115,7 +140,8 @@ impl Libvirtd {
     pub(crate) fn virsh(&self, arguments: &[&str]) -> Result<String, LabError> {
         let virsh = tool::require(VIRSH.0, VIRSH.1)?;
         let mut command = as_user(&virsh, &self.folder);
-        command.args(["-c", "qemu:///session"]).args(arguments);
+        let uri = if is_system() { "qemu:///system" } else { "qemu:///session" };
+        command.args(["-c", uri]).args(arguments);
         tool::run(&mut command, "the log of libvirtd is in the run's folder")
     }
 }
@@ -127,8 +153,34 @@ impl Drop for Libvirtd {
     }
 }
 
+/// Whether the run's libvirtd is the system's. Nobody else has one in an outer machine; and root
+/// may not be somebody else there, as its root folder is not that of its mounts.
+fn is_system() -> bool {
+    nested::is_inside() && rustix::process::geteuid().is_root()
+}
+
+/// Where the libvirtd whose files are in `folder` listens.
+pub(crate) fn socket_in(folder: &Path) -> PathBuf {
+    let folder = if is_system() { SYSTEM_FOLDER.into() } else { folder.join("libvirt") };
+    folder.join("libvirt-sock")
+}
+
+/// Lets libvirt's own user, as whom each QEMU runs, at the lab's files.
+fn open_to_all(folders: [&Path; 2]) -> Result<(), LabError> {
+    let change = |mode: &[&str], paths: &mut dyn Iterator<Item = &Path>| {
+        let mut command = Command::new("chmod");
+        command.args(mode).args(paths);
+        tool::run(&mut command, "libvirt's user needs the lab's files").map(drop)
+    };
+    change(&["-R", "a+rwX"], &mut folders.into_iter())?;
+    change(&["a+x"], &mut folders.iter().flat_map(|folder| folder.ancestors().skip(1)))
+}
+
 /// A command with all its files in `folder`, that is not root to itself.
 fn as_user(program: &Path, folder: &Path) -> Command {
+    if is_system() {
+        return Command::new(program);
+    }
     let mut command = if rustix::process::geteuid().is_root() {
         let mut command = Command::new("unshare");
         command.args(AS_USER).arg("--").arg(program);

@@ -252,7 +252,7 @@ impl RunFolder {
 
     /// Where that libvirtd listens.
     pub fn libvirt_socket(&self) -> PathBuf {
-        self.libvirt_folder().join("libvirt/libvirt-sock")
+        crate::libvirt::socket_in(&self.libvirt_folder())
     }
 
     /// The folder of the agents' sockets; it contains nothing else.

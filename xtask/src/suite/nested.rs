@@ -61,6 +61,7 @@ pub(super) const IN_A_LONG_RUN: [Chosen; 3] = [
         tests: &[
             "balancing::guests_are_balanced_and_outlive_the_daemon",
             "containers::",
+            "libvirt::",
             "paging::a_fence_takes_what_a_stuck_guest_owes",
             "paging::a_guest_ignoring_its_balloon_is_paged_for_its_neighbour",
             "sampled::",
@@ -88,6 +89,13 @@ const SYSTEMD: [&str; 8] = [
     "/usr/bin/mount",
     "/usr/bin/umount",
 ];
+/// libvirt in a test, and the module that a split QEMU is asked by what it can do. Without one of
+/// them, the test is skipped there.
+const LIBVIRT: [&str; 3] =
+    ["/usr/sbin/libvirtd", "/usr/bin/virsh", "/usr/lib/x86_64-linux-gnu/qemu/accel-tcg-x86_64.so"];
+/// Folders of what libvirt loads.
+const LIBVIRT_LOADS: [&str; 2] =
+    ["/usr/lib/x86_64-linux-gnu/libvirt/connection-driver", "/usr/share/libvirt/cpu_map"];
 /// How the lab says that this machine has too little memory for an outer one.
 const TOO_SMALL: &str = "error: an outer machine of ";
 
@@ -172,7 +180,12 @@ fn execute(cases: &[Case<'_>], path: &Path) -> anyhow::Result<String> {
     command.args(["nested", "exec", "--timeout", &TIMEOUT_S.to_string()]);
     let mut files: Vec<_> = STARTED.iter().map(|name| built.join(name)).collect();
     files.extend(cases.iter().map(|case| case.program.path.clone()));
-    files.extend(SYSTEMD.into_iter().map(PathBuf::from).filter(|file| file.exists()));
+    let installed = SYSTEMD.into_iter().chain(LIBVIRT).map(PathBuf::from);
+    files.extend(installed.filter(|file| file.exists()));
+    for folder in LIBVIRT_LOADS {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        files.extend(entries.map(|entry| entry.path()));
+    }
     files.sort();
     files.dedup();
     for file in files {

@@ -25,6 +25,11 @@ chroot . /bin/busybox --install -s /bin
 [ -e usr/bin/env ] || ln -s /bin/busybox usr/bin/env
 echo "root:x:0:0:root:/root:/bin/bash" >etc/passwd
 echo "root:x:0:" >etc/group
+# As Debian's packages leave it, for a libvirt of the system.
+echo "libvirt-qemu:x:64055:64055::/var/lib/libvirt:/bin/sh" >>etc/passwd
+printf 'libvirt-qemu:x:64055:\nkvm:x:104:\ntty:x:5:\n' >>etc/group
+mkdir -p var/lib/libvirt var/log/libvirt var/cache/libvirt
+[ -e var/run ] || ln -s /run var/run
 mkdir -m 700 run/ballast
 for port in /sys/class/virtio-ports/*; do
     # A console's port has no name.
