@@ -22,6 +22,18 @@ impl Domain {
         })
     }
 
+    /// Its UUID as text, as in the command line of its hypervisor.
+    pub fn uuid_text(&self) -> String {
+        let mut text = String::with_capacity(36);
+        for (place, byte) in self.uuid.iter().enumerate() {
+            if [4, 6, 8, 10].contains(&place) {
+                text.push('-');
+            }
+            text.push_str(&format!("{byte:02x}"));
+        }
+        text
+    }
+
     pub(crate) fn written(&self) -> XdrWriter {
         XdrWriter::default().text(&self.name).fixed(&self.uuid).i32(self.id)
     }

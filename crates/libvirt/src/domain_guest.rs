@@ -109,7 +109,7 @@ impl DomainGuest {
     /// Looks for its hypervisor's process in the files of the libvirt whose sockets are in
     /// `folder`; `proc` is `/proc`.
     pub(crate) fn find_process(&mut self, folder: &Path, proc: &Path) {
-        let uuid = uuid_text(&self.domain.uuid);
+        let uuid = self.domain.uuid_text();
         for folder in ["qemu", "qemu/run"].map(|it| folder.join(it)) {
             let file = folder.join(format!("{}.pid", self.domain.name));
             let Ok(text) = fs::read_to_string(file) else { continue };
@@ -158,17 +158,6 @@ fn guest_stats(balloon: &BalloonStats) -> GuestStats {
         major_faults: balloon.major_faults,
         minor_faults: balloon.minor_faults,
     }
-}
-
-fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut text = String::with_capacity(36);
-    for (place, byte) in uuid.iter().enumerate() {
-        if [4, 6, 8, 10].contains(&place) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
 }
 
 #[cfg(test)]

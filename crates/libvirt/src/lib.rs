@@ -16,6 +16,8 @@ mod host;
 mod message;
 mod metadata;
 mod session;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod xdr;
 
 pub use call::{BalloonStats, Call, DomainStats, RemoteError, Reply};

@@ -33,6 +33,8 @@ pub(crate) enum MessageError {
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageKind {
+    /// A call of that serial.
+    Call { serial: u32 },
     /// The reply to the call of that serial, and whether the call succeeded.
     Reply { serial: u32, is_ok: bool },
     /// An event that was asked for.
@@ -52,10 +54,20 @@ pub(crate) struct Message<'a> {
 
 /// The bytes of a call.
 pub(crate) fn call(procedure: i32, serial: u32, body: &[u8]) -> Vec<u8> {
+    // Type 0 is a call; status 0.
+    written(procedure, 0, serial, 0, body)
+}
+
+/// The bytes of the reply to the call of that serial; `is_ok`: it succeeded.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn reply(procedure: i32, serial: u32, is_ok: bool, body: &[u8]) -> Vec<u8> {
+    written(procedure, 1, serial, (!is_ok).into(), body)
+}
+
+fn written(procedure: i32, kind: i32, serial: u32, status: i32, body: &[u8]) -> Vec<u8> {
     let len = u32::try_from(HEAD_LEN + body.len()).unwrap_or(u32::MAX);
     let head = XdrWriter::default().u32(len).u32(PROGRAM).u32(VERSION).i32(procedure);
-    // Type 0 is a call; status 0.
-    head.i32(0).u32(serial).i32(0).fixed(body).done()
+    head.i32(kind).u32(serial).i32(status).fixed(body).done()
 }
 
 /// Received bytes that are not yet a whole message.
@@ -99,6 +111,7 @@ fn parse(message: &[u8]) -> Result<Message<'_>, MessageError> {
     let status = head.i32("the status")?;
     let kind = match kind {
         _ if program != PROGRAM => MessageKind::Other,
+        0 => MessageKind::Call { serial },
         1 => MessageKind::Reply { serial, is_ok: status == 0 },
         2 => MessageKind::Event,
         _ => MessageKind::Other,

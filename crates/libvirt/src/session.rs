@@ -107,7 +107,7 @@ impl LibvirtSession {
                     self.events.extend(event.filter(|_| room > 0));
                     continue;
                 }
-                MessageKind::Other => continue,
+                MessageKind::Call { .. } | MessageKind::Other => continue,
             };
             let serial = Serial(serial);
             let Some(call) = self.calls.remove(&serial) else {

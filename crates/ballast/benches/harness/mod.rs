@@ -24,7 +24,11 @@ pub struct Peers(Child);
 impl Peers {
     /// Starts it as `name` and waits until all are there.
     pub fn start(name: &str, folder: &Path) -> Peers {
-        let mut command = role(name, folder);
+        Peers::spawn(role(name, folder))
+    }
+
+    /// Starts the process that `command` is, and waits until all are there.
+    pub fn spawn(mut command: Command) -> Peers {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut peers = Peers(child.expect("the peers' process"));
         peers.line();
@@ -89,10 +93,16 @@ pub fn agents(ground: &Path) -> PathBuf {
 
 /// The daemon on the guests of `qmp`, with a tick of so many milliseconds.
 pub fn start_daemon(ground: &Path, qmp: &Path, tick_ms: u64) -> Child {
+    start_daemon_on(ground, &format!("[qmp]\nfolders = [{qmp:?}]\n"), 60, tick_ms)
+}
+
+/// The daemon on the guests that these tables of its configuration tell of, with a budget of so
+/// many GiB.
+pub fn start_daemon_on(ground: &Path, guests: &str, budget_gib: usize, tick_ms: u64) -> Child {
     let config = ground.join("ballast.toml");
     let text = format!(
         "[daemon]\ntick = \"{tick_ms}ms\"\nsocket = {:?}\n\
-         [qmp]\nfolders = [{qmp:?}]\n[agents]\nfolders = [{:?}]\n[host]\nbudget = \"60GiB\"\nreserve = \"0\"\n\
+         {guests}[agents]\nfolders = [{:?}]\n[host]\nbudget = \"{budget_gib}GiB\"\nreserve = \"0\"\n\
          [journal]\npath = {:?}\n",
         api_socket(ground),
         agents(ground),

@@ -1,0 +1,193 @@
+//! How soon an order is carried out through libvirt, and how soon by QMP, on the same guest.
+//!
+//! Goal: by libvirt at most 1.2 times as long as by QMP until the balloon is where it was ordered.
+//! A guest that a libvirt of the run's own starts has three monitors: libvirt's, one for the QMP
+//! backend, and the lab's, over which this program looks each [`LOOK`] what the balloon holds.
+//! Before each order its backend takes a sample, as in a tick; timed is from the order to the
+//! backend's outcome (accepted), and to the first look that finds the target (there). Backends take
+//! turns, each with an order down and one up, and begin in turn. Cost: two minutes.
+//!
+//! Limits: one guest, whose memory is free; emulated where KVM does not work, where moving memory
+//! takes long beside the call itself, so that `accepted` tells more of libvirt.
+//!
+//! `cargo bench -p ballast --bench order_latency`, after `make build`; with `--test` three rounds.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+
+use ballast_backend::{Backend, SampleRequest};
+use ballast_lab_host::{
+    GuestSpec, LabError, Manager, REAPER_COMMAND, Run, RunOptions, reaper_main,
+};
+use ballast_libvirt::{LibvirtConfig, LibvirtHost};
+use ballast_model::{Action, Bytes, Generation, GuestId, LinkState, OutcomeKind, Timestamp};
+use ballast_qmp::client::QmpClient;
+use ballast_qmp::command::QmpCommand;
+use ballast_qmp::fleet::{Fleet, FleetConfig};
+
+const GUEST: &str = "web";
+const MEMORY: Bytes = Bytes::mib(512);
+/// What an order takes, and the next one gives back.
+const STEPS: [Bytes; 3] = [Bytes::mib(1), Bytes::mib(16), Bytes::mib(128)];
+const RATIO_MAX: f64 = 1.2;
+/// Time between two looks.
+const LOOK: Duration = Duration::from_micros(200);
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == REAPER_COMMAND) {
+        return reaper_main(arguments);
+    }
+    let is_test = std::env::args().any(|argument| argument == "--test");
+    let rounds = if is_test { 3 } else { 50 };
+    let ground = tempfile::tempdir().expect("a folder");
+    match start(ground.path()) {
+        Ok(run) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(measure(&run, ground.path(), rounds));
+        }
+        Err(why @ LabError::ToolMissing { .. }) => println!("SKIPPED: {why}"),
+        Err(why) => panic!("{why}"),
+    }
+    ExitCode::SUCCESS
+}
+
+/// The guest, with a monitor for the QMP backend in `ground`.
+fn start(ground: &Path) -> Result<Run, LabError> {
+    let monitor = format!("unix:{},server=on,wait=off", ground.join("web.sock").display());
+    let id: GuestId = GUEST.parse().expect("a name");
+    let guest =
+        GuestSpec { extra_args: vec!["-qmp".to_owned(), monitor], ..GuestSpec::new(id, MEMORY) };
+    let options = RunOptions {
+        manager: Manager::Libvirt,
+        limit_cpu: false,
+        runs_folder: Some(ground.join("runs")),
+        ..RunOptions::new("order".parse().expect("a name"), vec![guest])
+    };
+    Run::start(&options, &|line| eprintln!("{line}"))
+}
+
+async fn measure(run: &Run, ground: &Path, rounds: u32) {
+    let libvirt = LibvirtHost::new(LibvirtConfig {
+        socket: run.folder().libvirt_socket(),
+        command_timeout: FleetConfig::COMMAND_TIMEOUT_DEFAULT,
+        guests_max: 1,
+    });
+    let fleet = Fleet::new(FleetConfig::new(vec![ground.to_owned()]));
+    let lab = run.guest(GUEST).expect("the guest").lab_qmp_socket().to_owned();
+    let mut bench = Bench {
+        backends: [Box::new(libvirt), Box::new(fleet)],
+        monitor: QmpClient::connect(&lab, PATIENCE).await.expect("the lab's monitor"),
+        began: Instant::now(),
+        generation: 0,
+    };
+    println!("a guest of {MEMORY:#} under {:?}; {rounds} rounds of each size", run.accel());
+    println!("medians in ms, libvirt / QMP = ratio");
+    for step in STEPS {
+        let mut down: [Times; 2] = Default::default();
+        let mut up: [Times; 2] = Default::default();
+        for round in 0..rounds {
+            let first = usize::from(round % 2 == 1);
+            for at in [first, 1 - first] {
+                bench.order(at, MEMORY.saturating_sub(step), &mut down[at]).await;
+                bench.order(at, MEMORY, &mut up[at]).await;
+            }
+        }
+        println!("{step:#} taken:      {}", compared(&mut down));
+        println!("{step:#} given back: {}", compared(&mut up));
+    }
+}
+
+/// What both backends took for the same orders, libvirt first.
+fn compared(times: &mut [Times; 2]) -> String {
+    let [libvirt, qmp] = times;
+    let accepted = [median(&mut libvirt.accepted), median(&mut qmp.accepted)];
+    let there = [median(&mut libvirt.there), median(&mut qmp.there)];
+    let ratio = there[0] / there[1];
+    let is_met = if ratio <= RATIO_MAX { "met" } else { "NOT MET" };
+    format!(
+        "accepted {:.2} / {:.2} = {:.2}; there {:.2} / {:.2} = {ratio:.2} (goal: {RATIO_MAX}, {is_met})",
+        accepted[0],
+        accepted[1],
+        accepted[0] / accepted[1],
+        there[0],
+        there[1],
+    )
+}
+
+/// What orders took.
+#[derive(Default)]
+struct Times {
+    accepted: Vec<Duration>,
+    there: Vec<Duration>,
+}
+
+/// In ms; of an even number the greater of the two in the middle.
+fn median(times: &mut [Duration]) -> f64 {
+    times.sort_unstable();
+    times[times.len() / 2].as_secs_f64() * 1e3
+}
+
+struct Bench {
+    backends: [Box<dyn Backend>; 2],
+    monitor: QmpClient,
+    began: Instant,
+    generation: u64,
+}
+
+impl Bench {
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.began.elapsed()
+    }
+
+    /// Has a backend order `target`, and waits until the balloon is there.
+    async fn order(&mut self, at: usize, target: Bytes, times: &mut Times) {
+        self.sample(at).await;
+        self.generation += 1;
+        let action = Action {
+            guest: GUEST.parse().expect("a name"),
+            target,
+            plug: None,
+            generation: Generation(self.generation),
+            deadline: self.now() + PATIENCE,
+        };
+        let (now, ordered) = (self.now(), Instant::now());
+        let outcomes = self.backends[at].act_all(now, std::slice::from_ref(&action)).await;
+        times.accepted.push(ordered.elapsed());
+        assert_eq!(outcomes[0].kind, OutcomeKind::Accepted);
+        while self.actual().await != target {
+            assert!(ordered.elapsed() < PATIENCE, "the balloon does not get to {target:#}");
+            // Nothing else is to run meanwhile, and tokio's timer is five times as coarse.
+            std::thread::sleep(LOOK);
+        }
+        times.there.push(ordered.elapsed());
+    }
+
+    /// Samples until the backend has the guest.
+    async fn sample(&mut self, at: usize) {
+        let began = Instant::now();
+        loop {
+            let (now, wall) = (self.now(), SystemTime::now());
+            let deadline = FleetConfig::COMMAND_TIMEOUT_DEFAULT;
+            let request = SampleRequest { now, wall, deadline, only: None };
+            let readings = self.backends[at].sample(request).await;
+            let is_up = |sample: &ballast_model::GuestSample| {
+                sample.link == LinkState::Up && sample.allocation.is_some()
+            };
+            if readings.iter().any(|reading| is_up(&reading.sample)) {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "{} has no guest", self.backends[at].name());
+        }
+    }
+
+    /// What the balloon leaves the guest, as QEMU tells the lab.
+    async fn actual(&mut self) -> Bytes {
+        let reply = self.monitor.call(&QmpCommand::QueryBalloon).await.expect("an answer");
+        let reply: serde_json::Value = serde_json::from_str(&reply).expect("an object");
+        Bytes::new(reply["actual"].as_u64().expect("a size"))
+    }
+}

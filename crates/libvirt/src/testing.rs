@@ -1,0 +1,321 @@
+//! A libvirt without I/O, for benchmarks: bytes of a client in, bytes of libvirt out.
+//!
+//! Idea: calls are read and replies written with the codec that the session uses, the other way
+//! round; a property of both is that they agree. Its domains carry out at once what they are told,
+//! and report their memory anew in every second. A record has the figures that libvirt 9.0 sends,
+//! those too that nobody reads.
+//! Cost: that of writing the replies, some 600 bytes a domain. Limits: the calls of [`Call`]; it
+//! tells of no events, refuses nothing but what it does not know, and keeps no metadata.
+
+use std::collections::BTreeMap;
+
+use crate::call::{BalloonStats, Call, DomainStats, Reply};
+use crate::domain::Domain;
+use crate::event::EventKind;
+use crate::message::{self, MessageBuffer, MessageKind};
+use crate::xdr::{XdrError, XdrReader, XdrWriter};
+
+/// `virTypedParameterType` of the values that are sent: `int` and `unsigned long long`.
+const INT: i32 = 1;
+const ULLONG: i32 = 4;
+/// `VIR_ERR_NO_SUPPORT` and `VIR_FROM_REMOTE`: it does not know the call.
+const NO_SUPPORT: i32 = 3;
+const FROM_REMOTE: i32 = 7;
+/// A domain that runs, `virDomainState`.
+const RUNNING: i32 = 1;
+/// Memory that a guest's kernel keeps to itself, KiB.
+const KERNEL_KIB: u64 = 40 << 10;
+/// Page cache of a guest, KiB.
+const CACHES_KIB: u64 = 60 << 10;
+
+/// A domain of a [`LibvirtPeer`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerDomain {
+    /// What libvirt calls it.
+    pub domain: Domain,
+    /// What it was booted with, KiB.
+    pub maximum: u64,
+    /// What it holds, KiB.
+    pub current: u64,
+    /// What its guest does not have available of that, its kernel's own memory apart, KiB.
+    pub used: u64,
+    /// How it was configured.
+    pub xml: String,
+}
+
+impl PeerDomain {
+    /// What libvirt says of it at that second of the wall clock.
+    fn stats(&self, wall: u64) -> DomainStats {
+        let total = self.current.saturating_sub(KERNEL_KIB);
+        let usable = total.saturating_sub(self.used);
+        DomainStats {
+            domain: self.domain.clone(),
+            state: Some(RUNNING),
+            current: Some(self.current),
+            maximum: Some(self.maximum),
+            balloon: BalloonStats {
+                swap_in: Some(0),
+                swap_out: Some(0),
+                major_faults: Some(94),
+                minor_faults: Some(68_012),
+                unused: Some(usable.saturating_sub(CACHES_KIB)),
+                available: Some(total),
+                usable: Some(usable),
+                disk_caches: Some(CACHES_KIB.min(usable)),
+                last_update: Some(wall),
+            },
+        }
+    }
+}
+
+/// A libvirt with domains and one client at a time.
+#[derive(Debug, Default)]
+pub struct LibvirtPeer {
+    domains: Vec<PeerDomain>,
+    /// The place of each name.
+    places: BTreeMap<String, usize>,
+    received: MessageBuffer,
+}
+
+impl LibvirtPeer {
+    /// A libvirt with these domains, each of another name.
+    pub fn new(domains: Vec<PeerDomain>) -> LibvirtPeer {
+        let places = domains.iter().zip(0..).map(|(it, at)| (it.domain.name.clone(), at)).collect();
+        LibvirtPeer { domains, places, received: MessageBuffer::default() }
+    }
+
+    /// A client has come: what the last one did not end is forgotten.
+    pub fn connect(&mut self) {
+        self.received = MessageBuffer::default();
+    }
+
+    /// Takes in bytes of the client when the wall clock says `wall` seconds; what it sends then.
+    ///
+    /// # Errors
+    /// What came is no message of a client; says why.
+    pub fn receive(&mut self, bytes: &[u8], wall: u64) -> Result<Vec<u8>, String> {
+        self.received.push(bytes);
+        let mut calls = Vec::new();
+        while let Some(message) = self.received.next().map_err(|error| error.to_string())? {
+            let MessageKind::Call { serial } = message.kind else {
+                return Err("a message that is no call".to_owned());
+            };
+            let call = Call::read(message.procedure, message.body);
+            let call = call.map_err(|error| format!("call {}: {error}", message.procedure))?;
+            calls.push((message.procedure, serial, call));
+        }
+        let mut sent = Vec::new();
+        for (procedure, serial, call) in calls {
+            let reply = call.and_then(|call| self.carry_out(call, wall));
+            let body = reply.as_ref().map_or_else(refusal, Reply::written);
+            sent.extend(message::reply(procedure, serial, reply.is_some(), &body));
+        }
+        Ok(sent)
+    }
+
+    /// The reply to a call, which it carries out; `None`: there is no such domain.
+    fn carry_out(&mut self, call: Call, wall: u64) -> Option<Reply> {
+        Some(match call {
+            Call::AuthList => Reply::AuthList(vec![0]),
+            Call::AllDomainStats => {
+                Reply::AllDomainStats(self.domains.iter().map(|it| it.stats(wall)).collect())
+            }
+            Call::Xml(domain) => Reply::Xml(self.find(&domain)?.xml.clone()),
+            Call::SetMemory { domain, kib } => {
+                let domain = self.find(&domain)?;
+                domain.current = kib.min(domain.maximum);
+                Reply::Done
+            }
+            Call::IsPersistent(_) => Reply::IsPersistent(false),
+            Call::Open { .. }
+            | Call::SetMetadata { .. }
+            | Call::Watch(_)
+            | Call::SetStatsPeriod { .. } => Reply::Done,
+        })
+    }
+
+    fn find(&mut self, domain: &Domain) -> Option<&mut PeerDomain> {
+        let found = &mut self.domains[*self.places.get(&domain.name)?];
+        (found.domain == *domain).then_some(found)
+    }
+}
+
+/// An error without a text.
+fn refusal() -> Vec<u8> {
+    XdrWriter::default().i32(NO_SUPPORT).i32(FROM_REMOTE).u32(0).done()
+}
+
+impl Call {
+    /// Reads a call; `None`: none that is known.
+    fn read(procedure: i32, arguments: &[u8]) -> Result<Option<Call>, XdrError> {
+        let mut from = XdrReader::new(arguments);
+        let text = |from: &mut XdrReader<'_>| -> Result<String, XdrError> {
+            Ok(from.optional_text("a text")?.unwrap_or_default().to_owned())
+        };
+        Ok(Some(match procedure {
+            1 => Call::Open { uri: text(&mut from)? },
+            14 => Call::Xml(Domain::read(&mut from)?),
+            66 => Call::AuthList,
+            151 => Call::IsPersistent(Domain::read(&mut from)?),
+            204 => Call::SetMemory { domain: Domain::read(&mut from)?, kib: from.u64("a size")? },
+            264 => {
+                let domain = Domain::read(&mut from)?;
+                let _kind = from.i32("the kind of metadata")?;
+                let element = text(&mut from)?;
+                let (_prefix, _namespace) = (text(&mut from)?, text(&mut from)?);
+                Call::SetMetadata { domain, element, stored: from.u32("flags")? & 2 != 0 }
+            }
+            308 => {
+                let domain = Domain::read(&mut from)?;
+                Call::SetStatsPeriod { domain, seconds: from.i32("a period")? }
+            }
+            316 => {
+                let id = from.i32("a kind of events")?;
+                let kind = EventKind::ALL.into_iter().find(|kind| kind.id() == id);
+                return Ok(kind.map(Call::Watch));
+            }
+            344 => Call::AllDomainStats,
+            _ => return Ok(None),
+        }))
+    }
+}
+
+impl Reply {
+    /// How it is sent.
+    fn written(&self) -> Vec<u8> {
+        let start = XdrWriter::default();
+        let count = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        let written = match self {
+            Reply::AuthList(ways) => {
+                ways.iter().fold(start.u32(count(ways.len())), |to, way| to.i32(*way))
+            }
+            Reply::AllDomainStats(all) => {
+                let begin = start.u32(count(all.len()));
+                all.iter().fold(begin, |to, stats| to.fixed(&stats.written()))
+            }
+            Reply::Xml(xml) => start.text(xml),
+            Reply::IsPersistent(is_persistent) => start.i32((*is_persistent).into()),
+            Reply::Done => start,
+        };
+        written.done()
+    }
+}
+
+impl DomainStats {
+    /// How it is sent: what is `None` is not.
+    fn written(&self) -> Vec<u8> {
+        let balloon = &self.balloon;
+        let sizes = [
+            ("balloon.current", self.current),
+            ("balloon.maximum", self.maximum),
+            ("balloon.swap_in", balloon.swap_in),
+            ("balloon.swap_out", balloon.swap_out),
+            ("balloon.major_fault", balloon.major_faults),
+            ("balloon.minor_fault", balloon.minor_faults),
+            ("balloon.unused", balloon.unused),
+            ("balloon.available", balloon.available),
+            ("balloon.usable", balloon.usable),
+            ("balloon.last-update", balloon.last_update),
+            ("balloon.disk_caches", balloon.disk_caches),
+            ("balloon.hugetlb_pgalloc", Some(0)),
+            ("balloon.hugetlb_pgfail", Some(0)),
+            ("balloon.rss", self.current),
+        ];
+        // Why it is in its state goes with the state.
+        let states = [("state.state", self.state), ("state.reason", self.state)];
+        let count = sizes.iter().filter(|it| it.1.is_some()).count()
+            + states.iter().filter(|it| it.1.is_some()).count();
+        let mut to = self.domain.written().u32(u32::try_from(count).unwrap_or(u32::MAX));
+        for (name, state) in states {
+            to = state.into_iter().fold(to, |to, state| to.text(name).i32(INT).i32(state));
+        }
+        for (name, size) in sizes {
+            to = size.into_iter().fold(to, |to, size| to.text(name).i32(ULLONG).u64(size));
+        }
+        to.done()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::LibvirtSession;
+
+    fn domain(name: &str) -> Domain {
+        Domain { name: name.to_owned(), uuid: [7; 16], id: 3 }
+    }
+
+    fn peer() -> LibvirtPeer {
+        let domain = |name: &str| PeerDomain {
+            domain: domain(name),
+            maximum: 1 << 20,
+            current: 1 << 20,
+            used: 200 << 10,
+            xml: "<domain/>".to_owned(),
+        };
+        LibvirtPeer::new(vec![domain("a"), domain("b")])
+    }
+
+    #[test]
+    fn calls_are_read_as_they_were_made() {
+        let element = "<guest/>".to_owned();
+        for call in [
+            Call::AuthList,
+            Call::Open { uri: "qemu:///system".to_owned() },
+            Call::AllDomainStats,
+            Call::Xml(domain("a")),
+            Call::SetMemory { domain: domain("a"), kib: 77 },
+            Call::IsPersistent(domain("web")),
+            Call::SetMetadata { domain: domain("a"), element: element.clone(), stored: true },
+            Call::SetMetadata { domain: domain("a"), element, stored: false },
+            Call::Watch(EventKind::MetadataChange),
+            Call::SetStatsPeriod { domain: domain("a"), seconds: 1 },
+        ] {
+            assert_eq!(Call::read(call.procedure(), &call.arguments()), Ok(Some(call)));
+        }
+        assert_eq!(Call::read(2, &[]), Ok(None));
+    }
+
+    #[test]
+    fn replies_are_read_as_they_were_sent() {
+        let all = peer().domains.iter().map(|it| it.stats(50)).collect();
+        for (call, reply) in [
+            (Call::AuthList, Reply::AuthList(vec![0, 1])),
+            (Call::AllDomainStats, Reply::AllDomainStats(all)),
+            (Call::Xml(domain("a")), Reply::Xml("<domain>".to_owned())),
+            (Call::IsPersistent(domain("a")), Reply::IsPersistent(true)),
+            (Call::SetMemory { domain: domain("a"), kib: 1 }, Reply::Done),
+        ] {
+            assert_eq!(call.reply(&reply.written()), Ok(reply));
+        }
+    }
+
+    /// Makes a call of an open session, and waits for its answer.
+    fn ask(session: &mut LibvirtSession, peer: &mut LibvirtPeer, call: Call) -> crate::Answer {
+        session.call(call).unwrap();
+        let sent = peer.receive(session.outgoing(), 50).unwrap();
+        session.mark_written(usize::MAX);
+        session.receive(&sent).unwrap();
+        session.next_answer().unwrap().1
+    }
+
+    #[test]
+    fn a_session_opens_and_its_orders_are_carried_out() {
+        let (mut session, mut peer) = (LibvirtSession::new("qemu:///session"), peer());
+        peer.connect();
+        while !session.is_open() {
+            let sent = peer.receive(session.outgoing(), 50).unwrap();
+            assert!(!sent.is_empty());
+            session.mark_written(usize::MAX);
+            session.receive(&sent).unwrap();
+        }
+        let order = Call::SetMemory { domain: domain("b"), kib: 512 << 10 };
+        assert_eq!(ask(&mut session, &mut peer, order), Ok(Reply::Done));
+        let all = ask(&mut session, &mut peer, Call::AllDomainStats);
+        let Ok(Reply::AllDomainStats(all)) = all else { panic!("{all:?}") };
+        let held: Vec<_> = all.iter().map(|it| it.current).collect();
+        assert_eq!(held, [Some(1 << 20), Some(512 << 10)]);
+        let unknown = ask(&mut session, &mut peer, Call::Xml(domain("c")));
+        assert_eq!(unknown.map_err(|error| error.code), Err(NO_SUPPORT));
+    }
+}
