@@ -41,6 +41,7 @@ mod initramfs;
 mod intermittent;
 mod kernel_choice;
 mod libvirt;
+mod libvirt_place;
 mod modules;
 mod nested;
 mod postgresql;

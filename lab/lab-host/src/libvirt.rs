@@ -18,11 +18,12 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::accel::Accel;
+use crate::libvirt_place::{SYSTEM_FOLDER, is_system};
 use crate::process::ProcessId;
 use crate::qemu::CommandLine;
 use crate::run_folder::RunFolder;
 use crate::spawn::Spawner;
-use crate::{LabError, nested, tool};
+use crate::{LabError, tool};
 
 const LIBVIRTD: (&str, &str) = ("libvirtd", "libvirt-daemon");
 const VIRSH: (&str, &str) = ("virsh", "libvirt-clients");
@@ -31,8 +32,7 @@ const QEMU_DRIVER: (&str, &str) = (
     "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so",
     "libvirt-daemon-driver-qemu",
 );
-/// Where the system's libvirtd keeps what it does, and how it is configured.
-const SYSTEM_FOLDER: &str = "/run/libvirt";
+/// How the system's libvirtd is configured.
 const SYSTEM_CONFIGURATION: &str = "/etc/libvirt/qemu.conf";
 /// It keeps no devices apart for each QEMU, for which it needs udev, and has no second daemon for
 /// their output.
@@ -153,19 +153,7 @@ impl Drop for Libvirtd {
     }
 }
 
-/// Whether the run's libvirtd is the system's. Nobody else has one in an outer machine; and root
-/// may not be somebody else there, as its root folder is not that of its mounts.
-fn is_system() -> bool {
-    nested::is_inside() && rustix::process::geteuid().is_root()
-}
-
-/// Where the libvirtd whose files are in `folder` listens.
-pub(crate) fn socket_in(folder: &Path) -> PathBuf {
-    let folder = if is_system() { SYSTEM_FOLDER.into() } else { folder.join("libvirt") };
-    folder.join("libvirt-sock")
-}
-
-/// Lets libvirt's own user, as whom each QEMU runs, at the lab's files.
+/// Lets libvirt's own user at the lab's files: each QEMU runs as that.
 fn open_to_all(folders: [&Path; 2]) -> Result<(), LabError> {
     let change = |mode: &[&str], paths: &mut dyn Iterator<Item = &Path>| {
         let mut command = Command::new("chmod");

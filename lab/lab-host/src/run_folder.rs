@@ -21,6 +21,7 @@ use ballast_model::{Bytes, GuestId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::libvirt_place::socket_in;
 use crate::process::ProcessId;
 use crate::qemu::GuestPaths;
 use crate::{LabError, cpu_limit, host_swap};
@@ -252,7 +253,7 @@ impl RunFolder {
 
     /// Where that libvirtd listens.
     pub fn libvirt_socket(&self) -> PathBuf {
-        crate::libvirt::socket_in(&self.libvirt_folder())
+        socket_in(&self.libvirt_folder())
     }
 
     /// The folder of the agents' sockets; it contains nothing else.
