@@ -28,8 +28,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             let Ok(estimate) = estimator.estimate(guest, host_memory, now) else { continue };
             assert!(guest.allocation.is_some() && guest.stats.is_some());
             assert!(estimate.demand.confidence.percent() <= 100);
-            let tracker = guest.tracker.as_ref().and_then(|it| it.value.curve.as_ref());
-            assert_eq!(estimate.curve.is_some(), tracker.is_some());
+            // An earlier report's curve stands while a guest shrinks.
+            assert!(estimate.curve.is_none() || guest.tracker.is_some());
             for source in &estimate.passed_over {
                 // Where nothing is fresh, what stands is among the stale ones, and nothing relies
                 // on it.
