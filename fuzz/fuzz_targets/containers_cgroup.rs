@@ -8,13 +8,9 @@ use ballast_containers::{
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &[u8]| {
-    for why in [
-        parse_amount(text).err(),
-        parse_memory_stat(text).err(),
-        parse_stalled(text).err(),
-    ]
-    .into_iter()
-    .flatten()
+    for why in [parse_amount(text).err(), parse_memory_stat(text).err(), parse_stalled(text).err()]
+        .into_iter()
+        .flatten()
     {
         assert!(why.len() < 1024 && !why.contains(char::is_control), "{why:?}");
     }
