@@ -133,6 +133,10 @@ impl Containers {
         if let Some(outer) = within {
             return Err(format!("it is within {}, which is a guest", outer.display()));
         }
+        let mut others = self.containers.values();
+        if let Some(inner) = others.find(|other| other.folder().starts_with(folder)) {
+            return Err(format!("{}, which is a guest, is within it", inner.folder().display()));
+        }
         let id = guest_name(folder).ok_or("its name names no guest")?;
         if self.containers.contains_key(&id) {
             return Err(format!("another container is called {id}"));

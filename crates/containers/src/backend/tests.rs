@@ -235,6 +235,15 @@ fn one_within_another_counts_once() {
     assert_eq!(names(tree.sample(&mut containers)), ["a"]);
     assert!(containers.take_notices().join("\n").contains("a/b: it is within"));
     assert_eq!(names(tree.sample(&mut containers)), ["a"]);
+
+    // The outer one gets its limit once the inner one is a guest.
+    tree.write("sys/a/memory.max", "max\n");
+    let mut later = tree.containers("a");
+    later.config.cgroups.push("a/*".parse().unwrap());
+    assert_eq!(names(tree.sample(&mut later)), ["b"]);
+    tree.write("sys/a/memory.max", "1073741824\n");
+    assert_eq!(names(tree.sample(&mut later)), ["b"]);
+    assert!(later.take_notices().join("\n").contains("is within it"));
 }
 
 #[test]
