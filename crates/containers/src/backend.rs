@@ -96,19 +96,13 @@ impl Containers {
             self.containers.remove(&id);
             self.say(format!("container {id} is gone"));
         }
+        let known: BTreeSet<&Path> = self.containers.values().map(Container::folder).collect();
+        let new: Vec<&PathBuf> =
+            folders.iter().filter(|folder| !known.contains(folder.as_path())).collect();
         let mut refused = BTreeMap::new();
-        let mut outer: Option<&PathBuf> = None;
-        for folder in &folders {
-            if self.containers.values().any(|container| container.folder() == folder) {
-                outer = Some(folder);
-                continue;
-            }
-            let within = outer.filter(|outer| folder.starts_with(outer));
-            match self.adopt(folder, within.map(PathBuf::as_path), now) {
-                Ok(id) => {
-                    outer = Some(folder);
-                    self.say(format!("container {id}: {}", folder.display()));
-                }
+        for folder in new {
+            match self.adopt(folder, now) {
+                Ok(id) => self.say(format!("container {id}: {}", folder.display())),
                 Err(why) => {
                     if self.refused.get(folder) != Some(&why) {
                         self.say(format!("ignoring the cgroup {}: {why}", folder.display()));
@@ -120,22 +114,18 @@ impl Containers {
         self.refused = refused;
     }
 
-    /// Makes a guest of a cgroup, which is `within` another guest's or is not.
+    /// Makes a guest of a cgroup.
     ///
     /// # Errors
     /// Why it is none.
-    fn adopt(
-        &mut self,
-        folder: &Path,
-        within: Option<&Path>,
-        now: Timestamp,
-    ) -> Result<GuestId, String> {
-        if let Some(outer) = within {
-            return Err(format!("it is within {}, which is a guest", outer.display()));
-        }
-        let mut others = self.containers.values();
-        if let Some(inner) = others.find(|other| other.folder().starts_with(folder)) {
-            return Err(format!("{}, which is a guest, is within it", inner.folder().display()));
+    fn adopt(&mut self, folder: &Path, now: Timestamp) -> Result<GuestId, String> {
+        for other in self.containers.values().map(Container::folder) {
+            if folder.starts_with(other) {
+                return Err(format!("it is within {}, which is a guest", other.display()));
+            }
+            if other.starts_with(folder) {
+                return Err(format!("{}, which is a guest, is within it", other.display()));
+            }
         }
         let id = guest_name(folder).ok_or("its name names no guest")?;
         if self.containers.contains_key(&id) {

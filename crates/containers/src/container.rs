@@ -173,8 +173,7 @@ impl Container {
 
     /// What is known of it at `now`.
     pub(crate) fn sample(&self, id: &GuestId, now: Timestamp) -> GuestSample {
-        let Figures { holds, limits, stat, stalled: _, swapped: _, max: _, is_frozen } =
-            self.latest;
+        let Figures { holds, limits, stat, is_frozen, .. } = self.latest;
         let age = now.saturating_since(self.read_at);
         let most = self.most().unwrap_or(holds);
         let may_hold = limits.high.map_or(most, |high| high.min(most)).max(holds).page_floor();
@@ -254,8 +253,8 @@ impl Container {
             note.write(&self.folder)?;
         }
         self.note = note;
-        let (folder, writes) = (self.folder.clone(), Arc::clone(&self.writes));
-        self.in_thread(writes, move || {
+        let folder = self.folder.clone();
+        self.in_thread(move || {
             set_limits(&folder, from, to)?;
             if to == found { note.write(&folder) } else { Ok(()) }
         })
@@ -283,25 +282,24 @@ impl Container {
         }
     }
 
-    /// Runs `work` in a thread of its own.
+    /// Carries an order out in a thread of its own.
     fn in_thread(
         &self,
-        running: Arc<AtomicUsize>,
-        work: impl FnOnce() -> Result<(), String> + Send + 'static,
+        order: impl FnOnce() -> Result<(), String> + Send + 'static,
     ) -> Result<Done, String> {
         let (sender, receiver) = oneshot::channel();
-        running.fetch_add(1, Ordering::AcqRel);
-        let counted = Arc::clone(&running);
+        let writes = Arc::clone(&self.writes);
+        writes.fetch_add(1, Ordering::AcqRel);
         let body = move || {
-            let result = work();
-            running.fetch_sub(1, Ordering::AcqRel);
+            let result = order();
+            writes.fetch_sub(1, Ordering::AcqRel);
             // Nobody waits for it any more if it is late.
             let _ = sender.send(result);
         };
         match thread::Builder::new().name("container".to_owned()).spawn(body) {
             Ok(_) => Ok(receiver),
             Err(error) => {
-                counted.fetch_sub(1, Ordering::AcqRel);
+                self.writes.fetch_sub(1, Ordering::AcqRel);
                 Err(format!("no thread can be started: {error}"))
             }
         }

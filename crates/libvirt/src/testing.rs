@@ -1,9 +1,9 @@
 //! A libvirt without I/O, for benchmarks: bytes of a client in, bytes of libvirt out.
 //!
-//! Idea: calls are read and replies written with the codec that the session uses, the other way
-//! round; a property of both is that they agree. Its domains carry out at once what they are told,
-//! and report their memory anew in every second. A record has the figures that libvirt 9.0 sends,
-//! those too that nobody reads.
+//! Idea: it reads calls and writes replies with the session's own codec, the other way round; a
+//! property test compares the two. Its domains carry out at once what they are told, and report
+//! their memory anew in every second. A record has all figures that libvirt 9.0 sends, also those
+//! that nobody reads.
 //! Cost: that of writing the replies, some 600 bytes a domain. Limits: the calls of [`Call`]; it
 //! tells of no events, refuses nothing but what it does not know, and keeps no metadata.
 
