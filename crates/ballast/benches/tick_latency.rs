@@ -116,6 +116,7 @@ struct Percentiles {
 
 impl Percentiles {
     fn of(mut times: Vec<u64>) -> Percentiles {
+        assert!(!times.is_empty(), "too few ticks to measure: the machine is too slow or too busy");
         times.sort_unstable();
         let at = |percent: usize| times[(times.len() - 1) * percent / 100];
         Percentiles { p50: at(50), p99: at(99), max: at(100), count: times.len() }

@@ -200,6 +200,7 @@ pub(super) struct TrackingTable {
     #[serde(with = "ballast_toml_strict::duration")]
     pub(super) interval: Duration,
     pub(super) budget: f64,
+    pub(super) budget_total: f64,
     pub(super) intermittent: Intermittent,
     pub(super) every: bool,
     pub(super) hot_set: Option<bool>,
@@ -213,6 +214,7 @@ impl Default for TrackingTable {
             source: SourceChoice::default(),
             interval: Duration::from_secs(1),
             budget: Budget::default().limit(),
+            budget_total: 0.05,
             intermittent: Intermittent::default(),
             every: false,
             hot_set: None,

@@ -80,6 +80,13 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     }
     let tracking_budget = Budget::new(file.tracking.budget)
         .map_err(|error| at(&["tracking", "budget"], error.to_string()))?;
+    let budget_total = file.tracking.budget_total;
+    if !(budget_total > 0.0 && budget_total <= 1.0) {
+        let message = format!(
+            "{budget_total} of the host's processors is out of range: expected above 0 and at most 1"
+        );
+        return Err(at(&["tracking", "budget_total"], message));
+    }
     let cgroups: Vec<CgroupPattern> = file
         .containers
         .cgroups
@@ -187,6 +194,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             source: file.tracking.source,
             interval: file.tracking.interval,
             budget: tracking_budget,
+            budget_total,
             intermittent: file.tracking.intermittent.0,
             every: file.tracking.every,
             hot_set: file.tracking.hot_set.unwrap_or(file.tracking.every),

@@ -82,6 +82,8 @@ pub struct TrackingSettings {
     pub interval: Duration,
     /// Largest cost of tracking a guest, as a share of one core.
     pub budget: Budget,
+    /// Largest cost of tracking all guests together, as a share of the host's processors.
+    pub budget_total: f64,
     /// When tracking rests; `None`: never.
     pub intermittent: Option<IntermittentSettings>,
     /// Whether to watch all memory at any cost, instead of a sample that fits the budget.

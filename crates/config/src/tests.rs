@@ -191,6 +191,10 @@ fn errors_name_place_mistake_and_expected_value() {
         ),
         ("[policy]\ntau = 1.5", &["ballast.toml:2:", "1.5", "0 to 1"]),
         ("[policy]\ntau = \"often\"", &["ballast.toml:2:", "often", "dynamic"]),
+        (
+            "[tracking]\nbudget_total = 0.0",
+            &["ballast.toml:2:", "budget_total", "above 0 and at most 1"],
+        ),
         ("[host]\nbudget = \"1GB\"", &["ballast.toml:2:", "1GB", "GiB"]),
         ("[host]\nbudget = -1", &["ballast.toml:2:", "-1", "negative"]),
         ("[daemon]\ntick = \"1ms\"", &["ballast.toml:2:", "1ms", "100ms"]),

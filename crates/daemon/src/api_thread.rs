@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use rustix::process::{getpriority_process, setpriority_process};
+use ballast_host::give_up_raised_priority;
 use tokio::sync::{Notify, oneshot};
 use tracing::warn;
 
@@ -158,11 +158,8 @@ fn serve(
     handle: Handle,
     stopped: oneshot::Receiver<()>,
 ) -> Result<(), ServerError> {
-    // The daemon's raised priority is for ticks, not for those who read about them. On Linux it
-    // belongs to a thread: this one.
-    if getpriority_process(None).is_ok_and(|nice| nice < 0) {
-        let _ = setpriority_process(None, 0);
-    }
+    // The daemon's raised priority is for ticks, not for those who read about them.
+    give_up_raised_priority();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(ServerError::Runtime)?;
     let stopped = async {

@@ -37,7 +37,9 @@ pub use meminfo::{MemInfo, parse_meminfo};
 pub use own_resources::{keep_freed_memory, lock_memory, raise_open_files};
 pub use pressure::parse_pressure;
 pub use pressure_trigger::PressureTrigger;
-pub use priority::{Priority, PriorityOutcome, SettingOutcome, raise_priority};
+pub use priority::{
+    Priority, PriorityOutcome, SettingOutcome, give_up_raised_priority, raise_priority,
+};
 pub use process::{ProcessMemory, ProcessReader, parse_start_time, parse_status};
 pub use sample::HostReader;
 

@@ -94,6 +94,15 @@ pub fn raise_priority(proc: &Path, wanted: Priority) -> PriorityOutcome {
     }
 }
 
+/// Gives the calling thread ordinary priority, if that of its process is raised: on Linux a nice
+/// value belongs to a thread, which inherits it from the one that starts it.
+pub fn give_up_raised_priority() {
+    if getpriority_process(None).is_ok_and(|nice| nice < 0) {
+        // Nobody is refused a lower priority.
+        let _ = setpriority_process(None, 0);
+    }
+}
+
 fn raise_nice(proc: &Path, nice: i32) -> SettingOutcome {
     let refused = |error: rustix::io::Errno| {
         SettingOutcome::Refused(format!(

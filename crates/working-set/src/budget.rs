@@ -101,6 +101,14 @@ impl Budget {
         self.limit
     }
 
+    /// Sets the limit of later intervals, as a share of one core above 0 and at most 1; savings
+    /// shrink with it.
+    pub fn set_limit(&mut self, limit: f64) {
+        debug_assert!(limit > 0.0 && limit <= 1.0, "{limit}");
+        self.limit = limit;
+        self.saved = self.saved.min(limit * SAVED_MAX_S);
+    }
+
     /// The share of a guest's `granules` to watch, above 0 and at most 1.
     pub fn share(&self, granules: u64) -> f64 {
         0.5_f64.powi(self.shift_of(granules) as i32)
@@ -229,6 +237,17 @@ mod tests {
             budget.rest(SECOND);
         }
         assert_eq!((budget.saved * 1000.0).round(), 200.0);
+    }
+
+    #[test]
+    fn a_lower_limit_holds_at_once_and_takes_savings_along() {
+        let mut budget = Budget::new(0.01).unwrap();
+        (0..20).for_each(|_| budget.rest(SECOND));
+        budget.set_limit(0.002);
+        assert_eq!((budget.saved * 1000.0).round(), 40.0);
+        // Allowed are 2 ms and an eighth of 40; 28 ms are four times as much.
+        budget.update(Duration::from_millis(28), SECOND, MANY);
+        assert_eq!(-budget.share(MANY).log2(), 9.0);
     }
 
     proptest! {

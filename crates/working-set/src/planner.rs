@@ -110,6 +110,13 @@ impl WatchPlanner {
         }
     }
 
+    /// Limits the cost of later intervals to a share of one core, above 0 and at most 1.
+    pub fn set_budget(&mut self, limit: f64) {
+        if let Some(budget) = &mut self.settings.sample {
+            budget.set_limit(limit);
+        }
+    }
+
     /// How to watch the interval that begins now.
     pub fn watch(&self) -> WatchPlan {
         let watched = self.watched();

@@ -69,17 +69,19 @@ impl DamonFollower {
     /// given; `seed` picks the pages.
     ///
     /// # Errors
-    /// The process is gone or has no guest memory; as many guests are sampled as can be.
+    /// DAMON cannot be used, or samples as many guests as it can; the process is gone or has no
+    /// guest memory.
     pub fn begin(
         hub: Arc<DamonHub>,
         pid: u32,
         start_ticks: Option<u64>,
         seed: u64,
     ) -> Result<DamonFollower, SourceError> {
+        let membership = hub.join()?;
         let memory = open(pid, start_ticks)?;
         let regions = regions(&memory)?;
         let chosen = choose_pages(&regions, SAMPLES, seed);
-        let membership = join(&hub, &memory, &chosen)?;
+        membership.sample(target(&memory, &chosen));
         Ok(DamonFollower {
             hub,
             huge: huge(&memory, &regions),
@@ -101,7 +103,7 @@ impl DamonFollower {
         self.huge = huge(&self.memory, &regions);
         if regions != self.regions {
             self.chosen = choose_pages(&regions, SAMPLES, self.seed);
-            self.membership = join(&self.hub, &self.memory, &self.chosen)?;
+            self.membership.sample(target(&self.memory, &self.chosen));
             self.analysis = Analysis::new(AnalysisSettings::default());
             self.regions = regions;
         }
@@ -190,13 +192,8 @@ fn in_random_order(mut pages: Vec<u64>, window: u64) -> Vec<u64> {
     pages
 }
 
-fn join(
-    hub: &DamonHub,
-    memory: &GuestMemory,
-    chosen: &ChosenPages,
-) -> Result<Membership, SourceError> {
-    let target = DamonTarget { pid: memory.vmm().pid(), pages: chosen.addresses.clone() };
-    hub.join(target).ok_or(SourceError::Full(DamonHub::guests_max()))
+fn target(memory: &GuestMemory, chosen: &ChosenPages) -> DamonTarget {
+    DamonTarget { pid: memory.vmm().pid(), pages: chosen.addresses.clone() }
 }
 
 fn open(pid: u32, start_ticks: Option<u64>) -> Result<GuestMemory, ReclaimError> {

@@ -2,9 +2,10 @@
 //!
 //! Idea: a kernel has one set of DAMON's files and guests have a thread each. So one thread more
 //! has the [`DamonSession`]; guests join and leave, and take their windows as they come. While
-//! nobody is sampled, DAMON is free for others.
+//! nobody is sampled, DAMON is free for others. Why DAMON fails hardly ever has to do with one
+//! guest: after a failure all are refused for a growing pause, and then one of them tries.
 //! Cost: one thread, which looks ten times a second.
-//! Limits: [`GUESTS_MAX`] guests; when one joins or leaves, all lose the window in progress.
+//! Limits: [`GUESTS_MAX`] guests; when some join or leave, all lose the window in progress.
 //! Windows that a guest does not take are dropped, the oldest first.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,7 +15,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ballast_damon::{DamonError, DamonPaths, DamonSession, DamonTarget, SAMPLES_MAX, WINDOW_MIN};
-use ballast_host::PROC;
+use ballast_host::{PROC, give_up_raised_priority};
+
+use super::source::SourceError;
 
 /// Pages sampled of each guest: the standard error of a working set of a tenth of memory is then a
 /// tenth of it, and less where touched memory is contiguous, which the hash samples evenly.
@@ -25,6 +28,11 @@ const GUESTS_MAX: usize = SAMPLES_MAX / SAMPLES;
 const WINDOWS_MAX: usize = 4;
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Longest wait for more guests to join or leave, so that DAMON is set up once for all of them.
+const SETTLE_MAX: Duration = Duration::from_secs(1);
+/// Pause after a failure: the first and the longest.
+const PAUSE_FIRST: Duration = Duration::from_millis(250);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for the thread to leave DAMON as it was; it takes some milliseconds.
 const END_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -48,14 +56,25 @@ struct HubState {
     guests: BTreeMap<u64, SampledGuest>,
     /// Number of the next guest to join.
     next: u64,
-    /// Counts guests that joined or left.
+    /// Counts changes of what is sampled.
     generation: u64,
+    refusal: Option<Refusal>,
     is_over: bool,
+}
+
+/// Why no guest may join now.
+#[derive(Debug)]
+struct Refusal {
+    error: Arc<DamonError>,
+    pause: Duration,
+    /// When one guest may try again.
+    until: Instant,
 }
 
 #[derive(Debug)]
 struct SampledGuest {
-    target: DamonTarget,
+    /// `None`: which pages to sample is not known yet.
+    target: Option<DamonTarget>,
     windows: VecDeque<GuestWindow>,
     failure: Option<Arc<DamonError>>,
 }
@@ -92,19 +111,27 @@ impl DamonHub {
         self.window
     }
 
-    /// Samples one guest more; `None`: there are as many as can be.
-    pub(super) fn join(&self, target: DamonTarget) -> Option<Membership> {
+    /// Takes a place for one guest more, before anything is spent on finding its memory.
+    ///
+    /// # Errors
+    /// [`SourceError::Full`]; or why DAMON cannot be used, as found last.
+    pub(super) fn join(&self) -> Result<Membership, SourceError> {
         let mut state = self.shared.lock();
         if state.guests.len() >= GUESTS_MAX {
-            return None;
+            return Err(SourceError::Full(GUESTS_MAX));
+        }
+        let now = Instant::now();
+        match &mut state.refusal {
+            Some(refusal) if now < refusal.until => return Err(Arc::clone(&refusal.error).into()),
+            // This guest tries; the others wait for what it finds.
+            Some(refusal) => refusal.until = now + refusal.pause,
+            None => {}
         }
         let number = state.next;
         state.next += 1;
-        state.generation += 1;
-        let guest = SampledGuest { target, windows: VecDeque::new(), failure: None };
+        let guest = SampledGuest { target: None, windows: VecDeque::new(), failure: None };
         state.guests.insert(number, guest);
         drop(state);
-        self.shared.changed.notify_all();
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.as_ref().is_none_or(JoinHandle::is_finished) {
             let (shared, paths) = (Arc::clone(&self.shared), self.paths.clone());
@@ -113,12 +140,7 @@ impl DamonHub {
             // Without a thread no window comes, which the guest's own thread reports.
             *thread = std::thread::Builder::new().name("damon".to_owned()).spawn(serve).ok();
         }
-        Some(Membership { shared: Arc::clone(&self.shared), number })
-    }
-
-    /// Most guests sampled.
-    pub(super) const fn guests_max() -> usize {
-        GUESTS_MAX
+        Ok(Membership { shared: Arc::clone(&self.shared), number })
     }
 
     /// Ends all sampling and waits until DAMON is free.
@@ -140,6 +162,18 @@ impl Drop for DamonHub {
 }
 
 impl Membership {
+    /// Samples these pages of the guest from now on.
+    pub(super) fn sample(&self, target: DamonTarget) {
+        let mut state = self.shared.lock();
+        if let Some(guest) = state.guests.get_mut(&self.number) {
+            guest.target = Some(target);
+            guest.windows.clear();
+            state.generation += 1;
+        }
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
     /// The guest's next window, waiting up to `longest` for it; `None`: not yet.
     ///
     /// # Errors
@@ -166,10 +200,18 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        state.guests.remove(&self.number);
-        state.generation += 1;
+        let guest = state.guests.remove(&self.number);
+        if guest.is_some_and(|guest| guest.is_sampled()) {
+            state.generation += 1;
+        }
         drop(state);
         self.shared.changed.notify_all();
+    }
+}
+
+impl SampledGuest {
+    fn is_sampled(&self) -> bool {
+        self.target.is_some() && self.failure.is_none()
     }
 }
 
@@ -180,21 +222,29 @@ impl HubShared {
 
     /// Keeps a window for a guest, if that is still there.
     fn hand_on(&self, number: u64, window: GuestWindow) {
-        if let Some(guest) = self.lock().guests.get_mut(&number) {
+        let mut state = self.lock();
+        state.refusal = None;
+        if let Some(guest) = state.guests.get_mut(&number) {
             if guest.windows.len() >= WINDOWS_MAX {
                 guest.windows.pop_front();
             }
             guest.windows.push_back(window);
         }
+        drop(state);
         self.changed.notify_all();
     }
 
     /// Tells all guests why nothing more is seen.
     fn fail(&self, error: DamonError) {
         let error = Arc::new(error);
-        for guest in self.lock().guests.values_mut() {
+        let mut state = self.lock();
+        for guest in state.guests.values_mut() {
             guest.failure = Some(Arc::clone(&error));
         }
+        let before = state.refusal.take();
+        let pause = before.map_or(PAUSE_FIRST, |refusal| (refusal.pause * 2).min(PAUSE_MAX));
+        state.refusal = Some(Refusal { error, pause, until: Instant::now() + pause });
+        drop(state);
         self.changed.notify_all();
     }
 }
@@ -209,8 +259,10 @@ struct Served {
 
 /// Serves the guests until it is over.
 fn serve(shared: &HubShared, window: Duration, paths: &DamonPaths) {
+    give_up_raised_priority();
     let mut served: Option<Served> = None;
     let mut generation = 0;
+    let mut changing_since: Option<Instant> = None;
     loop {
         let guests = {
             let is_idle = |state: &mut HubState| !state.is_over && state.generation == generation;
@@ -219,12 +271,14 @@ fn serve(shared: &HubShared, window: Duration, paths: &DamonPaths) {
             if state.is_over {
                 return;
             }
-            let is_changed = state.generation != generation;
-            generation = state.generation;
-            is_changed.then(|| {
-                let guests = state.guests.iter();
-                guests.map(|(number, guest)| (*number, guest.target.clone())).collect::<Vec<_>>()
-            })
+            if state.generation != generation {
+                generation = state.generation;
+                let since = *changing_since.get_or_insert_with(Instant::now);
+                if since.elapsed() < SETTLE_MAX {
+                    continue; // More guests may follow.
+                }
+            }
+            changing_since.take().map(|_| sampled(&state))
         };
         let done = match (guests, &mut served) {
             (Some(guests), _) => {
@@ -239,6 +293,12 @@ fn serve(shared: &HubShared, window: Duration, paths: &DamonPaths) {
             shared.fail(error);
         }
     }
+}
+
+/// The guests that are to be sampled, by number.
+fn sampled(state: &HubState) -> Vec<(u64, DamonTarget)> {
+    let guests = state.guests.iter().filter(|(_, guest)| guest.is_sampled());
+    guests.filter_map(|(&number, guest)| Some((number, guest.target.clone()?))).collect()
 }
 
 /// Samples `guests` from now on; with none of them DAMON is freed.
@@ -290,8 +350,14 @@ mod tests {
         DamonHub::of(DamonPaths::under(root), Duration::ZERO)
     }
 
-    fn target(pid: u32) -> DamonTarget {
-        DamonTarget { pid, pages: vec![4096, 8192, 16384] }
+    fn joined(hub: &DamonHub, pid: u32) -> Membership {
+        let membership = hub.join().unwrap();
+        membership.sample(DamonTarget { pid, pages: vec![4096, 8192, 16384] });
+        membership
+    }
+
+    fn window(touched: u32) -> GuestWindow {
+        GuestWindow { touched: vec![touched], cost: Duration::ZERO }
     }
 
     #[test]
@@ -299,8 +365,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let hub = hub(root.path());
         assert_eq!(hub.window(), WINDOW_MIN);
-        let guests = [(); 2].map(|()| hub.join(target(std::process::id())).unwrap());
-        for guest in guests {
+        let guests = [(); 2].map(|()| joined(&hub, std::process::id()));
+        for guest in &guests {
             let end = Instant::now() + Duration::from_secs(60);
             let error = loop {
                 match guest.next(LOOK_EVERY) {
@@ -310,16 +376,44 @@ mod tests {
             };
             assert!(matches!(*error, DamonError::Absent(_)), "{error}");
         }
+        let absent = |joined: Result<Membership, SourceError>| match joined {
+            Err(SourceError::Damon(error)) => matches!(*error, DamonError::Absent(_)),
+            _ => false,
+        };
+        // Nobody joins before the pause is over, then one does, and the others wait for it.
+        let until = |at| hub.shared.lock().refusal.as_mut().unwrap().until = at;
+        until(Instant::now() + PAUSE_MAX);
+        assert!(absent(hub.join()));
+        hub.shared.lock().refusal.as_mut().unwrap().pause = PAUSE_MAX;
+        until(Instant::now());
+        let one = hub.join().unwrap();
+        assert!(absent(hub.join()));
+        // It was seen: all may join.
+        hub.shared.hand_on(one.number, window(1));
+        assert!(hub.join().is_ok());
+    }
+
+    #[test]
+    fn pauses_after_failures_grow() {
+        let shared = HubShared::default();
+        let pauses: Vec<Duration> = (0..10)
+            .map(|_| {
+                shared.fail(DamonError::Stopped);
+                shared.lock().refusal.as_ref().unwrap().pause
+            })
+            .collect();
+        assert_eq!((pauses[0], pauses[1], pauses[9]), (PAUSE_FIRST, PAUSE_FIRST * 2, PAUSE_MAX));
     }
 
     #[test]
     fn guests_are_bounded_in_number() {
         let root = tempfile::tempdir().unwrap();
         let hub = hub(root.path());
-        let mut guests: Vec<Membership> = (0..).map_while(|pid| hub.join(target(pid))).collect();
-        assert_eq!(guests.len(), DamonHub::guests_max());
+        let mut guests: Vec<Membership> = (0..).map_while(|_| hub.join().ok()).collect();
+        assert_eq!(guests.len(), GUESTS_MAX);
+        assert!(matches!(hub.join(), Err(SourceError::Full(GUESTS_MAX))));
         guests.pop();
-        assert!(hub.join(target(1)).is_some());
+        assert!(hub.join().is_ok());
     }
 
     #[test]
@@ -327,8 +421,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let hub = hub(root.path());
         // Of processes that are gone: the thread samples nobody.
-        let guests = [(); 2].map(|()| hub.join(target(u32::MAX)).unwrap());
-        let window = |touched| GuestWindow { touched: vec![touched], cost: Duration::ZERO };
+        let guests = [(); 2].map(|()| joined(&hub, u32::MAX));
         for touched in 0..6 {
             hub.shared.hand_on(guests[1].number, window(touched));
         }

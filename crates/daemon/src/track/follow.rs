@@ -124,6 +124,11 @@ impl Follower {
         self.interval = length;
     }
 
+    /// Limits the cost of later intervals to a share of one core, above 0 and at most 1.
+    pub(super) fn set_budget(&mut self, limit: f64) {
+        self.planner.set_budget(limit);
+    }
+
     /// Tracks the guest for one interval; returns the row and the touched pages in order. `go_on`
     /// is called ten times per second and ends the interval early by returning `false`.
     ///

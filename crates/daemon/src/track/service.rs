@@ -7,7 +7,8 @@
 //! its PID and its start time: what was seen of an earlier process is not told of one that uses its
 //! PID again.
 //!
-//! Cost: that of the trackers.
+//! Cost: that of the trackers, at most `budget` of a core each and `budget_total` together; of
+//! DAMON, that of its one kernel thread.
 //! Limits: [`GUESTS_MAX`] guests; [`THREADS_MAX`] threads, with those that hang in guests that are
 //! gone.
 
@@ -43,6 +44,8 @@ pub struct Service {
     settings: ServiceSettings,
     work: Work,
     followed: BTreeMap<GuestId, Followed>,
+    /// What tracking one guest may cost, as a share of one core.
+    budget: f64,
     damon: Arc<DamonHub>,
     /// Each thread holds one more reference.
     threads: Arc<()>,
@@ -96,12 +99,27 @@ impl Service {
 
     fn doing(work: Work, settings: ServiceSettings) -> Service {
         let damon = Arc::new(DamonHub::new(settings.follow.interval));
-        Service { settings, work, followed: BTreeMap::new(), damon, threads: Arc::default() }
+        let budget = settings.budget;
+        Service {
+            settings,
+            work,
+            followed: BTreeMap::new(),
+            budget,
+            damon,
+            threads: Arc::default(),
+        }
     }
 
-    /// Stops tracking all guests but these, given by name and process.
+    /// Stops tracking all guests but these, given by name and process, and shares the budget of all
+    /// among those left that are tracked otherwise than by DAMON.
     pub fn keep(&mut self, mut is_there: impl FnMut(&GuestId, ProcessId) -> bool) {
         self.followed.retain(|id, followed| is_there(id, followed.process));
+        let has_cost = |followed: &&Followed| {
+            let latest = followed.shared.latest.lock().unwrap_or_else(PoisonError::into_inner);
+            latest.tracking.cost.is_some() && latest.tracking.state != TrackingState::Sampling
+        };
+        let count = self.followed.values().filter(has_cost).count().max(1);
+        self.budget = (self.settings.budget_total / count as f64).min(self.settings.budget);
     }
 
     /// Tracks a guest, starting if necessary, and returns its status.
@@ -122,6 +140,7 @@ impl Service {
         followed.look_after_thread();
         let allocation = guest.allocation.map_or(0, Bytes::get);
         followed.shared.allocation.store(allocation, Ordering::Relaxed);
+        followed.shared.budget.store(self.budget.to_bits(), Ordering::Relaxed);
         followed.shared.may_track.store(guest.is_running, Ordering::Relaxed);
         followed.status()
     }
@@ -177,6 +196,7 @@ impl Service {
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             allocation: AtomicU64::new(0),
+            budget: AtomicU64::new(self.budget.to_bits()),
             may_track: AtomicBool::new(guest.is_running),
             expects_paging: AtomicBool::new(false),
             latest: Mutex::new(Latest {
@@ -274,7 +294,13 @@ mod tests {
             planner: WatchPlannerSettings::default(),
             seed: 1,
         };
-        ServiceSettings { source: SourceChoice::Library, follow, referenced: Some(1.0) }
+        ServiceSettings {
+            source: SourceChoice::Library,
+            follow,
+            budget: 1.0,
+            budget_total: 1.0,
+            referenced: true,
+        }
     }
 
     fn process(pid: u32) -> ProcessId {
@@ -314,6 +340,35 @@ mod tests {
         );
         followed.restart_at = Some(Instant::now());
         assert_eq!(panicked(&mut service), "its tracking thread panicked: a fault");
+    }
+
+    #[test]
+    fn guests_share_the_budget_of_all_unless_damon_samples_them() {
+        let budgets = ServiceSettings { budget: 0.01, budget_total: 0.03, ..settings() };
+        let mut service = Service::doing(|_, _, _| {}, budgets);
+        let ids: Vec<GuestId> = (0..6).map(|n| format!("guest-{n}").parse().unwrap()).collect();
+        let mut budget_with = |costly: usize, state| {
+            for (number, id) in ids.iter().enumerate() {
+                let process = process(2);
+                service.status(PresentGuest { id, process, allocation: None, is_running: true });
+                let cost = (number < costly).then_some(Share::WHOLE);
+                let tracking = Tracking { cost, ..Tracking::new(state) };
+                service.followed[id].shared.update(|latest| latest.tracking = tracking);
+            }
+            service.keep(|_, _| true);
+            let present = PresentGuest {
+                id: &ids[0],
+                process: process(2),
+                allocation: None,
+                is_running: true,
+            };
+            service.status(present);
+            service.followed[&ids[0]].shared.budget()
+        };
+        assert_eq!(budget_with(0, TrackingState::Absent), 0.01);
+        assert_eq!(budget_with(3, TrackingState::Resting), 0.01);
+        assert_eq!(budget_with(6, TrackingState::Watching), 0.005);
+        assert_eq!(budget_with(6, TrackingState::Sampling), 0.01);
     }
 
     #[test]

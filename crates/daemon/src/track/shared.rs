@@ -25,9 +25,12 @@ pub struct ServiceSettings {
     pub source: SourceChoice,
     /// Settings for guests with a tracker; the interval is every source's.
     pub follow: FollowSettings,
-    /// Largest share of a core for tracking other guests by referenced bits; `None`: they are not
-    /// tracked.
-    pub referenced: Option<f64>,
+    /// Largest cost of tracking a guest, as a share of one core.
+    pub budget: f64,
+    /// Largest cost of tracking all guests, in cores.
+    pub budget_total: f64,
+    /// Whether guests without another source are tracked by referenced bits.
+    pub referenced: bool,
 }
 
 /// Picks the sample; fixed, so that runs can be compared.
@@ -44,9 +47,16 @@ impl From<&TrackingSettings> for ServiceSettings {
         ServiceSettings {
             source: settings.source,
             follow: FollowSettings { interval: settings.interval, planner, seed: SEED },
-            referenced: settings.referenced.then(|| settings.budget.limit()),
+            budget: settings.budget.limit(),
+            budget_total: settings.budget_total * cores(),
+            referenced: settings.referenced,
         }
     }
+}
+
+/// Processors of the host that this program may use.
+fn cores() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64)
 }
 
 /// State shared by the guest's thread and the daemon.
@@ -55,6 +65,8 @@ pub(super) struct Shared {
     pub(super) stop: AtomicBool,
     /// The guest's allocation in bytes; 0 if unknown.
     pub(super) allocation: AtomicU64,
+    /// The guest's budget, as the bits of a share of one core.
+    pub(super) budget: AtomicU64,
     /// Whether the guest runs: a paused or migrating one is not tracked.
     pub(super) may_track: AtomicBool,
     /// Whether the host may soon page the guest and needs its cold pages.
@@ -67,6 +79,11 @@ impl Shared {
     pub(super) fn allocation(&self) -> Option<Bytes> {
         let bytes = self.allocation.load(Ordering::Relaxed);
         (bytes > 0).then_some(Bytes::new(bytes))
+    }
+
+    /// What tracking the guest may cost now, as a share of one core.
+    pub(super) fn budget(&self) -> f64 {
+        f64::from_bits(self.budget.load(Ordering::Relaxed))
     }
 
     pub(super) fn may_go_on(&self) -> bool {

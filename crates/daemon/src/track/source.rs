@@ -65,6 +65,10 @@ pub trait WorkingSetSource {
     /// Sets the length of later intervals.
     fn set_length(&mut self, length: Duration);
 
+    /// Limits the cost of later intervals to a share of one core, above 0 and at most 1, where the
+    /// source's cost can be limited.
+    fn set_budget(&mut self, _: f64) {}
+
     /// Memory that cannot be watched because it is not shared.
     fn private_memory(&self) -> Bytes {
         Bytes::ZERO
@@ -92,6 +96,10 @@ impl WorkingSetSource for Follower {
 
     fn set_length(&mut self, length: Duration) {
         Follower::set_length(self, length);
+    }
+
+    fn set_budget(&mut self, limit: f64) {
+        Follower::set_budget(self, limit);
     }
 
     fn private_memory(&self) -> Bytes {

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ballast_config::SourceChoice;
-use ballast_host::{PROC, ProcessReader};
+use ballast_host::{PROC, ProcessReader, give_up_raised_priority};
 use ballast_model::{
     Bytes, ProcessId, Share, TrackerReport, Tracking, TrackingSource, TrackingState,
 };
@@ -50,7 +50,9 @@ pub(super) fn track_process(process: ProcessId, settings: &ServiceSettings, shar
         SourceChoice::Library => (true, false),
         SourceChoice::Damon => (false, true),
     };
-    let has_bits = settings.referenced.is_some();
+    // The daemon's raised priority is for ticks, which no tracking may delay.
+    give_up_raised_priority();
+    let has_bits = settings.referenced;
     let mut why = Vec::new();
     let library = trackable_at(Path::new(PROC), pid).filter(|_| may_be_library);
     if library.is_none() && may_be_library {
@@ -127,6 +129,7 @@ fn follow(
     retry: &mut Duration,
 ) -> Result<(), SourceError> {
     while shared.may_go_on() {
+        source.set_budget(shared.budget());
         let (row, _) = source.interval(shared.allocation(), &mut || shared.may_go_on())?;
         // An interval that ended early is incomplete.
         if !shared.may_go_on() {
@@ -173,9 +176,9 @@ fn tracking_of(row: &Row) -> Tracking {
 
 /// Tracks a guest by referenced bits until stopped; `why` says why nothing better is used.
 fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: &str) {
-    let Some(share) = settings.referenced else {
+    if !settings.referenced {
         return shared.update(|latest| latest.fail(TrackingState::Absent, why.to_owned()));
-    };
+    }
     let mut interval = settings.follow.interval;
     loop {
         let planned = interval;
@@ -193,7 +196,8 @@ fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: &str) {
             referenced(pid, &paths)
         });
         let cost = clearing + began.elapsed();
-        interval = interval_within(cost, share).clamp(settings.follow.interval, REFERENCED_MAX);
+        interval =
+            interval_within(cost, shared.budget()).clamp(settings.follow.interval, REFERENCED_MAX);
         let is_running = shared.may_track.load(Ordering::Relaxed);
         shared.update(|latest| match read {
             Ok(bytes) if is_running => {
