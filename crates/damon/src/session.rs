@@ -216,8 +216,8 @@ impl DamonSession {
         options.open(&path).map_err(DamonError::system("open", &path))
     }
 
-    /// Stops the kdamond; errors do not matter, as the next step tells them.
-    fn stop(&mut self) {
+    /// Samples nobody from now on; errors do not matter, as the next step tells them.
+    pub fn stop(&mut self) {
         if self.running.take().is_some() {
             let _ = release(&self.paths);
             let _ = write(&self.instance.join("events/damon/damon_aggregated/enable"), "0");

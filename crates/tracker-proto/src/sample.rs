@@ -7,7 +7,8 @@
 //! There are two hashes. Multiply-add spreads neighbours evenly, so that the sampled share of a run
 //! of memory is close to the rate. The finaliser of SplitMix64 looks like random draws.
 //!
-//! Cost: one multiplication per granule, or two and some shifts; O(n log k) to find an exact limit.
+//! Cost: one multiplication per granule, or two and some shifts; to find an exact limit, one hash and
+//! comparison per granule and O(log k) for about k log(n/k) of them.
 //! Source: Waldspurger 2015 (SHARDS); Waldspurger 2002 §5.3; Dietzfelbinger 1996; Steele 2014.
 
 use std::collections::BinaryHeap;
@@ -61,10 +62,17 @@ impl GranuleSample {
         let mut smallest = BinaryHeap::new();
         let mut is_all = true;
         for granule in granules {
-            smallest.push(hash.of(granule));
-            if smallest.len() > count {
-                smallest.pop();
-                is_all = false;
+            let hash = hash.of(granule);
+            if smallest.len() < count {
+                smallest.push(hash);
+                continue;
+            }
+            is_all = false;
+            // Of most granules no more than this comparison is needed.
+            if let Some(mut largest) = smallest.peek_mut()
+                && hash < *largest
+            {
+                *largest = hash;
             }
         }
         let limit = if is_all { u64::MAX } else { smallest.peek().copied().unwrap_or(u64::MAX) };

@@ -28,6 +28,8 @@ const GUESTS_MAX: usize = SAMPLES_MAX / SAMPLES;
 const WINDOWS_MAX: usize = 4;
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Longest wait of a guest that joins for DAMON to be taken into use; it takes some milliseconds.
+const JOIN_PATIENCE: Duration = Duration::from_secs(3);
 /// Longest wait for more guests to join or leave, so that DAMON is set up once for all of them.
 const SETTLE_MAX: Duration = Duration::from_secs(1);
 /// Pause after a failure: the first and the longest.
@@ -58,6 +60,8 @@ struct HubState {
     next: u64,
     /// Counts changes of what is sampled.
     generation: u64,
+    /// Whether DAMON is in use by this program.
+    is_open: bool,
     refusal: Option<Refusal>,
     is_over: bool,
 }
@@ -111,11 +115,27 @@ impl DamonHub {
         self.window
     }
 
-    /// Takes a place for one guest more, before anything is spent on finding its memory.
+    /// Takes a place for one guest more and waits until DAMON is in use: before that, nothing should
+    /// be spent on finding the guest's memory.
     ///
     /// # Errors
-    /// [`SourceError::Full`]; or why DAMON cannot be used, as found last.
+    /// [`SourceError::Full`]; or why DAMON cannot be used, as found now or a moment ago.
     pub(super) fn join(&self) -> Result<Membership, SourceError> {
+        let membership = self.take_place()?;
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            let (shared, paths) = (Arc::clone(&self.shared), self.paths.clone());
+            let window = self.window;
+            let serve = move || serve(&shared, window, &paths);
+            // Without a thread no window comes, which the guest's own thread reports.
+            *thread = std::thread::Builder::new().name("damon".to_owned()).spawn(serve).ok();
+        }
+        drop(thread);
+        membership.wait_for_damon()?;
+        Ok(membership)
+    }
+
+    fn take_place(&self) -> Result<Membership, SourceError> {
         let mut state = self.shared.lock();
         if state.guests.len() >= GUESTS_MAX {
             return Err(SourceError::Full(GUESTS_MAX));
@@ -132,14 +152,7 @@ impl DamonHub {
         let guest = SampledGuest { target: None, windows: VecDeque::new(), failure: None };
         state.guests.insert(number, guest);
         drop(state);
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if thread.as_ref().is_none_or(JoinHandle::is_finished) {
-            let (shared, paths) = (Arc::clone(&self.shared), self.paths.clone());
-            let window = self.window;
-            let serve = move || serve(&shared, window, &paths);
-            // Without a thread no window comes, which the guest's own thread reports.
-            *thread = std::thread::Builder::new().name("damon".to_owned()).spawn(serve).ok();
-        }
+        self.shared.changed.notify_all();
         Ok(Membership { shared: Arc::clone(&self.shared), number })
     }
 
@@ -162,6 +175,18 @@ impl Drop for DamonHub {
 }
 
 impl Membership {
+    fn wait_for_damon(&self) -> Result<(), Arc<DamonError>> {
+        let is_waiting = |state: &mut HubState| {
+            let guest = state.guests.get(&self.number);
+            !state.is_open && !state.is_over && guest.is_some_and(|guest| guest.failure.is_none())
+        };
+        let waited =
+            self.shared.changed.wait_timeout_while(self.shared.lock(), JOIN_PATIENCE, is_waiting);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let guest = state.guests.get_mut(&self.number);
+        guest.and_then(|guest| guest.failure.take()).map_or(Ok(()), Err)
+    }
+
     /// Samples these pages of the guest from now on.
     pub(super) fn sample(&self, target: DamonTarget) {
         let mut state = self.shared.lock();
@@ -201,7 +226,7 @@ impl Drop for Membership {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let guest = state.guests.remove(&self.number);
-        if guest.is_some_and(|guest| guest.is_sampled()) {
+        if guest.is_some_and(|guest| guest.target.is_some()) {
             state.generation += 1;
         }
         drop(state);
@@ -209,9 +234,16 @@ impl Drop for Membership {
     }
 }
 
-impl SampledGuest {
-    fn is_sampled(&self) -> bool {
-        self.target.is_some() && self.failure.is_none()
+impl HubState {
+    /// Whether any guest needs DAMON.
+    fn has_need(&self) -> bool {
+        self.guests.values().any(|guest| guest.failure.is_none())
+    }
+
+    /// The guests that are to be sampled, by number.
+    fn sampled(&self) -> Vec<(u64, DamonTarget)> {
+        let guests = self.guests.iter().filter(|(_, guest)| guest.failure.is_none());
+        guests.filter_map(|(&number, guest)| Some((number, guest.target.clone()?))).collect()
     }
 }
 
@@ -264,8 +296,12 @@ fn serve(shared: &HubShared, window: Duration, paths: &DamonPaths) {
     let mut generation = 0;
     let mut changing_since: Option<Instant> = None;
     loop {
-        let guests = {
-            let is_idle = |state: &mut HubState| !state.is_over && state.generation == generation;
+        let (has_need, changed) = {
+            let is_idle = |state: &mut HubState| {
+                !state.is_over
+                    && state.generation == generation
+                    && state.has_need() == state.is_open
+            };
             let waited = shared.changed.wait_timeout_while(shared.lock(), LOOK_EVERY, is_idle);
             let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             if state.is_over {
@@ -278,51 +314,56 @@ fn serve(shared: &HubShared, window: Duration, paths: &DamonPaths) {
                     continue; // More guests may follow.
                 }
             }
-            changing_since.take().map(|_| sampled(&state))
+            (state.has_need(), changing_since.take().map(|_| state.sampled()))
         };
-        let done = match (guests, &mut served) {
-            (Some(guests), _) => {
-                let session = served.take().map(|served| served.session);
-                begin(session, guests, window, paths).map(|begun| served = begun)
-            }
-            (None, Some(served)) => served.read(shared),
-            (None, None) => Ok(()),
-        };
-        if let Err(error) = done {
+        if !has_need {
             served = None;
-            shared.fail(error);
+        }
+        let done = match &mut served {
+            None if has_need => Served::begin(paths).map(|begun| served = Some(begun)),
+            None => Ok(()),
+            Some(served) => served.read(shared),
+        };
+        let done = done.and_then(|()| match (&mut served, changed) {
+            (Some(served), Some(guests)) => served.watch(guests, window),
+            _ => Ok(()),
+        });
+        if done.is_err() {
+            served = None;
+        }
+        let was_open = std::mem::replace(&mut shared.lock().is_open, served.is_some());
+        match done {
+            Ok(()) if was_open == served.is_some() => {}
+            Ok(()) => shared.changed.notify_all(), // Guests may be waiting for it.
+            Err(error) => shared.fail(error),
         }
     }
 }
 
-/// The guests that are to be sampled, by number.
-fn sampled(state: &HubState) -> Vec<(u64, DamonTarget)> {
-    let guests = state.guests.iter().filter(|(_, guest)| guest.is_sampled());
-    guests.filter_map(|(&number, guest)| Some((number, guest.target.clone()?))).collect()
-}
-
-/// Samples `guests` from now on; with none of them DAMON is freed.
-fn begin(
-    session: Option<DamonSession>,
-    mut guests: Vec<(u64, DamonTarget)>,
-    window: Duration,
-    paths: &DamonPaths,
-) -> Result<Option<Served>, DamonError> {
-    // The kernel refuses all guests if one has ended.
-    guests.retain(|(_, target)| Path::new(PROC).join(target.pid.to_string()).exists());
-    if guests.is_empty() {
-        return Ok(None);
-    }
-    let mut session = match session {
-        Some(session) => session,
-        None => DamonSession::begin(paths.clone())?,
-    };
-    let (numbers, targets): (Vec<u64>, Vec<DamonTarget>) = guests.into_iter().unzip();
-    session.watch(&targets, window)?;
-    Ok(Some(Served { session, numbers, cost: Duration::ZERO }))
-}
-
 impl Served {
+    /// Takes DAMON into use; nobody is sampled yet.
+    fn begin(paths: &DamonPaths) -> Result<Served, DamonError> {
+        let session = DamonSession::begin(paths.clone())?;
+        Ok(Served { session, numbers: Vec::new(), cost: Duration::ZERO })
+    }
+
+    /// Samples `guests` from now on, in place of those before.
+    fn watch(
+        &mut self,
+        mut guests: Vec<(u64, DamonTarget)>,
+        window: Duration,
+    ) -> Result<(), DamonError> {
+        // The kernel refuses all guests if one has ended.
+        guests.retain(|(_, target)| Path::new(PROC).join(target.pid.to_string()).exists());
+        let (numbers, targets): (Vec<u64>, Vec<DamonTarget>) = guests.into_iter().unzip();
+        (self.numbers, self.cost) = (numbers, Duration::ZERO);
+        match targets.as_slice() {
+            [] => self.session.stop(),
+            targets => self.session.watch(targets, window)?,
+        }
+        Ok(())
+    }
+
     /// Hands on the windows that have ended.
     fn read(&mut self, shared: &HubShared) -> Result<(), DamonError> {
         let windows = self.session.read()?;
@@ -350,8 +391,8 @@ mod tests {
         DamonHub::of(DamonPaths::under(root), Duration::ZERO)
     }
 
-    fn joined(hub: &DamonHub, pid: u32) -> Membership {
-        let membership = hub.join().unwrap();
+    fn sampled(hub: &DamonHub, pid: u32) -> Membership {
+        let membership = hub.take_place().unwrap();
         membership.sample(DamonTarget { pid, pages: vec![4096, 8192, 16384] });
         membership
     }
@@ -365,32 +406,24 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let hub = hub(root.path());
         assert_eq!(hub.window(), WINDOW_MIN);
-        let guests = [(); 2].map(|()| joined(&hub, std::process::id()));
+        let guests = [(); 2].map(|()| sampled(&hub, std::process::id()));
+        let is_absent = |error: &DamonError| matches!(error, DamonError::Absent(_));
+        let absent = |joined: Result<Membership, SourceError>| matches!(joined, Err(SourceError::Damon(error)) if is_absent(&error));
+        assert!(absent(hub.join()), "a guest that joins waits for what is found");
         for guest in &guests {
-            let end = Instant::now() + Duration::from_secs(60);
-            let error = loop {
-                match guest.next(LOOK_EVERY) {
-                    Err(error) => break error,
-                    Ok(window) => assert!(window.is_none() && Instant::now() < end),
-                }
-            };
-            assert!(matches!(*error, DamonError::Absent(_)), "{error}");
+            assert!(is_absent(&guest.next(Duration::ZERO).unwrap_err()));
         }
-        let absent = |joined: Result<Membership, SourceError>| match joined {
-            Err(SourceError::Damon(error)) => matches!(*error, DamonError::Absent(_)),
-            _ => false,
-        };
         // Nobody joins before the pause is over, then one does, and the others wait for it.
         let until = |at| hub.shared.lock().refusal.as_mut().unwrap().until = at;
         until(Instant::now() + PAUSE_MAX);
         assert!(absent(hub.join()));
         hub.shared.lock().refusal.as_mut().unwrap().pause = PAUSE_MAX;
         until(Instant::now());
-        let one = hub.join().unwrap();
-        assert!(absent(hub.join()));
+        let one = hub.take_place().unwrap();
+        assert!(absent(hub.take_place()));
         // It was seen: all may join.
         hub.shared.hand_on(one.number, window(1));
-        assert!(hub.join().is_ok());
+        assert!(hub.take_place().is_ok());
     }
 
     #[test]
@@ -409,26 +442,23 @@ mod tests {
     fn guests_are_bounded_in_number() {
         let root = tempfile::tempdir().unwrap();
         let hub = hub(root.path());
-        let mut guests: Vec<Membership> = (0..).map_while(|_| hub.join().ok()).collect();
+        let mut guests: Vec<Membership> = (0..).map_while(|_| hub.take_place().ok()).collect();
         assert_eq!(guests.len(), GUESTS_MAX);
         assert!(matches!(hub.join(), Err(SourceError::Full(GUESTS_MAX))));
         guests.pop();
-        assert!(hub.join().is_ok());
+        assert!(hub.take_place().is_ok());
     }
 
     #[test]
     fn windows_go_to_their_guest_and_the_oldest_are_dropped() {
         let root = tempfile::tempdir().unwrap();
         let hub = hub(root.path());
-        // Of processes that are gone: the thread samples nobody.
-        let guests = [(); 2].map(|()| joined(&hub, u32::MAX));
+        let guests = [(); 2].map(|()| sampled(&hub, u32::MAX));
         for touched in 0..6 {
             hub.shared.hand_on(guests[1].number, window(touched));
         }
         assert_eq!(guests[0].next(Duration::ZERO).unwrap(), None);
         let seen: Vec<_> = std::iter::from_fn(|| guests[1].next(Duration::ZERO).unwrap()).collect();
         assert_eq!(seen, [2, 3, 4, 5].map(window));
-        hub.close();
-        assert!(hub.thread.lock().unwrap().is_none());
     }
 }

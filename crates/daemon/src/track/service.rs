@@ -273,6 +273,9 @@ impl Drop for Followed {
     /// Tells the thread to stop, without waiting for it.
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the daemon and the thread of a tracked guest share.
 //!
-//! Limits: the daemon never waits for the thread; the thread looks at what the daemon wants ten
-//! times a second.
+//! Limits: the daemon never waits for the thread; while it tracks, the thread looks at what the
+//! daemon wants ten times a second.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,9 +14,6 @@ use ballast_working_set::WatchPlannerSettings;
 use super::damon_hub::DamonHub;
 use super::follow::FollowSettings;
 use super::latest::Latest;
-
-/// Time between two checks of a waiting thread whether to stop.
-const STOP_CHECK: Duration = Duration::from_millis(100);
 
 /// How guests are tracked.
 #[derive(Clone, Debug)]
@@ -94,7 +91,7 @@ impl Shared {
         change(&mut self.latest.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Waits for `time`; `false`: the thread is to stop.
+    /// Waits for `time`, or until the thread is to stop and unparked; `false`: it is to stop.
     pub(super) fn wait(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         while !self.stop.load(Ordering::Relaxed) {
@@ -102,7 +99,7 @@ impl Shared {
             if left.is_zero() {
                 return true;
             }
-            std::thread::sleep(left.min(STOP_CHECK));
+            std::thread::park_timeout(left);
         }
         false
     }
