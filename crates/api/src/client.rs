@@ -21,8 +21,8 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 use crate::{
-    CommandReply, ErrorReply, ExplainReply, GuestChange, GuestsReply, PlanReply, SetPolicy,
-    StatusReply, path,
+    CommandReply, ErrorReply, ExplainReply, GuestChange, GuestsReply, PlanReply, Reserve,
+    SetPolicy, StatusReply, path,
 };
 
 /// Largest accepted reply. The status of 10,000 guests is about 10 MiB.
@@ -224,6 +224,26 @@ impl Client {
     /// See [`ClientError`].
     pub async fn set_policy(&self, change: &SetPolicy) -> Result<CommandReply, ClientError> {
         self.post(path::POLICY, change).await
+    }
+
+    /// Keeps memory free for `guest`, which is about to start.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn reserve(
+        &self,
+        guest: &GuestId,
+        reserve: &Reserve,
+    ) -> Result<CommandReply, ClientError> {
+        self.post(&of_guest(path::RESERVE, guest), reserve).await
+    }
+
+    /// Ends such a reservation.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn unreserve(&self, guest: &GuestId) -> Result<CommandReply, ClientError> {
+        self.post(&of_guest(path::UNRESERVE, guest), &()).await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {

@@ -13,6 +13,16 @@ pub struct SetPolicy {
     pub policy: String,
 }
 
+/// Body of `POST /v1/reservations/{id}/set`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reserve {
+    /// Memory to keep free, in bytes, above 0.
+    pub size_bytes: u64,
+    /// How long at most, in seconds, 1 to 86,400; it ends earlier when the guest appears.
+    pub lasts_s: u64,
+}
+
 /// Reply to a command that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandReply {

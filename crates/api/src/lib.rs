@@ -30,7 +30,7 @@ pub use agent::AgentView;
 pub use ballast_model::GuestChange;
 pub use client::{Client, ClientError, REPLY_BYTES_MAX};
 pub use coded::{ChangeView, Coded, ComplianceView};
-pub use command::{CommandReply, ErrorReply, SetPolicy};
+pub use command::{CommandReply, ErrorReply, Reserve, SetPolicy};
 pub use estimate::{
     CURVE_PERCENTS, CurvePointView, CurveView, DemandView, EstimateView, PassedOverView,
 };
@@ -42,7 +42,7 @@ pub use fence::FenceView;
 pub use mechanism::{HotplugView, MoveView, PagingView, RegretView};
 pub use plan::{ActionView, PlanGuestView, PlanReply};
 pub use socket::{NoRuntimeFolder, default_socket};
-pub use status::{BudgetView, GuestView, GuestsReply, HostView, StatusReply};
+pub use status::{BudgetView, GuestView, GuestsReply, HostView, ReservationView, StatusReply};
 pub use tick::{DaemonView, FairnessView, Source, Tick, TickView};
 pub use tracking::TrackingView;
 
@@ -70,9 +70,26 @@ pub mod path {
     pub const RESUME: &str = "/v1/resume";
     /// Change the policy.
     pub const POLICY: &str = "/v1/policy";
+    /// `POST`: keep memory free for a guest that is about to start; body
+    /// [`Reserve`](crate::Reserve).
+    pub const RESERVE: &str = "/v1/reservations/{id}/set";
+    /// `POST`: end such a reservation.
+    pub const UNRESERVE: &str = "/v1/reservations/{id}/release";
     /// Figures in the OpenMetrics text format.
     pub const METRICS: &str = "/metrics";
     /// Every path.
-    pub const ALL: [&str; 10] =
-        [STATUS, GUESTS, EXPLAIN, SET_GUEST, PERSIST_GUEST, PLAN, PAUSE, RESUME, POLICY, METRICS];
+    pub const ALL: [&str; 12] = [
+        STATUS,
+        GUESTS,
+        EXPLAIN,
+        SET_GUEST,
+        PERSIST_GUEST,
+        PLAN,
+        PAUSE,
+        RESUME,
+        POLICY,
+        RESERVE,
+        UNRESERVE,
+        METRICS,
+    ];
 }

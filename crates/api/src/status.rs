@@ -1,6 +1,6 @@
 //! Host and guests in summary.
 
-use ballast_model::{Bytes, Estimate, GuestSample, Provenance};
+use ballast_model::{Bytes, Estimate, GuestSample, Plan, Provenance, Reservation};
 use serde::{Deserialize, Serialize};
 
 use crate::tick::{DaemonView, Tick, TickView, millis, version};
@@ -21,6 +21,9 @@ pub struct StatusReply {
     pub budget: BudgetView,
     /// How far the host goes to regain memory.
     pub rung: Coded,
+    /// What is kept free for guests that are about to start, sorted by name.
+    #[serde(default)]
+    pub reservations: Vec<ReservationView>,
     /// Notes about the host as a whole.
     pub notes: Vec<Coded>,
     /// The guests, sorted by name.
@@ -36,10 +39,34 @@ impl From<&Tick<'_>> for StatusReply {
             host: HostView::from(&tick.snapshot.host),
             budget: BudgetView::from(&tick.plan.budget),
             rung: Coded::new(tick.plan.host_pressure.code(), tick.plan.host_pressure),
+            reservations: reservations(tick.plan),
             notes: tick.plan.notes.iter().map(Coded::from).collect(),
             guests: guests(tick),
         }
     }
+}
+
+/// Memory that is kept free for a guest that is about to start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReservationView {
+    /// The guest's name.
+    pub guest: String,
+    /// How much it is to find free.
+    pub size_bytes: u64,
+    /// How much of that is free.
+    pub free_bytes: u64,
+    /// Time from the tick until it ends if the guest does not appear.
+    pub ends_in_ms: u64,
+}
+
+fn reservations(plan: &Plan) -> Vec<ReservationView> {
+    let view = |it: &Reservation| ReservationView {
+        guest: it.guest.to_string(),
+        size_bytes: it.size.get(),
+        free_bytes: it.free.get(),
+        ends_in_ms: millis(it.until.saturating_since(plan.decided_at)),
+    };
+    plan.reservations.iter().map(view).collect()
 }
 
 /// Answer to `GET /v1/guests`.

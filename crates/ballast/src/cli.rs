@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    control, daemon, doctor, explain, journal, plan, policy, set, status, track,
+    control, daemon, doctor, explain, journal, plan, policy, reserve, set, status, track,
 };
 use crate::lab::LabArgs;
 
@@ -41,6 +41,8 @@ pub enum Command {
     Policy(policy::Args),
     /// Change a guest's bounds or the policy.
     Set(set::Args),
+    /// Make room for a guest that is about to start.
+    Reserve(reserve::Args),
     /// Stop acting; observing, deciding and recording go on.
     Pause(control::PauseArgs),
     /// Act again.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use ballast::cli::{Cli, Command};
 use ballast::commands::{
-    control, daemon, doctor, explain, journal, plan, policy, set, status, track,
+    control, daemon, doctor, explain, journal, plan, policy, reserve, set, status, track,
 };
 use clap::Parser;
 
@@ -29,6 +29,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Plan(args) => plan::run(args).await,
         Command::Policy(args) => policy::run(args),
         Command::Set(args) => set::run(args).await,
+        Command::Reserve(args) => reserve::run(args).await,
         Command::Pause(args) => control::pause(args).await,
         Command::Resume(args) => control::resume(args).await,
         Command::Journal(args) => journal::run(args),

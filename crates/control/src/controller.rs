@@ -19,6 +19,7 @@ use ballast_policy::{Policy, build};
 
 use crate::Settings;
 use crate::event::Event;
+use crate::reserve::Reservations;
 use crate::restart::Left;
 use crate::state::GuestState;
 use crate::transfer::Transfer;
@@ -31,6 +32,7 @@ pub struct Controller {
     guests: PerGuest<GuestState>,
     /// What the controller before this one left of guests that have not appeared yet.
     left: Left,
+    reservations: Reservations,
     checker: Checker,
     host: HostPressure,
     /// What the policy could not give at the last decision, as floors exceed the budget.
@@ -68,6 +70,7 @@ impl Controller {
             settings: Arc::new(settings),
             guests: PerGuest::default(),
             left: Left::default(),
+            reservations: Reservations::default(),
             checker: Checker::default(),
             host: HostPressure::default(),
             shortfall: Bytes::ZERO,
@@ -148,6 +151,14 @@ impl Controller {
                 self.drop_actions();
             }
             Event::Resume => self.paused = false,
+            Event::Reserve(reservation) => {
+                self.reservations.set(reservation);
+                self.next_decision = None;
+            }
+            Event::Unreserve(guest) => {
+                self.reservations.end(&guest);
+                self.next_decision = None;
+            }
             Event::SetLimits(id, limits) => {
                 Arc::make_mut(&mut self.settings).limits.named.insert(id, limits);
                 self.next_decision = None;
@@ -173,8 +184,9 @@ impl Controller {
 
     /// Goes on where the last controller left off.
     fn go_on(&mut self, restart: Restart) {
-        let Restart { paused, guests } = restart;
+        let Restart { paused, reservations, guests } = restart;
         self.paused |= paused;
+        reservations.into_iter().for_each(|it| self.reservations.set(it));
         self.has_caps |= guests.iter().any(|left| left.handover.resident_cap.is_some());
         self.checker.restore(&guests);
         self.left = Left::new(guests);
@@ -236,6 +248,10 @@ impl Controller {
         let settings = Arc::clone(&self.settings);
         let mut guests = std::mem::take(&mut self.guests);
         guests.align(snapshot);
+        for arrival in self.reservations.arrivals(snapshot, now) {
+            self.checker.promise(&arrival);
+            self.left.add(arrival);
+        }
         self.left.join(&mut guests, snapshot);
 
         let seen = self.observe(&mut guests, snapshot, &settings);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ballast_model::{GuestId, GuestLimits, Outcome, PolicyName, Restart};
+use ballast_model::{GuestId, GuestLimits, Outcome, PolicyName, Reservation, Restart};
 
 use crate::Settings;
 
@@ -15,6 +15,11 @@ pub enum Event {
     Pause,
     /// The operator wants actions again.
     Resume,
+    /// Memory is to be kept free for a guest that is about to start; takes the place of an earlier
+    /// reservation of that name. What it says to be free is not believed.
+    Reserve(Reservation),
+    /// A reservation is not needed any more.
+    Unreserve(GuestId),
     /// New limits for one guest.
     SetLimits(GuestId, GuestLimits),
     /// New limits for all guests that have any of their own.

@@ -26,6 +26,7 @@ mod grant;
 mod identity;
 mod page;
 mod plan;
+mod reserve;
 mod restart;
 mod settings;
 mod state;

@@ -37,6 +37,11 @@ impl Left {
         Left { guests: guests.into_iter().map(by_name).collect(), until: None }
     }
 
+    pub(crate) fn add(&mut self, left: LeftGuest) {
+        self.guests.insert(left.handover.guest.clone(), left);
+        self.until = None;
+    }
+
     /// Gives the guests that appear in `snapshot` what they were promised. `states` are in step
     /// with it.
     pub(crate) fn join(&mut self, states: &mut PerGuest<GuestState>, snapshot: &Snapshot) {

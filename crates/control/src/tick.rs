@@ -39,6 +39,8 @@ pub(crate) struct Tick<'a> {
     /// The memory there is to divide.
     pub(crate) budget: Budget,
     /// What concerns the host as a whole.
+    /// How much of what is reserved is free.
+    pub(crate) kept_free: Bytes,
     pub(crate) notes: Vec<Note>,
 }
 

@@ -89,6 +89,10 @@ pub enum Command {
     PersistGuest(GuestId, GuestChange),
     /// Change the policy.
     SetPolicy(PolicyName),
+    /// Keep memory free for a guest that is about to start: how much, and for how long.
+    Reserve(GuestId, Bytes, Duration),
+    /// Such a reservation is not needed any more.
+    Unreserve(GuestId),
 }
 
 impl Command {
@@ -98,7 +102,9 @@ impl Command {
             Command::Resume
             | Command::SetGuest(..)
             | Command::PersistGuest(..)
-            | Command::SetPolicy(_) => true,
+            | Command::SetPolicy(_)
+            | Command::Reserve(..)
+            | Command::Unreserve(_) => true,
             Command::Pause => false,
         }
     }
@@ -111,6 +117,10 @@ impl Command {
             Command::SetPolicy(name) => format!("set --policy {name}"),
             Command::SetGuest(id, change) => format!("set {id}{}", arguments(change)),
             Command::PersistGuest(id, change) => format!("set {id}{} --persist", arguments(change)),
+            Command::Reserve(id, size, lasts) => {
+                format!("reserve {size:#} --for {id} --lasts {}s", lasts.as_secs())
+            }
+            Command::Unreserve(id) => format!("reserve --release --for {id}"),
         }
     }
 }

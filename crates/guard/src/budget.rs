@@ -5,7 +5,7 @@
 //! - *distributable* (`N`): the operator's budget, or what the host has for guests if that is less:
 //!   what it could still hand out and what guests occupy already, without its reserve. Of a guest
 //!   whose process the host cannot see that may be all that it is committed: nobody is squeezed
-//!   for want of a figure.
+//!   for want of a figure. What is reserved for guests that are about to start is not divided.
 //! - *committed*: what guests hold or have been promised. A guest that was granted memory and has
 //!   not touched it yet can do so at any moment, so a promise counts in full.
 //! - *grantable*: what can be promised now. Nothing while a guest has just been found: see
@@ -74,26 +74,42 @@ fn is_newcomer(guest: &Assessment, settings: &GuardSettings) -> bool {
         || (!guest.is_counted && guest.known_for < settings.stale_after)
 }
 
-/// The amounts of one tick, in whole pages, with what is to be said about them.
+/// The amounts of one tick.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TickBudget {
+    /// What there is to divide, in whole pages.
+    pub budget: Budget,
+    /// How much of what is reserved is free: neither held by guests or promised to them, nor lacked
+    /// by the host.
+    pub kept_free: Bytes,
+    /// What is to be said about it.
+    pub notes: Vec<Note>,
+}
+
+/// The amounts of one tick, where `reserved` is to be kept free.
 pub fn budget_for(
     host: &HostSample,
     totals: &Totals,
+    reserved: Bytes,
     settings: &GuardSettings,
-) -> (Budget, Vec<Note>) {
+) -> TickBudget {
     let Totals { committed, occupied, occupied_at_most, newcomers, .. } = *totals;
     let (Some(total), Some(available)) = (host.memory_total, host.memory_available) else {
         // Without the host's figures the budget still holds, but nothing is promised.
-        let distributable = settings.budget.unwrap_or(committed).page_floor();
+        let budget = settings.budget.map(|budget| budget.saturating_sub(reserved));
+        let distributable = budget.unwrap_or(committed).page_floor();
         let budget = Budget { distributable, committed, grantable: Bytes::ZERO };
-        return (budget, vec![Note::HostUnknown]);
+        return TickBudget { budget, kept_free: Bytes::ZERO, notes: vec![Note::HostUnknown] };
     };
     let present = available.saturating_add(occupied_at_most).saturating_sub(settings.host_reserve);
     let configured = settings.budget.unwrap_or(total.saturating_sub(settings.host_reserve));
-    let distributable = configured.min(present).page_floor();
+    let for_guests = configured.min(present);
+    let distributable = for_guests.saturating_sub(reserved).page_floor();
     let untouched = committed.saturating_sub(occupied);
     let free = available.saturating_sub(settings.host_reserve).saturating_sub(untouched);
-    let grantable = distributable.saturating_sub(committed).min(free).page_floor();
-    let grantable = if newcomers > 0 { Bytes::ZERO } else { grantable };
+    let vacant = for_guests.saturating_sub(committed).min(free);
+    let vacant = if newcomers > 0 { Bytes::ZERO } else { vacant };
+    let grantable = vacant.saturating_sub(reserved).page_floor();
     let mut notes = Vec::new();
     if newcomers > 0 {
         notes.push(Note::Newcomers { guests: newcomers });
@@ -103,5 +119,6 @@ pub fn budget_for(
     {
         notes.push(Note::BudgetReduced { configured, present });
     }
-    (Budget { distributable, committed, grantable }, notes)
+    let budget = Budget { distributable, committed, grantable };
+    TickBudget { budget, kept_free: reserved.min(vacant), notes }
 }

@@ -36,7 +36,7 @@ mod swap_room;
 
 pub use allocate_grants::{Grant, Lack, allocate_grants};
 pub use assessment::{Assessment, Capped, Known, verdict};
-pub use budget::{Totals, budget_for};
+pub use budget::{TickBudget, Totals, budget_for};
 pub use compliance::ComplianceLog;
 pub use goal::{Goal, goal_for};
 pub use holding::Holding;

@@ -31,12 +31,14 @@ mod mapped;
 mod measured;
 mod mechanism;
 mod miss_curve;
+mod note;
 mod overhead;
 mod per_guest;
 mod plan;
 mod policy_name;
 mod reason;
 mod report;
+mod reservation;
 mod restart;
 mod sample;
 mod time;
@@ -65,14 +67,16 @@ pub use mechanism::{Mechanism, Move, Paging, PressureLevel, Regret, Why};
 #[cfg(feature = "serde")]
 pub use miss_curve::KeptCurve;
 pub use miss_curve::{MissCurve, MissCurveError};
+pub use note::Note;
 pub use overhead::{overhead_assumed, overhead_at_most};
 pub use per_guest::PerGuest;
 pub use plan::{
-    Action, Budget, Change, Compliance, Desired, GuestPlan, Note, Outcome, OutcomeKind, Plan,
+    Action, Budget, Change, Compliance, Desired, GuestPlan, Outcome, OutcomeKind, Plan,
 };
 pub use policy_name::{ParsePolicyNameError, PolicyName};
 pub use reason::{Clamped, Others, Reason, RentLimit, Tax};
 pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport};
+pub use reservation::Reservation;
 pub use restart::{Handover, LeftGuest, Restart, Stuck, Thrashed};
 pub use sample::{
     Capabilities, GuestSample, GuestStats, HostSample, Hotplug, HotplugKind, LinkDown, LinkState,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_default, is_none};
-use crate::{Bytes, GuestId, Plan, ProcessId, Regret, Snapshot, Timestamp};
+use crate::{Bytes, GuestId, Plan, ProcessId, Regret, Reservation, Snapshot, Timestamp};
 
 /// What is remembered of a guest beside its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,6 +135,8 @@ pub struct LeftGuest {
 pub struct Restart {
     /// Whether the operator had paused acting.
     pub paused: bool,
+    /// What is kept free for guests that are about to start.
+    pub reservations: Vec<Reservation>,
     /// The guests, each once, sorted by name.
     pub guests: Vec<LeftGuest>,
 }
@@ -162,6 +164,6 @@ impl Restart {
                 handover: handover.cloned().unwrap_or_else(nothing),
             });
         }
-        Restart { paused, guests }
+        Restart { paused, reservations: plan.reservations.clone(), guests }
     }
 }

@@ -7,8 +7,8 @@
 //! There are two hashes. Multiply-add spreads neighbours evenly, so that the sampled share of a run
 //! of memory is close to the rate. The finaliser of SplitMix64 looks like random draws.
 //!
-//! Cost: one multiplication per granule, or two and some shifts; to find an exact limit, one hash and
-//! comparison per granule and O(log k) for about k log(n/k) of them.
+//! Cost: one multiplication per granule, or two and some shifts. An exact limit takes a comparison
+//! more per granule, and O(log k) for about k log(n/k) of them.
 //! Source: Waldspurger 2015 (SHARDS); Waldspurger 2002 §5.3; Dietzfelbinger 1996; Steele 2014.
 
 use std::collections::BinaryHeap;

@@ -245,6 +245,7 @@ mod tests {
             actions: Vec::new(),
             paging: paging.into_iter().collect(),
             host_pressure: PressureLevel::Normal,
+            reservations: Vec::new(),
             notes: Vec::new(),
         }
     }

@@ -76,6 +76,7 @@ impl Case {
             actions: vec![],
             paging: self.paging,
             host_pressure: PressureLevel::Normal,
+            reservations: Vec::new(),
             notes: self.notes,
         };
         let snapshot = Snapshot::new(Timestamp::ZERO, Default::default(), vec![self.sample]);

@@ -13,9 +13,9 @@ use ballast_model::{
     DemandSource, Desired, Estimate, Fence, Generation, GuestId, GuestLimits, GuestPlan,
     GuestSample, GuestStats, Held, HostSample, Hotplug, HotplugKind, LimitSource, LimitSources,
     LinkDown, LinkState, Measured, Mechanism, MissCurve, Move, Note, Outcome, OutcomeKind, Paging,
-    PassedOver, Plan, PolicyName, Pressure, PressureLevel, Provenance, Reason, Regret, RunState,
-    Share, Snapshot, Timestamp, TrackerReport, Tracking, TrackingSource, TrackingState, Why,
-    WhyPassedOver,
+    PassedOver, Plan, PolicyName, Pressure, PressureLevel, Provenance, Reason, Regret, Reservation,
+    RunState, Share, Snapshot, Timestamp, TrackerReport, Tracking, TrackingSource, TrackingState,
+    Why, WhyPassedOver,
 };
 use expect_test::{Expect, expect};
 use serde::Serialize;
@@ -189,6 +189,12 @@ fn seen() -> Seen {
                 deadline: Timestamp::from_millis(7000),
             }],
             host_pressure: PressureLevel::ReclaimOwed,
+            reservations: vec![Reservation {
+                guest: "new".parse().unwrap(),
+                size: Bytes::gib(1),
+                until: Timestamp::from_millis(90_000),
+                free: Bytes::mib(300),
+            }],
             notes: vec![Note::Infeasible { shortfall: Bytes::mib(1) }],
         },
         limits: BTreeMap::from([(id("a"), GuestLimits::default())]),
@@ -295,6 +301,14 @@ fn status() {
                 "code": "reclaim-owed",
                 "text": "overdue guests are paged out"
               },
+              "reservations": [
+                {
+                  "guest": "new",
+                  "size_bytes": 1073741824,
+                  "free_bytes": 314572800,
+                  "ends_in_ms": 85000
+                }
+              ],
               "notes": [
                 {
                   "code": "infeasible",

@@ -11,6 +11,7 @@ pub mod explain;
 pub mod journal;
 pub mod plan;
 pub mod policy;
+pub mod reserve;
 pub mod set;
 mod source;
 pub mod status;

@@ -1,6 +1,8 @@
 //! `ballast status`: host and guests at a glance.
 
-use ballast_api::{Client, DaemonView, FenceView, GuestView, HostView, StatusReply, TrackingView};
+use ballast_api::{
+    Client, DaemonView, FenceView, GuestView, HostView, ReservationView, StatusReply, TrackingView,
+};
 use ballast_model::{PressureLevel, Share};
 
 use ballast_report::format::{UNKNOWN, size, size_or_unknown, span};
@@ -45,6 +47,9 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
     }
     out.push_str(&format!("host     {}\n", host(&reply.host)));
     out.push_str(&format!("budget   {}\n", tick::budget(&reply.budget)));
+    for reservation in &reply.reservations {
+        out.push_str(&format!("reserved {}\n", reserved(reservation)));
+    }
     if reply.rung.code != PressureLevel::Normal.code() {
         out.push_str(&format!("short    {}\n", reply.rung.text));
     }
@@ -168,6 +173,15 @@ fn host(host: &HostView) -> String {
         percent(host.pressure_full_basis_points)
     ));
     out
+}
+
+fn reserved(reservation: &ReservationView) -> String {
+    let ReservationView { guest, size_bytes, free_bytes, ends_in_ms } = reservation;
+    let free = match free_bytes >= size_bytes {
+        true => "all of it free".to_owned(),
+        false => format!("{} of it free yet", size(*free_bytes)),
+    };
+    format!("{} for `{guest}`, {free}, for {} more at most", size(*size_bytes), span(*ends_in_ms))
 }
 
 fn percent(basis_points: u32) -> String {

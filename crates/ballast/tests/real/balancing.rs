@@ -56,6 +56,7 @@ fn two_guests_share_a_budget_for_one_and_outlive_kills() {
     let daemon = ground.start();
     both_are_seen_and_halved(&ground, &daemon);
     memory_follows_the_work(&lab, &ground, &daemon);
+    room_is_made_for_a_third(&ground, &daemon);
     audit.read(&ground.journal());
     assert!(audit.ticks_within > 10, "{}", audit.ticks_within);
 
@@ -125,6 +126,25 @@ fn memory_follows_the_work(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
     lab.stop_workload("busy");
     wait_allocation("memory to flow back", daemon, "busy", is_about_half);
     wait_allocation("memory to flow back", daemon, "idle", is_about_half);
+}
+
+fn room_is_made_for_a_third(ground: &Ground, daemon: &Daemon<'_>) {
+    let (code, out, err) = ground.ballast(&["reserve", "400MiB", "--for", "third"]);
+    assert_eq!(code, Some(1), "{out}{err}");
+    assert!(err.contains("256MiB at most can be reserved"), "{err}");
+    let (code, out, err) =
+        ground.ballast(&["reserve", "120MiB", "--for", "third", "--wait", "5m", "--json"]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    let status = daemon.status().unwrap();
+    let third = &status.reservations[0];
+    assert_eq!((third.free_bytes, third.size_bytes), (120 << 20, 120 << 20), "{out}");
+    let held: Bytes = ["busy", "idle"].iter().filter_map(|name| allocation(daemon, name)).sum();
+    assert!(held <= BOOT - Bytes::mib(120), "{held}");
+    let (_, text, _) = ground.ballast(&["status"]);
+    assert!(text.contains("120MiB for `third`, all of it free"), "{text}");
+    let (code, out, err) = ground.ballast(&["reserve", "--release", "--for", "third"]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    wait_allocation("what was reserved", daemon, "busy", is_about_half);
 }
 
 fn the_daemon_is_killed_in_mid_action<'a>(

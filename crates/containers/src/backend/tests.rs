@@ -134,6 +134,7 @@ fn plan(guests: &[(&str, bool)]) -> Plan {
         actions: Vec::new(),
         paging: Vec::new(),
         host_pressure: PressureLevel::Normal,
+        reservations: Vec::new(),
         notes: Vec::new(),
     }
 }

@@ -8,7 +8,7 @@ use ballast_actuation::host_pressure::HostPressureSettings;
 use ballast_actuation::paging::ResidentCap;
 use ballast_guard::check::Rules;
 use ballast_guard::goal_for;
-use ballast_guard::{Assessment, Known, Lack, Totals, allocate_grants, budget_for};
+use ballast_guard::{Assessment, Known, Lack, TickBudget, Totals, allocate_grants, budget_for};
 use ballast_model::{
     Bytes, Change, Compliance, GuestPlan, Held, HostSample, Note, PerGuest, Plan, PressureLevel,
     RequestKind, Snapshot,
@@ -84,11 +84,13 @@ impl Controller {
             totals.add(&guest.assessment, &settings.guard);
             guests.push(guest);
         }
-        let (mut budget, notes) = budget_for(&snapshot.host, &totals, &settings.guard);
+        let reserved = self.reservations.sum();
+        let TickBudget { mut budget, kept_free, notes } =
+            budget_for(&snapshot.host, &totals, reserved, &settings.guard);
         if self.host.level() == PressureLevel::Freeze {
             budget.grantable = Bytes::ZERO;
         }
-        Tick { snapshot, guests, totals, thrashes, has_thrashed, budget, notes }
+        Tick { snapshot, guests, totals, thrashes, has_thrashed, budget, kept_free, notes }
     }
 
     /// Whether to ask the policy: its interval is over, a guest thrashes, the guests that can be
@@ -254,6 +256,7 @@ impl Controller {
             actions: Vec::new(),
             paging: Vec::new(),
             host_pressure: self.host.level(),
+            reservations: self.reservations.with(tick.kept_free),
             notes,
         };
         Draft::new(plan, now + settings.guard.action_deadline, self.policy.accounts())
@@ -273,6 +276,7 @@ impl Controller {
         let rules = Rules {
             budget: guard.budget,
             host_reserve: guard.host_reserve,
+            reserved: self.reservations.sum(),
             stale_after: guard.stale_after,
             step_up_max: guard.step_up_max,
             step_down_max: guard.step_down_max,
@@ -356,7 +360,9 @@ impl Controller {
                 regret: None,
             });
         }
-        let (budget, notes) = budget_for(&snapshot.host, &totals, &settings.guard);
+        let reserved = self.reservations.sum();
+        let TickBudget { budget, kept_free, notes } =
+            budget_for(&snapshot.host, &totals, reserved, &settings.guard);
         Plan {
             generation: self.generation,
             decided_at: snapshot.taken_at,
@@ -366,6 +372,7 @@ impl Controller {
             actions: Vec::new(),
             paging: Vec::new(),
             host_pressure: self.host.level(),
+            reservations: self.reservations.with(kept_free),
             notes,
         }
     }

@@ -2,6 +2,7 @@
 
 mod moving;
 mod properties;
+mod reserve;
 mod restart;
 mod stories;
 mod world;

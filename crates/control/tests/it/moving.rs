@@ -113,7 +113,7 @@ fn a_cap_ends_where_nothing_says_what_is_due() {
         regret: None,
         handover: Handover { resident_cap: Some(Bytes::mib(600)), ..nothing },
     };
-    let restart = Restart { paused: false, guests: vec![left] };
+    let restart = Restart { guests: vec![left], ..Restart::default() };
     world.controller.handle_event(Event::Restart(Box::new(restart)));
     world.pass();
     // The host's own memory cannot be read, and the guest says nothing, and occupies more than it

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ballast_control::{Event, Settings};
-use ballast_model::{GuestChange, GuestId, GuestLimits, Note, Plan, PolicyName};
+use ballast_model::{
+    Bytes, GuestChange, GuestId, GuestLimits, Note, Plan, PolicyName, Reservation, Timestamp,
+};
 use ballast_store::Event as Recorded;
 use tracing::{info, warn};
 
@@ -15,6 +18,11 @@ use crate::view::{self, Command};
 /// Most guests with limits of their own, so that commands about guests that come and go cannot fill
 /// the daemon's memory.
 pub const NAMED_GUESTS_MAX: usize = 10_000;
+
+/// Most reservations at once.
+const RESERVATIONS_MAX: usize = 64;
+/// How long one may last.
+const RESERVATION_LASTS_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Engine {
     /// Carries out an operator's command and records it.
@@ -40,6 +48,8 @@ impl Engine {
             Command::SetPolicy(name) => self.set_policy(name),
             Command::SetGuest(id, change) => self.set_guest(id, change),
             Command::PersistGuest(id, change) => self.persist_guest(id, change, world).await,
+            Command::Reserve(id, size, lasts) => self.reserve(id, size, lasts, world.now()),
+            Command::Unreserve(id) => self.unreserve(id),
         };
         info!("operator: {words}: {}", answer.as_ref().unwrap_or_else(|why| why));
         world.record_event(Recorded::Command {
@@ -81,6 +91,57 @@ impl Engine {
                 self.reload_error = Some(why);
             }
         }
+    }
+
+    fn reserve(
+        &mut self,
+        guest: GuestId,
+        size: Bytes,
+        lasts: Duration,
+        now: Timestamp,
+    ) -> Result<String, String> {
+        let (snapshot, plan) =
+            self.latest.as_ref().ok_or("the daemon has not finished its first tick")?;
+        if snapshot.guest(&guest).is_some() {
+            return Err(format!(
+                "guest `{guest}` is here already: memory is reserved before a guest starts"
+            ));
+        }
+        if size == Bytes::ZERO || lasts.is_zero() || lasts > RESERVATION_LASTS_MAX {
+            let most = RESERVATION_LASTS_MAX.as_secs();
+            return Err(format!(
+                "{size} for {}s: expected some memory for 1s to {most}s",
+                lasts.as_secs()
+            ));
+        }
+        let others = plan.reservations.iter().filter(|it| it.guest != guest);
+        let count = others.clone().count();
+        if count >= RESERVATIONS_MAX {
+            return Err(format!("{count} reservations are in force already, which is the most"));
+        }
+        let reserved: Bytes = plan.reservations.iter().map(|it| it.size).sum();
+        let budget = plan.budget.distributable.saturating_add(reserved);
+        let floors: Bytes = plan.guests.iter().filter_map(|it| Some(it.bounds?.floor)).sum();
+        let of_others: Bytes = others.map(|it| it.size).sum();
+        let most = budget.saturating_sub(floors).saturating_sub(of_others);
+        if size > most {
+            return Err(format!(
+                "{size} for `{guest}`: {most} at most can be reserved, as {budget} are for guests,                  their floors take {floors} of it and other reservations {of_others}"
+            ));
+        }
+        let until = now + lasts;
+        let reservation = Reservation { guest: guest.clone(), size, until, free: Bytes::ZERO };
+        self.controller.handle_event(Event::Reserve(reservation));
+        Ok(format!("{size} are reserved for `{guest}` for {}s", lasts.as_secs()))
+    }
+
+    fn unreserve(&mut self, guest: GuestId) -> Result<String, String> {
+        let (_, plan) = self.latest.as_ref().ok_or("the daemon has not finished its first tick")?;
+        if !plan.reservations.iter().any(|it| it.guest == guest) {
+            return Err(format!("nothing is reserved for `{guest}`"));
+        }
+        self.controller.handle_event(Event::Unreserve(guest.clone()));
+        Ok(format!("nothing is reserved for `{guest}` any more"))
     }
 
     fn set_policy(&mut self, name: PolicyName) -> Result<String, String> {

@@ -218,6 +218,58 @@ fn a_paused_engine_observes_and_records_but_does_not_act() {
 }
 
 #[test]
+fn what_cannot_be_reserved_is_refused_with_what_can() {
+    let (mut engine, mut world) = poor_and_rich();
+    let minute = Duration::from_secs(60);
+    let mut reserve = |engine: &mut Engine, name: &str, mib, lasts| {
+        let command = Command::Reserve(name.parse().unwrap(), Bytes::mib(mib), lasts);
+        engine.obey(command, &mut world).now_or_never().unwrap()
+    };
+    assert!(reserve(&mut engine, "new", 100, minute).unwrap_err().contains("first tick"));
+    let (mut engine, mut other) = poor_and_rich();
+    run(&mut engine, &mut other, 3);
+    for (name, mib, lasts, part) in [
+        ("poor", 100, minute, "is here already"),
+        ("new", 0, minute, "expected some memory"),
+        ("new", 100, Duration::ZERO, "for 1s to 86400s"),
+        ("new", 100, Duration::from_secs(86_401), "for 1s to 86400s"),
+        ("new", 769, minute, "768MiB at most can be reserved, as 1GiB are for guests"),
+    ] {
+        let why = reserve(&mut engine, name, mib, lasts).unwrap_err();
+        assert!(why.contains(part), "{why}");
+    }
+    reserve(&mut engine, "new", 300, minute).unwrap();
+    run(&mut engine, &mut other, 1);
+    let why = reserve(&mut engine, "newer", 469, minute).unwrap_err();
+    assert!(why.contains("468MiB at most") && why.contains("other reservations 300MiB"), "{why}");
+    // One name has one reservation.
+    reserve(&mut engine, "new", 512, minute).unwrap();
+    let release = |engine: &mut Engine, world: &mut MemoryWorld| {
+        let command = Command::Unreserve("new".parse().unwrap());
+        engine.obey(command, world).now_or_never().unwrap()
+    };
+    assert!(release(&mut engine, &mut other).is_ok());
+    run(&mut engine, &mut other, 1);
+    assert!(release(&mut engine, &mut other).unwrap_err().contains("nothing is reserved"));
+}
+
+#[test]
+fn what_is_reserved_becomes_free_and_is_published() {
+    let (mut engine, mut world) = poor_and_rich();
+    run(&mut engine, &mut world, 20);
+    let lasts = Duration::from_secs(3600);
+    obey(&mut engine, Command::Reserve("new".parse().unwrap(), Bytes::mib(256), lasts), &mut world);
+    run(&mut engine, &mut world, 20);
+    let reservations = engine.view(&world).unwrap().plan.reservations;
+    assert!(reservations.len() == 1 && reservations[0].is_ready(), "{reservations:?}");
+    assert!(held(&world).into_iter().sum::<Bytes>() <= Bytes::mib(768));
+    assert!(matches!(
+        &world.events[..],
+        [Recorded::Command { command, .. }] if command == "reserve 256MiB --for new --lasts 3600s"
+    ));
+}
+
+#[test]
 fn a_dry_run_is_computed_once_and_changes_nothing() {
     let (mut engine, mut world) = poor_and_rich();
     assert!(engine.dry_run().is_err());

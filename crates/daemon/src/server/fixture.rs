@@ -227,6 +227,7 @@ pub fn view() -> View {
         }],
         paging: vec![],
         host_pressure: PressureLevel::Normal,
+        reservations: Vec::new(),
         notes: vec![
             Note::BudgetReduced { configured: Bytes::gib(3), present: Bytes::gib(2) },
             Note::Infeasible { shortfall: Bytes::mib(100) },

@@ -9,7 +9,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use ballast_model::{
-    Bytes, Change, Compliance, GuestPlan, GuestSample, Held, Share, Tracking, TrackingState,
+    Bytes, Change, Compliance, GuestPlan, GuestSample, Held, Reservation, Share, Tracking,
+    TrackingState,
 };
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -106,6 +107,7 @@ fn daemon(registry: &mut Registry, view: &View, now: SystemTime) {
 fn host(registry: &mut Registry, view: &View) {
     let host = &view.snapshot.host;
     let budget = &view.plan.budget;
+    let reserved = |of: fn(&Reservation) -> Bytes| view.plan.reservations.iter().map(of).sum();
     for (name, help, value) in [
         ("host_memory_total", "Memory the host kernel manages", host.memory_total),
         ("host_memory_available", "Memory the host can give without swap", host.memory_available),
@@ -114,6 +116,8 @@ fn host(registry: &mut Registry, view: &View) {
         ("budget", "Memory all guests together may be allocated", Some(budget.distributable)),
         ("committed", "Memory guests hold or were promised", Some(budget.committed)),
         ("grantable", "Memory that can be granted at once", Some(budget.grantable)),
+        ("reserved", "Memory reserved for guests about to start", Some(reserved(|it| it.size))),
+        ("reserved_free", "How much of that is free", Some(reserved(|it| it.free))),
     ] {
         if let Some(value) = value {
             let gauge = Whole::default();

@@ -14,10 +14,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use ballast_api::{
-    CommandReply, DaemonView, ExplainReply, GuestChange, GuestsReply, PlanReply, SetPolicy, Source,
-    StatusReply, Tick, path,
+    CommandReply, DaemonView, ExplainReply, GuestChange, GuestsReply, PlanReply, Reserve,
+    SetPolicy, Source, StatusReply, Tick, path,
 };
-use ballast_model::{GuestId, PolicyName};
+use ballast_model::{Bytes, GuestId, PolicyName};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot};
@@ -49,6 +49,8 @@ pub(super) fn router(handle: Handle) -> Router {
         .route(path::SET_GUEST, post(set_guest))
         .route(path::PERSIST_GUEST, post(persist_guest))
         .route(path::POLICY, post(set_policy))
+        .route(path::RESERVE, post(reserve))
+        .route(path::UNRESERVE, post(unreserve))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn(check_access))
@@ -178,6 +180,29 @@ async fn set_policy(
             .nearest(&policy, PolicyName::ALL.map(PolicyName::as_str))
     })?;
     command(&handle, Command::SetPolicy(name)).await
+}
+
+async fn reserve(
+    State(handle): State<Handle>,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<Json<CommandReply>, Refusal> {
+    let id = guest_to_come(&name)?;
+    let Reserve { size_bytes, lasts_s } = read_json(body).await?;
+    let (size, lasts) = (Bytes::new(size_bytes), Duration::from_secs(lasts_s));
+    command(&handle, Command::Reserve(id, size, lasts)).await
+}
+
+async fn unreserve(
+    State(handle): State<Handle>,
+    Path(name): Path<String>,
+) -> Result<Json<CommandReply>, Refusal> {
+    command(&handle, Command::Unreserve(guest_to_come(&name)?)).await
+}
+
+/// The name of a guest that need not be there.
+fn guest_to_come(name: &str) -> Result<GuestId, Refusal> {
+    name.parse().map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "bad-name", error))
 }
 
 async fn unknown_path(request: Request) -> Refusal {

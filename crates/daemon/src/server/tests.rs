@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_api::{Client, ClientError, ErrorReply, GuestChange, SetPolicy, Source};
+use ballast_api::{Client, ClientError, ErrorReply, GuestChange, Reserve, SetPolicy, Source};
 use ballast_model::{Bytes, PolicyName};
 use expect_test::expect;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -171,6 +171,19 @@ async fn commands_reach_the_main_loop_and_its_answers_return() {
     assert_eq!(answer.await.unwrap(), Command::SetGuest(fixture::id("grow"), change));
 
     let mut bench = Bench::owned();
+    let answer = bench.answer(done("reserved"));
+    let reserve = Reserve { size_bytes: 8192, lasts_s: 60 };
+    bench.client.reserve(&"new".parse().unwrap(), &reserve).await.unwrap();
+    let expected =
+        Command::Reserve("new".parse().unwrap(), Bytes::new(8192), Duration::from_secs(60));
+    assert_eq!(answer.await.unwrap(), expected);
+
+    let mut bench = Bench::owned();
+    let answer = bench.answer(done("ended"));
+    bench.client.unreserve(&"new".parse().unwrap()).await.unwrap();
+    assert_eq!(answer.await.unwrap(), Command::Unreserve("new".parse().unwrap()));
+
+    let mut bench = Bench::owned();
     let answer = bench.answer(done("policy"));
     bench.client.set_policy(&policy).await.unwrap();
     assert_eq!(answer.await.unwrap(), Command::SetPolicy(PolicyName::Static));
@@ -185,7 +198,9 @@ async fn strangers_cannot_read_and_the_group_cannot_write() {
     }
     let member = Bench::start(Peer { gid: GROUP, ..STRANGER });
     member.client.status().await.unwrap();
-    for path in ["/v1/pause", "/v1/resume", "/v1/guests/grow/set", "/v1/policy"] {
+    for path in
+        ["/v1/pause", "/v1/resume", "/v1/guests/grow/set", "/v1/policy", "/v1/reservations/new/set"]
+    {
         let (status, reply) = refusal(&member.post(path, "{}").await);
         assert_eq!(status, 403, "{path}");
         assert_eq!(reply.error.text, "changing anything needs to be the daemon's user or root");

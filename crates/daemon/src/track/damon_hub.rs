@@ -115,8 +115,8 @@ impl DamonHub {
         self.window
     }
 
-    /// Takes a place for one guest more and waits until DAMON is in use: before that, nothing should
-    /// be spent on finding the guest's memory.
+    /// Takes a place for one guest more and waits until DAMON is in use: before that, it is no use
+    /// to look for the guest's memory.
     ///
     /// # Errors
     /// [`SourceError::Full`]; or why DAMON cannot be used, as found now or a moment ago.

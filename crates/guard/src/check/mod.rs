@@ -65,6 +65,11 @@ impl Checker {
         self.left = Left::new(guests);
     }
 
+    /// What was reserved for a guest, whose first snapshot comes next, was promised to it.
+    pub fn promise(&mut self, guest: &LeftGuest) {
+        self.left.add(guest);
+    }
+
     /// Takes in a snapshot, before the plan that is made from it is checked.
     pub fn observe(&mut self, snapshot: &Snapshot, limits: &LimitTable) {
         self.now = snapshot.taken_at;
@@ -307,9 +312,10 @@ impl<'a> Check<'a> {
             touched = touched.saturating_add(resident.min(own));
         }
         let budget = self.for_guests.unwrap_or(total.saturating_sub(rules.host_reserve));
-        let of_budget = budget.saturating_sub(committed);
+        let of_budget = budget.saturating_sub(rules.reserved).saturating_sub(committed);
         let of_host = available
             .saturating_sub(rules.host_reserve)
+            .saturating_sub(rules.reserved)
             .saturating_sub(committed.saturating_sub(touched));
         (of_budget.min(of_host), let_go)
     }

@@ -11,6 +11,8 @@ pub struct Rules<'a> {
     pub budget: Option<Bytes>,
     /// Memory of the host that no grant may touch.
     pub host_reserve: Bytes,
+    /// Memory that no grant may touch, either, as a guest is about to start in it.
+    pub reserved: Bytes,
     /// Greatest age of figures on which a guest may be shrunk or granted memory.
     pub stale_after: Duration,
     /// Most a guest may grow per decision.

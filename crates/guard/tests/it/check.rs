@@ -51,6 +51,7 @@ struct Case {
     limits: BTreeMap<GuestId, GuestLimits>,
     past: BTreeMap<GuestId, Past>,
     step: Option<Bytes>,
+    reserved: Bytes,
     paused: bool,
 }
 
@@ -65,6 +66,7 @@ impl Case {
             limits: BTreeMap::new(),
             past: ["a", "b"].into_iter().map(|name| (id(name), Past::default())).collect(),
             step: None,
+            reserved: Bytes::ZERO,
             paused: false,
         }
     }
@@ -129,6 +131,7 @@ impl Case {
         let rules = Rules {
             budget: Some(Bytes::mib(1100)),
             host_reserve: Bytes::gib(1),
+            reserved: self.reserved,
             stale_after: Duration::from_secs(10),
             step_up_max: self.step,
             step_down_max: self.step,
@@ -150,6 +153,7 @@ fn plan(generation: Generation, decided_at: Timestamp, guests: Vec<GuestPlan>) -
         actions: Vec::new(),
         paging: Vec::new(),
         host_pressure: PressureLevel::Normal,
+        reservations: Vec::new(),
         notes: Vec::new(),
     }
 }
@@ -381,6 +385,15 @@ fn a_cap_is_believed_only_while_it_is_enforced() {
 }
 
 #[test]
+fn nobody_is_granted_what_is_reserved() {
+    let check = |reserved| {
+        Case { reserved: Bytes::mib(reserved), ..Case::new() }.act("b", 400).act("a", 588).check()
+    };
+    assert_eq!(check(0), []);
+    assert!(matches!(check(1)[..], [Violation::Overcommitted { .. }]));
+}
+
+#[test]
 fn a_guest_may_keep_what_a_plan_entitled_it_to() {
     let check = |entitled: Option<u64>| {
         let case = Case::new().act("a", 540);
@@ -408,6 +421,7 @@ fn a_guest_may_keep_what_a_plan_entitled_it_to() {
         let rules = Rules {
             budget: Some(Bytes::mib(1100)),
             host_reserve: Bytes::gib(1),
+            reserved: Bytes::ZERO,
             stale_after: Duration::from_secs(10),
             step_up_max: None,
             step_down_max: None,

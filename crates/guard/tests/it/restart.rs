@@ -83,11 +83,13 @@ fn granting(left: Option<LeftGuest>, seen: [GuestSample; 2]) -> Vec<Violation> {
         }],
         paging: vec![],
         host_pressure: PressureLevel::Normal,
+        reservations: Vec::new(),
         notes: vec![],
     };
     let rules = Rules {
         budget: Some(Bytes::mib(1000)),
         host_reserve: Bytes::gib(1),
+        reserved: Bytes::ZERO,
         stale_after: Duration::from_secs(10),
         step_up_max: None,
         step_down_max: None,

@@ -440,6 +440,12 @@ fn everything() -> Whole {
                 .to_vec(),
             paging: paging.to_vec(),
             host_pressure: PressureLevel::ReclaimOwed,
+            reservations: vec![Reservation {
+                guest: id(9),
+                size: Bytes::gib(1),
+                until: Timestamp::from_millis(900_000),
+                free: Bytes::mib(300),
+            }],
             notes: notes(),
         },
         outcomes: outcomes(),
@@ -481,6 +487,7 @@ fn nothing(policy: PolicyName, rung: PressureLevel) -> Whole {
         plan: Plan {
             policy,
             host_pressure: rung,
+            reservations: Vec::new(),
             guests: one.plan.guests[..1]
                 .iter()
                 .map(|guest| GuestPlan {

@@ -183,6 +183,7 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
         actions,
         paging: vec![],
         host_pressure: PressureLevel::Normal,
+        reservations: Vec::new(),
         notes: vec![],
     };
     Whole {
@@ -752,6 +753,8 @@ pub(crate) fn plan() -> impl Strategy<Value = Plan> {
             deadline,
         },
     );
+    let reservation = (id(), bytes(), moment(), bytes())
+        .prop_map(|(guest, size, until, free)| Reservation { guest, size, until, free });
     let budget = (bytes(), bytes(), bytes()).prop_map(|(distributable, committed, grantable)| {
         Budget { distributable, committed, grantable }
     });
@@ -764,10 +767,10 @@ pub(crate) fn plan() -> impl Strategy<Value = Plan> {
         prop::collection::vec(action, 0..4),
         prop::collection::vec(paging, 0..3),
         rung(),
-        prop::collection::vec(note(), 0..3),
+        (prop::collection::vec(reservation, 0..3), prop::collection::vec(note(), 0..3)),
     )
         .prop_map(
-            |(generation, decided_at, policy, budget, guests, actions, paging, rung, notes)| Plan {
+            |(generation, decided_at, policy, budget, guests, actions, paging, rung, rest)| Plan {
                 generation: Generation(generation),
                 decided_at,
                 policy,
@@ -776,7 +779,8 @@ pub(crate) fn plan() -> impl Strategy<Value = Plan> {
                 actions,
                 paging,
                 host_pressure: rung,
-                notes,
+                reservations: rest.0,
+                notes: rest.1,
             },
         )
 }

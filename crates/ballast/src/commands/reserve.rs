@@ -1,0 +1,217 @@
+//! `ballast reserve`: make room for a guest that is about to start.
+//!
+//! Idea: the daemon keeps the memory free from the moment it is asked; this command waits until it
+//! is there. The daemon may be restarted meanwhile: what it does not know any more is asked for
+//! again, which changes nothing where it does.
+
+use std::time::{Duration, Instant};
+
+use ballast_api::{Client, GuestView, ReservationView, Reserve, StatusReply};
+use ballast_model::{Bytes, GuestId};
+use serde::Serialize;
+
+use ballast_report::Output;
+use ballast_report::format::{size, span};
+
+use super::Connection;
+
+/// Time between two looks whether the memory is free.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// The name of a reservation for nobody in particular.
+const NOBODY: &str = "reservation";
+
+/// Make room for a guest that is about to start.
+///
+/// Other guests give up memory within their floors. Once SIZE is free, on the host and in the
+/// budget, this succeeds; nobody is given any of it until the guest NAME appears, which then has it
+/// as if it had been granted, or until the reservation ends. To reserve again for the same name
+/// replaces the first reservation.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast reserve 2GiB --for web-3 && virsh start web-3
+  ballast reserve 512MiB --wait 2m --lasts 1h
+  ballast reserve --release --for web-3
+
+Exit status: 0 all of it is free, 1 some is lacking when --wait is over (the reservation lasts all
+the same) or the daemon refuses, 2 wrong usage. JSON, an object: guest, size_bytes, free_bytes,
+is_ready, is_taken_up (the guest has appeared), waited_ms, ends_in_ms, surpluses (only where some
+is lacking: a list of guest, bytes above its floor, and change, what it is doing).")]
+pub struct Args {
+    /// How much, such as 2GiB
+    #[arg(value_name = "SIZE", required_unless_present = "release", conflicts_with = "release")]
+    size: Option<Bytes>,
+    /// The guest that is about to start
+    #[arg(long = "for", value_name = "NAME", default_value = NOBODY)]
+    guest: GuestId,
+    /// How long to wait for it; 0s: not at all
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
+    wait: Duration,
+    /// How long to keep it at most if the guest does not appear, up to 24h
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
+    lasts: Duration,
+    /// End the reservation instead
+    #[arg(long)]
+    release: bool,
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+struct ReservationOutcome {
+    guest: String,
+    size_bytes: u64,
+    free_bytes: u64,
+    is_ready: bool,
+    is_taken_up: bool,
+    waited_ms: u64,
+    ends_in_ms: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    surpluses: Vec<Surplus>,
+}
+
+/// A guest that holds more than its floor.
+#[derive(Debug, Serialize)]
+struct Surplus {
+    guest: String,
+    bytes: u64,
+    change: String,
+}
+
+/// Asks the daemon, waits, and prints what came of it.
+///
+/// # Errors
+/// The daemon does not answer or refuses, not all of the memory is free in time, or standard output
+/// cannot be written.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let client = args.connection.client()?;
+    let Some(wanted) = args.size else {
+        let reply = client.unreserve(&args.guest).await?;
+        return args.output.print(&reply, |reply, _| format!("{}\n", reply.message));
+    };
+    let reserved = wait(&client, &args, wanted).await?;
+    args.output.print(&reserved, |reserved, _| render(reserved))?;
+    match reserved.is_ready || reserved.is_taken_up {
+        true => Ok(()),
+        false => Err(anyhow::anyhow!("{}", lacking(&reserved))),
+    }
+}
+
+/// Waits until the memory is free, or as long as was asked.
+async fn wait(client: &Client, args: &Args, wanted: Bytes) -> anyhow::Result<ReservationOutcome> {
+    let reserve = Reserve { size_bytes: wanted.get(), lasts_s: args.lasts.as_secs() };
+    let began = Instant::now();
+    client.reserve(&args.guest, &reserve).await?;
+    loop {
+        let status = client.status().await?;
+        let name = args.guest.as_str();
+        let is_taken_up = status.guests.iter().any(|guest| guest.guest == name);
+        let found = status.reservations.iter().find(|it| it.guest == name);
+        // Until the tick after the command it may be an earlier one of another size.
+        let found = found.filter(|it| it.size_bytes == wanted.get());
+        let is_ready = found.is_some_and(|it| it.free_bytes >= it.size_bytes);
+        if is_ready || is_taken_up || began.elapsed() >= args.wait {
+            let waited_ms = began.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
+            let found = found.cloned().unwrap_or(ReservationView {
+                guest: name.to_owned(),
+                size_bytes: wanted.get(),
+                free_bytes: 0,
+                ends_in_ms: 0,
+            });
+            return Ok(ReservationOutcome {
+                guest: found.guest,
+                size_bytes: found.size_bytes,
+                free_bytes: found.free_bytes,
+                is_ready,
+                is_taken_up,
+                waited_ms,
+                ends_in_ms: found.ends_in_ms,
+                surpluses: if is_ready { Vec::new() } else { surpluses(&status) },
+            });
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+        if found.is_none() {
+            client.reserve(&args.guest, &reserve).await?;
+        }
+    }
+}
+
+/// Guests that hold more than their floors, those that hold most first.
+fn surpluses(status: &StatusReply) -> Vec<Surplus> {
+    let surplus = |guest: &GuestView| {
+        let bytes = guest.allocation_bytes?.checked_sub(guest.floor_bytes?)?;
+        let change = guest.change.as_ref().map_or(String::new(), |change| change.text.clone());
+        (bytes > 0).then(|| Surplus { guest: guest.guest.clone(), bytes, change })
+    };
+    let mut surpluses: Vec<Surplus> = status.guests.iter().filter_map(surplus).collect();
+    surpluses.sort_by_key(|surplus| std::cmp::Reverse(surplus.bytes));
+    surpluses
+}
+
+fn render(reserved: &ReservationOutcome) -> String {
+    let ReservationOutcome { guest, is_ready, is_taken_up, .. } = reserved;
+    let all = size(reserved.size_bytes);
+    match (is_taken_up, is_ready) {
+        (true, _) => format!("`{guest}` is here: its reservation has ended\n"),
+        (false, true) => format!(
+            "{all} are free for `{guest}` after {}, for {} at most\n",
+            span(reserved.waited_ms),
+            span(reserved.ends_in_ms)
+        ),
+        (false, false) => String::new(),
+    }
+}
+
+/// Why the command fails.
+fn lacking(reserved: &ReservationOutcome) -> String {
+    let ReservationOutcome { guest, size_bytes, free_bytes, waited_ms, .. } = reserved;
+    let mut text = format!(
+        "of {} for `{guest}` {} are free after {}, and {} are lacking; they stay reserved \
+         (`ballast reserve --release --for {guest}` ends that)",
+        size(*size_bytes),
+        size(*free_bytes),
+        span(*waited_ms),
+        size(size_bytes.saturating_sub(*free_bytes)),
+    );
+    for Surplus { guest, bytes, change } in &reserved.surpluses {
+        text.push_str(&format!("\n{guest} holds {} above its floor: {change}", size(*bytes)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reserved(free_bytes: u64, is_taken_up: bool) -> ReservationOutcome {
+        ReservationOutcome {
+            guest: "web".to_owned(),
+            size_bytes: 1 << 30,
+            free_bytes,
+            is_ready: free_bytes == 1 << 30,
+            is_taken_up,
+            waited_ms: 2_300,
+            ends_in_ms: 600_000,
+            surpluses: vec![Surplus {
+                guest: "db".to_owned(),
+                bytes: 600 << 20,
+                change: "shrink to 1GiB".to_owned(),
+            }],
+        }
+    }
+
+    #[test]
+    fn what_is_free_and_what_is_lacking_is_said() {
+        let ready = render(&reserved(1 << 30, false));
+        assert_eq!(ready, "1GiB are free for `web` after 2.3s, for 10m 0s at most\n");
+        assert!(render(&reserved(0, true)).contains("is here"));
+        let why = lacking(&reserved(1 << 29, false));
+        for part in ["512MiB are lacking", "--release --for web", "db holds 600MiB above its floor"]
+        {
+            assert!(why.contains(part), "{why}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What is kept free for guests that are about to start.
+//!
+//! Idea: what is reserved is not divided, so guests give it up as they would to one another, and
+//! nobody is granted any of it. When the guest appears, the reservation ends and counts as what the
+//! guest was granted.
+//! Cost: O(reservations) a tick.
+//! Limits: a guest whose process is not known gets no promise: its reservation just stays until it
+//! ends. Which of several reservations is free first goes by their names.
+
+use std::collections::BTreeMap;
+
+use ballast_model::{Bytes, GuestId, Handover, LeftGuest, Reservation, Snapshot, Timestamp};
+
+/// All reservations in force.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reservations {
+    by_name: BTreeMap<GuestId, Reservation>,
+}
+
+impl Reservations {
+    pub(crate) fn set(&mut self, reservation: Reservation) {
+        self.by_name.insert(reservation.guest.clone(), reservation);
+    }
+
+    pub(crate) fn end(&mut self, guest: &GuestId) {
+        self.by_name.remove(guest);
+    }
+
+    /// What is reserved in all.
+    pub(crate) fn sum(&self) -> Bytes {
+        self.by_name.values().fold(Bytes::ZERO, |sum, it| sum.saturating_add(it.size))
+    }
+
+    /// Ends what is over by `now`, and what guests that appear in `snapshot` take up: these, with
+    /// what they were promised by it.
+    pub(crate) fn arrivals(&mut self, snapshot: &Snapshot, now: Timestamp) -> Vec<LeftGuest> {
+        let mut arrivals = Vec::new();
+        self.by_name.retain(|guest, reservation| {
+            let process = snapshot.guest(guest).and_then(|sample| sample.process);
+            arrivals.extend(process.map(|process| LeftGuest {
+                process,
+                held: None,
+                target: Some(reservation.size.page_floor()),
+                regret: None,
+                handover: Handover::nothing(guest.clone()),
+            }));
+            process.is_none() && reservation.until > now
+        });
+        arrivals
+    }
+
+    /// The reservations; `kept_free` of all they reserve is free.
+    pub(crate) fn with(&self, mut kept_free: Bytes) -> Vec<Reservation> {
+        let mut reservations: Vec<Reservation> = self.by_name.values().cloned().collect();
+        for reservation in &mut reservations {
+            reservation.free = reservation.size.min(kept_free);
+            kept_free = kept_free.saturating_sub(reservation.free);
+        }
+        reservations
+    }
+}

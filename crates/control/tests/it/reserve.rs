@@ -1,0 +1,124 @@
+//! Memory that is kept free for guests about to start.
+
+use std::time::Duration;
+
+use crate::world::{Mood, ToyGuest, World, id, settings};
+use ballast_control::Event;
+use ballast_model::{Bytes, PolicyName, Reservation, Timestamp};
+use proptest::prelude::*;
+
+/// Two guests of 1 GiB that hold half of a budget of 1 GiB each and use little.
+fn two() -> World {
+    let guests = vec![ToyGuest::new("a", 1024, 512, 100), ToyGuest::new("b", 1024, 512, 100)];
+    let mut world = World::new(settings(PolicyName::Global, 1024), guests);
+    world.ticks(5);
+    world
+}
+
+/// Reserves so many MiB for `new`, for a minute.
+fn reserve(world: &mut World, mib: u64) {
+    let until = Timestamp::from_millis(world.second * 1000) + Duration::from_secs(60);
+    let reservation =
+        Reservation { guest: id("new"), size: Bytes::mib(mib), until, free: Bytes::ZERO };
+    world.controller.handle_event(Event::Reserve(reservation));
+}
+
+#[test]
+fn reserved_memory_is_given_up_and_granted_to_nobody() {
+    let mut world = two();
+    reserve(&mut world, 400);
+    let plan = world.tick();
+    assert!(!plan.reservations[0].is_ready(), "{:?}", plan.reservations);
+    let plan = world.ticks(20);
+    assert!(plan.reservations[0].is_ready(), "{:?}", plan.reservations);
+    assert!(world.committed() <= 624, "{}", world.committed());
+    world.guest("a").used = 1000;
+    for _ in 0..30 {
+        world.tick();
+        assert!(world.committed() <= 624, "{}", world.committed());
+    }
+}
+
+#[test]
+fn a_guest_that_appears_was_granted_what_was_reserved() {
+    let mut world = two();
+    reserve(&mut world, 400);
+    world.ticks(20);
+    let others = world.committed();
+    // It may take all of it as soon as it is there, so nobody else gets any.
+    world.guests.push(ToyGuest { rate: 0, ..ToyGuest::new("new", 400, 200, 150) });
+    let plan = world.tick();
+    assert_eq!(plan.reservations, []);
+    assert_eq!(plan.budget.committed, Bytes::mib(others + 400));
+    world.guest("new").rate = 100;
+    world.guest("new").used = 380;
+    world.guest("a").used = 1000;
+    world.ticks(30);
+    assert!(world.guest("new").holds >= 370, "{:?}", world.holds());
+    assert!(world.committed() <= 1024);
+    assert_eq!(world.controller.plans_refused(), 0);
+}
+
+#[test]
+fn reservations_end_in_time_and_on_request() {
+    for on_request in [false, true] {
+        let mut world = two();
+        reserve(&mut world, 400);
+        world.guest("a").used = 1000;
+        assert_eq!(world.ticks(30).reservations.len(), 1);
+        let held = world.guest("a").holds;
+        if on_request {
+            world.controller.handle_event(Event::Unreserve(id("new")));
+        }
+        let plan = world.ticks(40);
+        assert_eq!(plan.reservations, []);
+        assert!(world.guest("a").holds > held + 200, "{held}: {:?}", world.holds());
+    }
+}
+
+#[test]
+fn a_reservation_outlives_a_daemon() {
+    let mut world = two();
+    reserve(&mut world, 400);
+    world.tick_and_restart(9);
+    world.guest("a").used = 1000;
+    let plan = world.ticks(20);
+    assert!(plan.reservations[0].is_ready() && world.committed() <= 624);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Once all of it is free, no guest is let into what is reserved, whatever guests want or
+    /// refuse, and no plan is refused.
+    #[test]
+    fn nobody_enters_what_is_reserved_and_free(
+        size in 1..1500u64,
+        spare in 0..1000u64,
+        turns in prop::collection::vec((0..3usize, 0..1024u64, 0..4usize, 1..20u64), 1..12),
+        policy in prop::sample::select(PolicyName::ALL.to_vec()),
+    ) {
+        let moods = [Mood::Willing, Mood::Stubborn, Mood::Silent, Mood::Gone];
+        let names = ["a", "b", "c"];
+        let guests: Vec<ToyGuest> =
+            names.iter().map(|name| ToyGuest::new(name, 1024, 512, 100)).collect();
+        let budget = 3 * 512 + spare;
+        let mut world = World::new(settings(policy, budget), guests);
+        world.ticks(3);
+        reserve(&mut world, size);
+        let mut was_ready = false;
+        for (at, used, mood, ticks) in turns {
+            world.guests[at].used = used;
+            world.guests[at].mood = moods[mood];
+            for _ in 0..ticks {
+                let plan = world.tick();
+                let Some(reservation) = plan.reservations.first() else { return Ok(()) };
+                was_ready |= reservation.is_ready();
+                prop_assert!(!was_ready || reservation.is_ready(), "{:?}", reservation);
+                prop_assert!(!was_ready || world.committed() + size <= budget);
+                prop_assert!(world.committed() <= budget);
+                prop_assert_eq!(world.controller.plans_refused(), 0, "{:?}", plan.notes);
+            }
+        }
+    }
+}
