@@ -1,5 +1,8 @@
 //! Tests of the program as scripts use it: exit statuses and output streams.
 
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
 use crate::program::{self, Done};
@@ -34,12 +37,45 @@ fn wrong_usage_and_failure_have_different_exit_statuses() {
         &["explain", "../x"],
         &["set", "web-1", "--floor", "2GiB", "--ceiling", "1GiB"],
         &["plan", "--dry-run", "--journal", "x"],
+        &["reserve"],
+        &["reserve", "1GiB", "--release"],
+        &["reserve", "1GB"],
         &[],
     ] {
         let (status, out, err) = run(arguments);
         assert_eq!((status, out.as_str()), (Some(2), ""), "{arguments:?}");
         assert!(!err.is_empty());
     }
+}
+
+/// Runs the hook as libvirt does, with a `ballast` that notes its arguments and fails.
+#[test]
+fn the_hook_of_libvirt_reserves_memory_and_never_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let noted = folder.path().join("noted");
+    let fake = folder.path().join("ballast");
+    std::fs::write(&fake, format!("#!/bin/sh\necho \"$@\" >>{}\nexit 1\n", noted.display()))
+        .unwrap();
+    std::fs::set_permissions(&fake, Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let xml = "<domain>\n  <memory unit='KiB'>2097152</memory>\n  \
+               <currentMemory unit='KiB'>1048576</currentMemory>\n</domain>\n";
+    for (step, xml) in [
+        (["web", "prepare", "begin", "-"], xml),
+        (["web", "prepare", "begin", "-"], "<domain/>"),
+        (["web", "start", "begin", "-"], xml),
+        (["web", "release", "end", "-"], xml),
+    ] {
+        let hook = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/libvirt-hook.sh");
+        let mut command = Command::new("sh");
+        command.arg(hook).args(step).env("PATH", &path).stdin(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // A hook that does not read closes the pipe.
+        let _ = child.stdin.take().unwrap().write_all(xml.as_bytes());
+        assert!(child.wait().unwrap().success());
+    }
+    let noted = std::fs::read_to_string(noted).unwrap();
+    assert_eq!(noted, "reserve 2147483648 --for web --wait 0s\n");
 }
 
 #[test]
@@ -52,6 +88,7 @@ fn without_a_daemon_every_command_fails_with_one_error() {
         &["set", "web-1", "--shares", "5"],
         &["pause"],
         &["resume"],
+        &["reserve", "1GiB"],
     ] {
         let (status, out, err) = run(arguments);
         assert_eq!((status, out.as_str()), (Some(1), ""), "{arguments:?}");
