@@ -145,6 +145,14 @@ impl Config {
         self.paging.map_or_else(SwapBounds::default, |paging| paging.swap)
     }
 
+    /// Where guests are looked for: folders, a socket, patterns of cgroups.
+    pub fn guest_places(&self) -> Vec<String> {
+        let folders = self.qmp_folders.iter().map(|folder| folder.display().to_string());
+        let libvirt = self.libvirt.iter().map(|it| it.socket.display().to_string());
+        let cgroups = self.containers.iter().flat_map(|it| &it.cgroups);
+        folders.chain(libvirt).chain(cgroups.map(|it| format!("cgroup {it}"))).collect()
+    }
+
     /// The settings that differ in `new` and take effect only after a restart.
     pub fn needs_restart(&self, new: &Config) -> Vec<&'static str> {
         let path = |config: &Config| config.journal.as_ref().map(|journal| journal.path.clone());

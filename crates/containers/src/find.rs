@@ -4,6 +4,7 @@
 //! in each part of that a `*` stands for any text. A guest is called after the last part.
 //! Cost: one folder is listed for each part with a `*`. Limits: [`MATCHES_MAX`] of a pattern.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -27,6 +28,12 @@ pub struct CgroupPattern {
      `system.slice/web.service` or `machine.slice/*`"
 )]
 pub struct CgroupPatternError(String);
+
+impl fmt::Display for CgroupPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.parts.join("/"))
+    }
+}
 
 impl FromStr for CgroupPattern {
     type Err = CgroupPatternError;

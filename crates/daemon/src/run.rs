@@ -131,9 +131,8 @@ impl Daemon {
     fn new(config: Config, guests_max: usize) -> anyhow::Result<Self> {
         let (mut world, inherited) = HostWorld::new(&config, guests_max)?;
         world.recorder.event(Recorded::ConfigLoaded { toml: config.text.clone() });
-        let sockets = config.qmp_folders.iter().chain(config.libvirt.iter().map(|it| &it.socket));
-        let places: Vec<String> = sockets.map(|place| place.display().to_string()).collect();
-        info!("policy {}, guests in {}", config.settings.policy, places.join(", "));
+        let places = config.guest_places().join(", ");
+        info!("policy {}, guests in {places}", config.settings.policy);
         let Inherited { credits, restart } = inherited;
         let engine = Engine::new(config.settings.clone(), credits, restart, &world);
         Ok(Daemon { config, engine, world, rested_at: Timestamp::ZERO })

@@ -59,6 +59,9 @@ struct Checked {
     tick_ms: u64,
     qmp_folders: Vec<PathBuf>,
     libvirt: Option<PathBuf>,
+    cgroups: Vec<String>,
+    #[serde(skip)]
+    guest_places: Vec<String>,
     agent_folders: Vec<PathBuf>,
     guests_named: usize,
     journal: Option<PathBuf>,
@@ -67,6 +70,7 @@ struct Checked {
 impl From<&Config> for Checked {
     fn from(config: &Config) -> Self {
         let guard = &config.settings.guard;
+        let cgroups = config.containers.iter().flat_map(|it| &it.cgroups);
         Checked {
             file: config.path.clone(),
             policy: config.settings.policy.as_str(),
@@ -75,6 +79,8 @@ impl From<&Config> for Checked {
             tick_ms: u64::try_from(config.settings.tick.as_millis()).unwrap_or(u64::MAX),
             qmp_folders: config.qmp_folders.clone(),
             libvirt: config.libvirt.as_ref().map(|it| it.socket.clone()),
+            cgroups: cgroups.map(ToString::to_string).collect(),
+            guest_places: config.guest_places(),
             agent_folders: config.agents.as_ref().map_or(Vec::new(), |it| it.folders.clone()),
             guests_named: config.settings.limits.named.len(),
             journal: config.journal.as_ref().map(|journal| journal.path.clone()),
@@ -84,13 +90,13 @@ impl From<&Config> for Checked {
 
 impl Checked {
     fn lines(&self) -> String {
-        let listed = |folders: &[PathBuf]| {
-            folders.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", ")
-        };
-        let places: Vec<PathBuf> = self.qmp_folders.iter().chain(&self.libvirt).cloned().collect();
         let agents = match &self.agent_folders[..] {
             [] => "not listened to".to_owned(),
-            folders => format!("in {}", listed(folders)),
+            folders => {
+                let names: Vec<String> =
+                    folders.iter().map(|it| it.display().to_string()).collect();
+                format!("in {}", names.join(", "))
+            }
         };
         let budget = self.budget_bytes.map_or("what the host has, less the reserve".into(), size);
         let journal =
@@ -107,7 +113,7 @@ impl Checked {
             self.policy,
             size(self.host_reserve_bytes),
             span(self.tick_ms),
-            listed(&places),
+            self.guest_places.join(", "),
             self.guests_named,
         )
     }

@@ -16,7 +16,7 @@ use ballast_report::format::{size, span};
 use super::Connection;
 
 /// Time between two looks whether the memory is free.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The name of a reservation for nobody in particular.
 const NOBODY: &str = "reservation";
 

@@ -23,7 +23,7 @@ use ballast_daemon::track::{
 };
 use ballast_report::command_line::command_line;
 use ballast_report::files::Destination;
-use ballast_report::{CANNOT_PRINT, Output, harmless_line};
+use ballast_report::{CANNOT_PRINT, Output, harmless_line, note};
 
 use super::track_table;
 use crate::lab;
@@ -62,6 +62,8 @@ tracking client at a time, and a host one user of DAMON; the daemon is one.
   COST         processor time of the tracker and lost time of the guest, as a share of one core
   TRAP         how long one touch that is seen stops the guest
   UP           share of the intervals that were watched (up ratio)
+
+A guest given by its name may end: tracking goes on once it is started again, unless it is recorded.
 
 With --rest tracking rests while the working set is stable, until misses of the data TLB, or where the machine does
 not count them the touches of some hundred pages, tell a new phase; see `ballast imt`.
@@ -141,6 +143,9 @@ pub struct Args {
 const ASK_EVERY: Duration = Duration::from_millis(500);
 /// How long they may be lacking at first.
 const ASK_PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two looks for a guest, and how many of them its process may take to end.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+const ENDS_WITHIN: usize = 10;
 /// Most intervals that a page is made of: a day of them at one a second.
 const PAGE_ROWS_MAX: usize = 86_400;
 
@@ -297,15 +302,19 @@ fn follow(
         check_bits_tell(Path::new(PROC), guest.pid)
             .context("--referenced records nothing of this guest: leave it out")?;
     }
-    let mut source = watch(args, guest)?;
+    let mut guest = guest.clone();
+    let mut source = watch(args, &guest)?;
     let private = source.private_memory();
     if private > Bytes::ZERO {
         tracing::warn!("{private} of its memory is private and not tracked: give it share=on");
     }
-    let end = args.for_.map(|time| Instant::now() + time);
+    let began = Instant::now();
+    let end = args.for_.map(|time| began + time);
     let is_over = || stop.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
     let page = args.page.as_deref().map(Page::begin).transpose()?;
     let mut rows = Vec::new();
+    // When the guest was started again.
+    let mut again = Duration::ZERO;
     let mut signals =
         recording.is_some().then(|| SignalReader::new(guest.pid, SEED, args.referenced));
     for number in 0.. {
@@ -315,7 +324,21 @@ fn follow(
         if let Some(signals) = &mut signals {
             signals.begin();
         }
-        let (row, touches) = source.interval(None, &mut || !is_over())?;
+        let (mut row, touches) = match source.interval(None, &mut || !is_over()) {
+            Ok(seen) => seen,
+            // A recording is of one process: its pages mean nothing in another one.
+            Err(error) if recording.is_none() && has_ended(args, &guest) => {
+                drop(source);
+                note(&format!("{error}: waiting until the guest is started again"));
+                let Some(next) = wait_for_guest(args, &is_over) else { break };
+                (guest, source) = next;
+                note(&format!("the guest is process {} now", guest.pid));
+                again = began.elapsed();
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        row.at += again;
         // DAMON knows nothing of a window that has not ended.
         if row.seen.is_none() && row.events.is_none() && is_over() {
             break;
@@ -332,6 +355,46 @@ fn follow(
     let Some(page) = page else { return Ok(()) };
     let name = guest.name.clone().unwrap_or_else(|| guest.pid.to_string());
     page.write(&name, &rows)
+}
+
+/// Whether a guest that was named has ended, so that one of its name may follow.
+fn has_ended(args: &Args, guest: &Hypervisor) -> bool {
+    let is_there = || hypervisors(Path::new(PROC)).iter().any(|it| it.pid == guest.pid);
+    // Its sockets go before its process does.
+    let has_gone = || {
+        (0..ENDS_WITHIN).any(|_| {
+            std::thread::sleep(LOOK_EVERY);
+            !is_there()
+        })
+    };
+    args.guest == guest.name && has_gone()
+}
+
+/// The guest and its source once one of that name can be watched; `None`: it is over before.
+fn wait_for_guest(
+    args: &Args,
+    is_over: &impl Fn() -> bool,
+) -> Option<(Hypervisor, Box<dyn WorkingSetSource>)> {
+    let mut trouble = None;
+    while !is_over() {
+        let guests = hypervisors(Path::new(PROC));
+        let wanted = args.guest.as_deref().unwrap_or_default();
+        if guests.iter().any(|it| it.name.as_deref() == Some(wanted)) {
+            let found = find(&guests, wanted).and_then(|it| Ok((it.clone(), watch(args, it)?)));
+            match found {
+                Ok(found) => return Some(found),
+                Err(error) => {
+                    let text = format!("{error:#}");
+                    if trouble.as_ref() != Some(&text) {
+                        note(&text);
+                        trouble = Some(text);
+                    }
+                }
+            }
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    None
 }
 
 /// An HTML page that `ballast-lab` draws at the end.

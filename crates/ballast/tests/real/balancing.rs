@@ -6,6 +6,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::harness::{Daemon, Ground, PATIENCE, guest, wait_for};
@@ -476,6 +477,32 @@ fn a_tracked_guest_has_a_working_set_and_a_curve() {
     assert_eq!(code, Some(0), "{err}");
     let (code, _, err) = ground.ballast(&["mrc", &format!("{folder}/pages.pg")]);
     assert_eq!(code, Some(0), "{err}");
+    tracking_goes_on_with_the_next_process(lab, vec![spec("seen")]);
+}
+
+/// Ends the guests of `lab` while `seen` is tracked, and starts another of that name.
+fn tracking_goes_on_with_the_next_process(lab: Lab, next: Vec<GuestSpec>) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ballast"))
+        .args(["track", "seen", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut rows = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
+    rows.next().expect("an interval of the first process").unwrap();
+    drop(lab);
+    let told = notes.next().unwrap().unwrap();
+    assert!(told.contains("waiting until the guest is started again"), "{told}");
+    let _lab = Lab::boot(next);
+    let goes_on = |note: &String| note.contains("the guest is process");
+    assert!(notes.map_while(Result::ok).any(|note| goes_on(&note)));
+    let at = |row: String| serde_json::from_str::<serde_json::Value>(&row).unwrap()["at_s"].clone();
+    let times: Vec<f64> =
+        rows.map_while(Result::ok).take(6).filter_map(|row| at(row).as_f64()).collect();
+    assert!(times.len() == 6 && times.is_sorted(), "{times:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 /// 300 MiB and what a guest needs beside do not fit in half of the budget.

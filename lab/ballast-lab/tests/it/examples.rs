@@ -33,7 +33,8 @@ fn take_examples(command: &clap::Command) -> usize {
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let mut count = 0;
     for line in help.lines().filter(|line| line.starts_with("  ballast")) {
-        for part in line.trim().split(" && ") {
+        let is_ours = |part: &&str| part.starts_with("ballast");
+        for part in line.trim().split(" && ").filter(is_ours) {
             take(part);
             count += 1;
         }

@@ -1,0 +1,136 @@
+//! How soon `ballast reserve` has a GiB free, beside the time that balloons take for it themselves.
+//!
+//! Goal: at most 1.25 times as long. Two idle guests of 1 GiB hold all of a budget of 2 GiB. In
+//! turns, this program orders both balloons to 512 MiB by QMP and waits until they are there, and
+//! the real `ballast reserve 1GiB` is run against the real daemon; after each, guests get their
+//! memory back. The daemon runs in its own turns only. Cost: two minutes.
+//!
+//! Limits: idle guests with their memory free; emulated where KVM does not work.
+//!
+//! `cargo bench -p ballast --bench reserve_time`, after `make build`; with `--test` one round.
+
+mod harness;
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use ballast_lab_host::{GuestSpec, LabError, REAPER_COMMAND, Run, RunOptions, reaper_main};
+use ballast_model::Bytes;
+use ballast_qmp::client::QmpClient;
+use ballast_qmp::command::QmpCommand;
+use harness::{api_socket, start_daemon_on, stop};
+
+const GUESTS: [&str; 2] = ["one", "two"];
+const MEMORY: Bytes = Bytes::gib(1);
+const HALF: Bytes = Bytes::mib(512);
+const RATIO_MAX: f64 = 1.25;
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(1);
+/// A daemon has seen its guests, and grants nothing for want of knowing them, for this long.
+const SETTLES_IN: Duration = Duration::from_secs(5);
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == REAPER_COMMAND) {
+        return reaper_main(arguments);
+    }
+    let is_test = std::env::args().any(|argument| argument == "--test");
+    let rounds = if is_test { 1 } else { 7 };
+    let ground = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(ground.path().join("qmp")).expect("a folder for sockets");
+    match start(ground.path()) {
+        Ok(run) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(measure(&run, ground.path(), rounds));
+        }
+        Err(why @ LabError::ToolMissing { .. }) => println!("SKIPPED: {why}"),
+        Err(why) => panic!("{why}"),
+    }
+    ExitCode::SUCCESS
+}
+
+/// The guests, each with a monitor for the daemon.
+fn start(ground: &Path) -> Result<Run, LabError> {
+    let guest = |name: &str| {
+        let socket = ground.join("qmp").join(format!("{name}.sock"));
+        let monitor = format!("unix:{},server=on,wait=off", socket.display());
+        let id = name.parse().expect("a name");
+        GuestSpec { extra_args: vec!["-qmp".to_owned(), monitor], ..GuestSpec::new(id, MEMORY) }
+    };
+    let guests = GUESTS.map(guest).to_vec();
+    let options = RunOptions {
+        limit_cpu: false,
+        runs_folder: Some(ground.join("runs")),
+        ..RunOptions::new("reserve".parse().expect("a name"), guests)
+    };
+    Run::start(&options, &|line| eprintln!("{line}"))
+}
+
+async fn measure(run: &Run, ground: &Path, rounds: u32) {
+    let mut balloons = Vec::new();
+    for name in GUESTS {
+        let socket = run.guest(name).expect("the guest").lab_qmp_socket();
+        balloons.push(QmpClient::connect(socket, PATIENCE).await.expect("the lab's monitor"));
+    }
+    println!("two guests of {MEMORY:#} under {:?}; {rounds} rounds", run.accel());
+    let (mut own, mut ours) = (Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        own.push(order(&mut balloons, HALF).await);
+        order(&mut balloons, MEMORY).await;
+        ours.push(reserve(ground).await);
+        order(&mut balloons, MEMORY).await;
+        println!("round {round} of {rounds} done");
+    }
+    let (own, ours) = (median(&mut own), median(&mut ours));
+    let ratio = ours / own;
+    let is_met = if ratio <= RATIO_MAX { "met" } else { "NOT MET" };
+    println!("balloons themselves: {own:.2} s; ballast reserve 1GiB: {ours:.2} s (medians)");
+    println!("ratio: {ratio:.2} (goal: {RATIO_MAX}, {is_met})");
+}
+
+/// Orders all balloons at once; how long until the last is there.
+async fn order(balloons: &mut [QmpClient], target: Bytes) -> Duration {
+    let ordered = Instant::now();
+    for balloon in &mut *balloons {
+        balloon.call(&QmpCommand::Balloon { target }).await.expect("an answer");
+    }
+    for balloon in balloons {
+        loop {
+            let reply = balloon.call(&QmpCommand::QueryBalloon).await.expect("an answer");
+            let reply: serde_json::Value = serde_json::from_str(&reply).expect("an object");
+            if reply["actual"].as_u64() == Some(target.get()) {
+                break;
+            }
+            assert!(ordered.elapsed() < PATIENCE, "a balloon does not get to {target:#}");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+    ordered.elapsed()
+}
+
+/// How long the command takes, against a daemon that knows its guests.
+async fn reserve(ground: &Path) -> Duration {
+    let qmp = ground.join("qmp");
+    let guests = format!("[qmp]\nfolders = [{qmp:?}]\n[tracking]\nenabled = false\n");
+    let mut daemon = start_daemon_on(ground, &guests, 2, 1000);
+    tokio::time::sleep(SETTLES_IN).await;
+    let began = Instant::now();
+    let status = Command::new(env!("CARGO_BIN_EXE_ballast"))
+        .args(["reserve", "1GiB", "--for", "new", "--wait", "60s"])
+        .env("BALLAST_SOCKET", api_socket(ground))
+        .status()
+        .expect("the command");
+    let took = began.elapsed();
+    assert!(status.success(), "not all of it was free: {status}");
+    stop(&mut daemon);
+    took
+}
+
+/// In seconds.
+fn median(times: &mut [Duration]) -> f64 {
+    times.sort_unstable();
+    times[times.len() / 2].as_secs_f64()
+}
