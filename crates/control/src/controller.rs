@@ -12,7 +12,7 @@ use ballast_actuation::host_pressure::HostPressure;
 use ballast_guard::check::Checker;
 use ballast_model::{
     Action, Bytes, Generation, GuestId, Handover, Note, Outcome, OutcomeKind, PerGuest, Plan,
-    Restart, Snapshot, Timestamp,
+    Reservation, Restart, Snapshot, Timestamp,
 };
 use ballast_policy::fairness::Fairness;
 use ballast_policy::{Policy, build};
@@ -97,6 +97,12 @@ impl Controller {
     /// Whether the operator has paused acting.
     pub fn paused(&self) -> bool {
         self.paused
+    }
+
+    /// What is kept free for guests that are about to start, sorted by name. How much of it is free
+    /// is in the last plan.
+    pub fn reservations(&self) -> impl Iterator<Item = &Reservation> {
+        self.reservations.all()
     }
 
     /// Plans the checker refused so far.

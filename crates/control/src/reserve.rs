@@ -26,9 +26,13 @@ impl Reservations {
         self.by_name.remove(guest);
     }
 
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Reservation> {
+        self.by_name.values()
+    }
+
     /// What is reserved in all.
     pub(crate) fn sum(&self) -> Bytes {
-        self.by_name.values().fold(Bytes::ZERO, |sum, it| sum.saturating_add(it.size))
+        self.all().fold(Bytes::ZERO, |sum, it| sum.saturating_add(it.size))
     }
 
     /// Ends what is over by `now`, and what guests that appear in `snapshot` take up: these, with
@@ -51,7 +55,7 @@ impl Reservations {
 
     /// The reservations; `kept_free` of all they reserve is free.
     pub(crate) fn with(&self, mut kept_free: Bytes) -> Vec<Reservation> {
-        let mut reservations: Vec<Reservation> = self.by_name.values().cloned().collect();
+        let mut reservations: Vec<Reservation> = self.all().cloned().collect();
         for reservation in &mut reservations {
             reservation.free = reservation.size.min(kept_free);
             kept_free = kept_free.saturating_sub(reservation.free);

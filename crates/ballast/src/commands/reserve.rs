@@ -17,6 +17,8 @@ use super::Connection;
 
 /// Time between two looks whether the memory is free.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A reservation that the daemon does not know after so long was lost with an earlier daemon.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// The name of a reservation for nobody in particular.
 const NOBODY: &str = "reservation";
 
@@ -104,6 +106,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 async fn wait(client: &Client, args: &Args, wanted: Bytes) -> anyhow::Result<ReservationOutcome> {
     let reserve = Reserve { size_bytes: wanted.get(), lasts_s: args.lasts.as_secs() };
     let began = Instant::now();
+    let mut asked = began;
     client.reserve(&args.guest, &reserve).await?;
     loop {
         let status = client.status().await?;
@@ -133,7 +136,8 @@ async fn wait(client: &Client, args: &Args, wanted: Bytes) -> anyhow::Result<Res
             });
         }
         tokio::time::sleep(LOOK_EVERY).await;
-        if found.is_none() {
+        if found.is_none() && asked.elapsed() >= ASK_AGAIN {
+            asked = Instant::now();
             client.reserve(&args.guest, &reserve).await?;
         }
     }

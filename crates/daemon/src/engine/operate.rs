@@ -114,15 +114,17 @@ impl Engine {
                 lasts.as_secs()
             ));
         }
-        let others = plan.reservations.iter().filter(|it| it.guest != guest);
-        let count = others.clone().count();
+        let others = self.controller.reservations().filter(|it| it.guest != guest);
+        let others: Vec<Bytes> = others.map(|it| it.size).collect();
+        let count = others.len();
         if count >= RESERVATIONS_MAX {
             return Err(format!("{count} reservations are in force already, which is the most"));
         }
+        // What was reserved since the plan is not taken from it.
         let reserved: Bytes = plan.reservations.iter().map(|it| it.size).sum();
         let budget = plan.budget.distributable.saturating_add(reserved);
         let floors: Bytes = plan.guests.iter().filter_map(|it| Some(it.bounds?.floor)).sum();
-        let of_others: Bytes = others.map(|it| it.size).sum();
+        let of_others: Bytes = others.into_iter().sum();
         let most = budget.saturating_sub(floors).saturating_sub(of_others);
         if size > most {
             return Err(format!(
@@ -136,8 +138,7 @@ impl Engine {
     }
 
     fn unreserve(&mut self, guest: GuestId) -> Result<String, String> {
-        let (_, plan) = self.latest.as_ref().ok_or("the daemon has not finished its first tick")?;
-        if !plan.reservations.iter().any(|it| it.guest == guest) {
+        if !self.controller.reservations().any(|it| it.guest == guest) {
             return Err(format!("nothing is reserved for `{guest}`"));
         }
         self.controller.handle_event(Event::Unreserve(guest.clone()));
