@@ -95,14 +95,14 @@ fn read(session: &mut DamonSession) -> Result<Vec<DamonWindow>, DamonError> {
     }
 }
 
-/// Whether a window shows the pages that a bare guest goes through, and hardly another.
+/// Whether a window shows the pages that a bare guest goes through, and hardly another: QEMU itself
+/// touches those of the first MiB while it starts.
 fn is_exact(chosen: &ChosenPages, window: &DamonWindow) -> bool {
     let seen = window.touched.iter().map(|&at| chosen.numbers[at as usize]);
     let touched = FIRST..FIRST + TOUCHED;
     let (inside, outside): (Vec<u64>, Vec<u64>) = seen.partition(|page| touched.contains(page));
     let expected = chosen.numbers.iter().filter(|page| touched.contains(page)).count();
-    assert!(outside.len() <= 4, "pages {outside:?} are not touched");
-    inside.len() == expected
+    outside.len() <= 4 && inside.len() == expected
 }
 
 fn is_left_behind() -> bool {
