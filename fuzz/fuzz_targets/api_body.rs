@@ -3,8 +3,8 @@
 #![no_main]
 
 use ballast_api::{
-    CommandReply, ErrorReply, ExplainReply, GuestChange, GuestsReply, PlanReply, SetPolicy,
-    StatusReply,
+    CommandReply, ErrorReply, ExplainReply, GuestChange, GuestsReply, PlanReply, Reserve,
+    SetPolicy, StatusReply,
 };
 use ballast_model::{Bytes, GuestLimits};
 use serde::Serialize;
@@ -24,6 +24,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
     if round_trip::<SetPolicy>(bytes).is_some() {
         assert_refuses_unknown_fields::<SetPolicy>(bytes);
+    }
+    if round_trip::<Reserve>(bytes).is_some() {
+        assert_refuses_unknown_fields::<Reserve>(bytes);
     }
     round_trip::<StatusReply>(bytes);
     round_trip::<GuestsReply>(bytes);

@@ -12,19 +12,20 @@
 //!
 //! `cargo bench -p ballast --bench order_latency`, after `make build`; with `--test` three rounds.
 
+mod harness;
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use ballast_backend::{Backend, SampleRequest};
-use ballast_lab_host::{
-    GuestSpec, LabError, Manager, REAPER_COMMAND, Run, RunOptions, reaper_main,
-};
+use ballast_lab_host::{LabError, Manager, Run, RunOptions};
 use ballast_libvirt::{LibvirtConfig, LibvirtHost};
-use ballast_model::{Action, Bytes, Generation, GuestId, LinkState, OutcomeKind, Timestamp};
+use ballast_model::{Action, Bytes, Generation, LinkState, OutcomeKind, Timestamp};
 use ballast_qmp::client::QmpClient;
 use ballast_qmp::command::QmpCommand;
 use ballast_qmp::fleet::{Fleet, FleetConfig};
+use harness::lab::{guest_with_monitor, measure_guests};
 
 const GUEST: &str = "web";
 const MEMORY: Bytes = Bytes::mib(512);
@@ -37,40 +38,25 @@ const LOOK: Duration = Duration::from_micros(200);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|first| first == REAPER_COMMAND) {
-        return reaper_main(arguments);
-    }
-    let is_test = std::env::args().any(|argument| argument == "--test");
-    let rounds = if is_test { 3 } else { 50 };
-    let ground = tempfile::tempdir().expect("a folder");
-    match start(ground.path()) {
-        Ok(run) => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(measure(&run, ground.path(), rounds));
-        }
-        Err(why @ LabError::ToolMissing { .. }) => println!("SKIPPED: {why}"),
-        Err(why) => panic!("{why}"),
-    }
-    ExitCode::SUCCESS
+    measure_guests(start, measure)
 }
 
 /// The guest, with a monitor for the QMP backend in `ground`.
 fn start(ground: &Path) -> Result<Run, LabError> {
-    let monitor = format!("unix:{},server=on,wait=off", ground.join("web.sock").display());
-    let id: GuestId = GUEST.parse().expect("a name");
-    let guest =
-        GuestSpec { extra_args: vec!["-qmp".to_owned(), monitor], ..GuestSpec::new(id, MEMORY) };
     let options = RunOptions {
         manager: Manager::Libvirt,
         limit_cpu: false,
         runs_folder: Some(ground.join("runs")),
-        ..RunOptions::new("order".parse().expect("a name"), vec![guest])
+        ..RunOptions::new(
+            "order".parse().expect("a name"),
+            vec![guest_with_monitor(GUEST, MEMORY, ground)],
+        )
     };
     Run::start(&options, &|line| eprintln!("{line}"))
 }
 
-async fn measure(run: &Run, ground: &Path, rounds: u32) {
+async fn measure(run: &Run, ground: &Path, is_test: bool) {
+    let rounds = if is_test { 3 } else { 50 };
     let libvirt = LibvirtHost::new(LibvirtConfig {
         socket: run.folder().libvirt_socket(),
         command_timeout: FleetConfig::COMMAND_TIMEOUT_DEFAULT,

@@ -15,10 +15,11 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use ballast_lab_host::{GuestSpec, LabError, REAPER_COMMAND, Run, RunOptions, reaper_main};
+use ballast_lab_host::{LabError, Run, RunOptions};
 use ballast_model::Bytes;
 use ballast_qmp::client::QmpClient;
 use ballast_qmp::command::QmpCommand;
+use harness::lab::{guest_with_monitor, measure_guests};
 use harness::{api_socket, start_daemon_on, stop};
 
 const GUESTS: [&str; 2] = ["one", "two"];
@@ -33,34 +34,14 @@ const SETTLES_IN: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|first| first == REAPER_COMMAND) {
-        return reaper_main(arguments);
-    }
-    let is_test = std::env::args().any(|argument| argument == "--test");
-    let rounds = if is_test { 1 } else { 7 };
-    let ground = tempfile::tempdir().expect("a folder");
-    std::fs::create_dir(ground.path().join("qmp")).expect("a folder for sockets");
-    match start(ground.path()) {
-        Ok(run) => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(measure(&run, ground.path(), rounds));
-        }
-        Err(why @ LabError::ToolMissing { .. }) => println!("SKIPPED: {why}"),
-        Err(why) => panic!("{why}"),
-    }
-    ExitCode::SUCCESS
+    measure_guests(start, measure)
 }
 
 /// The guests, each with a monitor for the daemon.
 fn start(ground: &Path) -> Result<Run, LabError> {
-    let guest = |name: &str| {
-        let socket = ground.join("qmp").join(format!("{name}.sock"));
-        let monitor = format!("unix:{},server=on,wait=off", socket.display());
-        let id = name.parse().expect("a name");
-        GuestSpec { extra_args: vec!["-qmp".to_owned(), monitor], ..GuestSpec::new(id, MEMORY) }
-    };
-    let guests = GUESTS.map(guest).to_vec();
+    let qmp = ground.join("qmp");
+    std::fs::create_dir(&qmp).expect("a folder for sockets");
+    let guests = GUESTS.map(|name| guest_with_monitor(name, MEMORY, &qmp)).to_vec();
     let options = RunOptions {
         limit_cpu: false,
         runs_folder: Some(ground.join("runs")),
@@ -69,7 +50,8 @@ fn start(ground: &Path) -> Result<Run, LabError> {
     Run::start(&options, &|line| eprintln!("{line}"))
 }
 
-async fn measure(run: &Run, ground: &Path, rounds: u32) {
+async fn measure(run: &Run, ground: &Path, is_test: bool) {
+    let rounds = if is_test { 1 } else { 7 };
     let mut balloons = Vec::new();
     for name in GUESTS {
         let socket = run.guest(name).expect("the guest").lab_qmp_socket();

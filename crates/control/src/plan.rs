@@ -171,8 +171,8 @@ impl<'a> Draft<'a> {
     pub(crate) fn finish(self) -> Proposal {
         let Draft { mut plan, mut grants, promises, changes, involved, .. } = self;
         plan.actions.append(&mut grants);
-        let is_awaited = plan.reservations.iter().any(|it| !it.is_ready());
-        Proposal { plan, promises, changes, transfer: involved.transfer(is_awaited) }
+        let transfer = involved.transfer(&plan);
+        Proposal { plan, promises, changes, transfer }
     }
 }
 

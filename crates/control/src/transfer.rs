@@ -37,11 +37,11 @@ impl TransferGuests {
         self.waits |= waits;
     }
 
-    /// The transfer under way once the plan is carried out; `is_awaited`: a reservation waits for
-    /// what guests give.
-    pub(crate) fn transfer(self, is_awaited: bool) -> Transfer {
-        let guests =
-            if self.gives && (self.waits || is_awaited) { self.guests } else { Vec::new() };
+    /// The transfer under way once `plan`, whose guests these are, is carried out. A reservation
+    /// waits for what guests give as a guest does.
+    pub(crate) fn transfer(self, plan: &Plan) -> Transfer {
+        let waits = self.waits || plan.reservations.iter().any(|it| !it.is_ready());
+        let guests = if self.gives && waits { self.guests } else { Vec::new() };
         Transfer { guests }
     }
 }
@@ -51,7 +51,7 @@ impl Transfer {
     pub(crate) fn of(plan: &Plan) -> Transfer {
         let mut involved = TransferGuests::default();
         plan.guests.iter().for_each(|guest| involved.add(guest));
-        involved.transfer(plan.reservations.iter().any(|it| !it.is_ready()))
+        involved.transfer(plan)
     }
 
     /// Its guests, sorted by name.

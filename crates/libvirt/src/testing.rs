@@ -1,7 +1,7 @@
 //! A libvirt without I/O, for benchmarks: bytes of a client in, bytes of libvirt out.
 //!
 //! Idea: it reads calls and writes replies with the session's own codec, the other way round; a
-//! property test compares the two. Its domains carry out at once what they are told, and report
+//! property test compares the two. Its domains carry out each order at once and report
 //! their memory anew in every second. A record has all figures that libvirt 9.0 sends, also those
 //! that nobody reads.
 //! Cost: that of writing the replies, some 600 bytes a domain. Limits: the calls of [`Call`]; it

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, unreachable_pub)] // each benchmark uses its part
 
+pub mod lab;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,8 +1,7 @@
 //! `ballast reserve`: make room for a guest that is about to start.
 //!
 //! Idea: the daemon keeps the memory free from the moment it is asked; this command waits until it
-//! is there. The daemon may be restarted meanwhile: what it does not know any more is asked for
-//! again, which changes nothing where it does.
+//! is there. It fails where the daemon ends meanwhile; the next daemon keeps the reservation.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +16,6 @@ use super::Connection;
 
 /// Time between two looks whether the memory is free.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A reservation that the daemon does not know after so long was lost with an earlier daemon.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// The name of a reservation for nobody in particular.
 const NOBODY: &str = "reservation";
 
@@ -106,7 +103,6 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 async fn wait(client: &Client, args: &Args, wanted: Bytes) -> anyhow::Result<ReservationOutcome> {
     let reserve = Reserve { size_bytes: wanted.get(), lasts_s: args.lasts.as_secs() };
     let began = Instant::now();
-    let mut asked = began;
     client.reserve(&args.guest, &reserve).await?;
     loop {
         let status = client.status().await?;
@@ -136,10 +132,6 @@ async fn wait(client: &Client, args: &Args, wanted: Bytes) -> anyhow::Result<Res
             });
         }
         tokio::time::sleep(LOOK_EVERY).await;
-        if found.is_none() && asked.elapsed() >= ASK_AGAIN {
-            asked = Instant::now();
-            client.reserve(&args.guest, &reserve).await?;
-        }
     }
 }
 

@@ -128,7 +128,8 @@ impl Engine {
         let most = budget.saturating_sub(floors).saturating_sub(of_others);
         if size > most {
             return Err(format!(
-                "{size} for `{guest}`: {most} at most can be reserved, as {budget} are for guests,                  their floors take {floors} of it and other reservations {of_others}"
+                "{size} for `{guest}`: {most} at most can be reserved, as {budget} are for guests, \
+                 their floors take {floors} of it and other reservations {of_others}"
             ));
         }
         let until = now + lasts;
