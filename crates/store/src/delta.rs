@@ -12,7 +12,10 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
 use serde_json::{Map, Value};
+
+use crate::tree::{Tree, Word};
 
 /// The two values are equal.
 const SAME: u8 = 0;
@@ -27,15 +30,15 @@ const GONE: u8 = 3;
 const ADDED_MAX: usize = u8::MAX as usize;
 
 /// What leads from `base` to `new`.
-pub(crate) fn difference(base: &Value, new: &Value) -> Vec<u8> {
+pub(crate) fn difference(base: &Tree, new: &Tree) -> serde_json::Result<Vec<u8>> {
     let mut made = Difference::default();
     made.add(&[(base, Some(new))]);
-    let anew = Value::Array(made.anew).to_string();
+    let anew = serde_json::to_vec(&made.anew)?;
     let mut bytes = Vec::with_capacity(8 + made.columns.len() + anew.len());
     bytes.extend((made.columns.len() as u64).to_le_bytes());
     bytes.extend(made.columns);
-    bytes.extend(anew.as_bytes());
-    bytes
+    bytes.extend(anew);
+    Ok(bytes)
 }
 
 /// The value to which `difference` leads from `base`.
@@ -58,29 +61,32 @@ pub(crate) fn applied(base: &Value, difference: &[u8]) -> Result<Value, String> 
 }
 
 /// Whether `new` differs from `base` inside only.
-fn is_alike(base: &Value, new: &Value) -> bool {
+fn is_alike(base: &Tree, new: &Tree) -> bool {
     match (base, new) {
-        (Value::Number(_), Value::Number(_)) => whole(base).is_some() && whole(new).is_some(),
-        (Value::Array(base), Value::Array(new)) => base.len() == new.len(),
-        (Value::Object(_), Value::Object(new)) => new.len() <= ADDED_MAX,
+        (Tree::Whole(_), Tree::Whole(_)) => true,
+        (Tree::Array(base), Tree::Array(new)) => base.len() == new.len(),
+        (Tree::Object(_), Tree::Object(new)) => new.len() <= ADDED_MAX,
         _ => false,
     }
 }
 
-/// A whole number of at most 64 bits, as 64 bits.
-fn whole(value: &Value) -> Option<u64> {
-    value.as_u64()
+/// What is written as JSON.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Written<'a> {
+    Key(&'a str),
+    Value(&'a Tree),
 }
 
 #[derive(Default)]
-struct Difference {
+struct Difference<'a> {
     columns: Vec<u8>,
-    anew: Vec<Value>,
+    anew: Vec<Written<'a>>,
 }
 
-impl Difference {
+impl<'a> Difference<'a> {
     /// Adds one field of all guests: of each the old value, and the new one if there still is one.
-    fn add(&mut self, column: &[(&Value, Option<&Value>)]) {
+    fn add(&mut self, column: &[(&Tree, Option<&'a Tree>)]) {
         let mut inside = Vec::new();
         for &(base, new) in column {
             let mark = match new {
@@ -91,45 +97,70 @@ impl Difference {
                     INSIDE
                 }
                 Some(new) => {
-                    self.anew.push(new.clone());
+                    self.anew.push(Written::Value(new));
                     ANEW
                 }
             };
             self.columns.push(mark);
         }
-        let numbers: Vec<u64> = inside
-            .iter()
-            .filter_map(|(base, new)| Some(whole(new)?.wrapping_sub(whole(base)?)))
-            .map(|by| (by << 1) ^ 0u64.wrapping_sub(by >> 63))
-            .collect();
+        let mut numbers = Vec::new();
+        let mut items = Vec::new();
+        for &(base, new) in &inside {
+            match (base, new) {
+                (Tree::Whole(base), Tree::Whole(new)) => {
+                    let by = new.wrapping_sub(*base);
+                    numbers.push((by << 1) ^ 0u64.wrapping_sub(by >> 63));
+                }
+                (Tree::Array(base), Tree::Array(new)) => {
+                    items.extend(base.iter().zip(new.iter().map(Some)));
+                }
+                _ => {}
+            }
+        }
         for plane in 0..planes(&numbers, &mut self.columns) {
             self.columns.extend(numbers.iter().map(|number| (number >> (8 * plane)) as u8));
-        }
-        let mut items = Vec::new();
-        for (base, new) in &inside {
-            if let (Value::Array(base), Value::Array(new)) = (base, new) {
-                items.extend(base.iter().zip(new.iter().map(Some)));
-            }
         }
         if !items.is_empty() {
             self.add(&items);
         }
-        for key in keys(inside.iter().map(|(base, _)| *base)) {
+        for (place, name) in names(&inside).into_iter().enumerate() {
             let mut field = Vec::with_capacity(inside.len());
-            for (base, new) in &inside {
-                field.extend(base.get(key).map(|value| (value, new.get(key))));
+            for &(base, new) in &inside {
+                field.extend(base.field(name, place).map(|value| (value, new.field(name, place))));
             }
             self.add(&field);
         }
-        for (base, new) in &inside {
-            let (Value::Object(base), Value::Object(new)) = (base, new) else { continue };
-            let added: Vec<_> = new.iter().filter(|(key, _)| !base.contains_key(*key)).collect();
-            self.columns.push(added.len() as u8);
-            for (key, value) in added {
-                self.anew.extend([Value::from(key.as_str()), value.clone()]);
+        for &(base, new) in &inside {
+            let Tree::Object(fields) = new else { continue };
+            let mut added = 0;
+            for (place, (name, value)) in fields.iter().enumerate() {
+                if base.field(name, place).is_none() {
+                    added += 1;
+                    self.anew.extend([Written::Key(name), Written::Value(value)]);
+                }
             }
+            self.columns.push(added);
         }
     }
+}
+
+/// The names of the fields of all bases, sorted.
+fn names<'a>(inside: &[(&'a Tree, &Tree)]) -> Vec<&'a Word> {
+    let mut names: Vec<&Word> = Vec::new();
+    for (base, _) in inside {
+        let fields = base.fields();
+        // Nearly always objects have the fields of the one before.
+        let are_there = fields.iter().enumerate().all(|(place, (name, _))| {
+            names.get(place).is_some_and(|there| *there == name)
+                || names.binary_search(&name).is_ok()
+        });
+        if !are_there {
+            names.extend(fields.iter().map(|(name, _)| name));
+            names.sort_unstable();
+            names.dedup();
+        }
+    }
+    names
 }
 
 /// How many bytes the largest number has; writes that down if there are numbers.
@@ -138,6 +169,11 @@ fn planes(numbers: &[u64], columns: &mut Vec<u8>) -> u32 {
     let planes = (u64::BITS - largest.leading_zeros()).div_ceil(8);
     columns.push(planes as u8);
     planes
+}
+
+/// A whole number of at most 64 bits.
+fn whole(value: &Value) -> Option<u64> {
+    value.as_u64()
 }
 
 /// The keys of all objects, in an order that no library decides.
@@ -252,6 +288,9 @@ impl<'a> Read<'a> {
 }
 
 #[cfg(test)]
+pub(crate) use tests::any_json;
+
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use serde_json::json;
@@ -259,7 +298,7 @@ mod tests {
     use super::*;
 
     /// Any JSON, with few keys and words so that two values often have the same form.
-    fn value() -> impl Strategy<Value = Value> {
+    pub(crate) fn any_json() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),
@@ -276,6 +315,11 @@ mod tests {
                     .prop_map(|map| Value::Object(map.into_iter().collect())),
             ]
         })
+    }
+
+    fn difference(base: &Value, new: &Value) -> Vec<u8> {
+        let tree = |value| Tree::of(value).unwrap();
+        super::difference(&tree(base), &tree(new)).unwrap()
     }
 
     #[test]
@@ -306,13 +350,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_difference_leads_to_the_new_value(base in value(), new in value()) {
+        fn a_difference_leads_to_the_new_value(base in any_json(), new in any_json()) {
             let made = difference(&base, &new);
             prop_assert_eq!(applied(&base, &made), Ok(new));
         }
 
         #[test]
-        fn rubbish_never_panics(base in value(), rubbish in prop::collection::vec(0..4u8, 0..60)) {
+        fn rubbish_never_panics(base in any_json(), rubbish in prop::collection::vec(0..4u8, 0..60)) {
             let mut bytes = (rubbish.len() as u64).to_le_bytes().to_vec();
             bytes.extend(&rubbish);
             bytes.extend(b"[1, \"a\"]");

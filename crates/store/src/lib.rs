@@ -27,6 +27,7 @@ mod reader;
 mod retention;
 mod row;
 mod schema;
+mod tree;
 mod whole;
 mod writer;
 

@@ -14,11 +14,12 @@ pub(crate) struct Source {
     test_lines: usize,
 }
 
-/// A word or a punctuation mark, its line counted from 1, whether it is inside `#[…]`, and whether
-/// inside a module under `#[cfg(test)]`.
+/// A word or a punctuation mark, its line counted from 1, whether something stands left of it,
+/// whether it is inside `#[…]`, and whether inside a module under `#[cfg(test)]`.
 struct Token {
     text: String,
     line: usize,
+    is_indented: bool,
     in_attribute: bool,
     in_test: bool,
 }
@@ -64,14 +65,21 @@ impl Source {
         attributes.filter(|token| token.text == word).map(|token| token.line).collect()
     }
 
-    /// Types and traits defined outside of tests.
+    /// Types and traits defined outside of tests. The types that an implementation gives a trait
+    /// are left out: their names are the trait's.
     pub(crate) fn types(&self) -> Vec<Definition<'_>> {
         let is_type = |word: &str| ["struct", "enum", "union", "trait", "type"].contains(&word);
         let mut found = Vec::new();
-        for pair in self.tokens.windows(2) {
+        for (at, pair) in self.tokens.windows(2).enumerate() {
             let (keyword, name) = (&pair[0], &pair[1]);
             let is_name = name.text.starts_with(char::is_uppercase);
-            if is_type(&keyword.text) && is_name && !keyword.in_test && !keyword.in_attribute {
+            let is_first = at == 0 || self.tokens[at - 1].line < keyword.line;
+            let is_given = keyword.text == "type"
+                && keyword.is_indented
+                && is_first
+                && self.tokens.get(at + 2).is_some_and(|next| next.text == "=");
+            let is_ours = is_name && !is_given && !keyword.in_test && !keyword.in_attribute;
+            if is_type(&keyword.text) && is_ours {
                 found.push(Definition { name: &name.text, line: name.line });
             }
         }
@@ -102,8 +110,11 @@ fn flatten(stream: TokenStream, in_attribute: bool, in_test: bool, tokens: &mut 
     let mut after_hash = false;
     let mut after_cfg_test = false;
     for tree in stream {
-        let line = tree.span().start().line;
-        let mut push = |text: String| tokens.push(Token { text, line, in_attribute, in_test });
+        let start = tree.span().start();
+        let (line, is_indented) = (start.line, start.column > 0);
+        let mut push = |text: String| {
+            tokens.push(Token { text, line, is_indented, in_attribute, in_test });
+        };
         match tree {
             TokenTree::Ident(word) => push(word.to_string()),
             TokenTree::Punct(mark) => {
@@ -181,12 +192,13 @@ mod tests {
     fn types_and_tests_are_found() {
         let source = Source::parse(
             "struct A;\npub(crate) enum B {}\n#[cfg(test)]\nmod tests {\nstruct C;\n#[test]\n\
-             #[ignore]\nfn d() {}\nfn e() {}\n}\ntrait F { type G; }\n",
+             #[ignore]\nfn d() {}\nfn e() {}\n}\ntrait F { type G; }\n\
+             impl F for A {\n    type G = B;\n}\npub type H = A;\n",
         );
         let names = |found: Vec<Definition<'_>>| {
             found.iter().map(|it| format!("{} {}", it.name, it.line)).collect::<Vec<_>>()
         };
-        assert_eq!(names(source.types()), ["A 1", "B 2", "F 11", "G 11"]);
+        assert_eq!(names(source.types()), ["A 1", "B 2", "F 11", "G 11", "H 15"]);
         assert_eq!(names(source.tests()), ["d 8"]);
     }
 }
