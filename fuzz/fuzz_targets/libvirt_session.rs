@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use ballast_libvirt::{Call, EventKind, LibvirtSession};
+use ballast_libvirt::{Call, Domain, EventKind, LibvirtSession};
 use libfuzzer_sys::fuzz_target;
 
 /// Longest part of the bytes that comes at once.
@@ -23,6 +23,8 @@ fuzz_target!(|data: &[u8]| {
         if session.is_open() {
             made.extend(session.call(Call::AllDomainStats));
             made.extend(session.call(Call::Watch(EventKind::MetadataChange)));
+            let domain = Domain { name: "a".to_owned(), uuid: [7; 16], id: 1 };
+            made.extend(session.call(Call::MemoryStats(domain)));
         }
         session.mark_written(usize::from(len));
         while session.next_event().is_some() {}

@@ -15,6 +15,11 @@ const DOMAINS_MAX: u32 = 16_384;
 /// Most figures of one domain; libvirt's own bound is 262,144, and these two groups fill a few.
 const PARAMS_MAX: u32 = 4096;
 
+/// Most figures of a domain's memory in one reply; libvirt's own bound is 1,024, and it has 13.
+const MEMORY_STATS_MAX: u32 = 64;
+/// Which of them says what the domain holds.
+const ACTUAL_BALLOON: i32 = 6;
+
 /// The groups of figures that are asked for: state and balloon.
 const STATS: u32 = 1 | 1 << 2;
 /// Active domains only, and no waiting for one whose hypervisor is busy.
@@ -38,6 +43,8 @@ pub enum Call {
     },
     /// State and balloon of all active domains.
     AllDomainStats,
+    /// A domain's memory, as its hypervisor says at that moment.
+    MemoryStats(Domain),
     /// How a domain was configured.
     Xml(Domain),
     /// Sets a domain's balloon.
@@ -77,6 +84,7 @@ impl Call {
             Call::Xml(_) => 14,
             Call::AuthList => 66,
             Call::IsPersistent(_) => 151,
+            Call::MemoryStats(_) => 159,
             Call::SetMemory { .. } => 204,
             Call::SetMetadata { .. } => 264,
             Call::SetStatsPeriod { .. } => 308,
@@ -93,6 +101,7 @@ impl Call {
             Call::Open { uri } => XdrWriter::default().u32(1).text(uri).u32(0),
             // Of all domains: of none in particular.
             Call::AllDomainStats => XdrWriter::default().u32(0).u32(STATS).u32(STATS_FLAGS),
+            Call::MemoryStats(domain) => domain.written().u32(MEMORY_STATS_MAX).u32(0),
             Call::Xml(domain) => domain.written().u32(0),
             Call::IsPersistent(domain) => domain.written(),
             Call::SetMetadata { domain, element, stored } => {
@@ -123,6 +132,7 @@ impl Call {
                 let all: Result<_, _> = (0..count).map(|_| DomainStats::read(&mut from)).collect();
                 Reply::AllDomainStats(all?)
             }
+            Call::MemoryStats(_) => Reply::Holds(read_holds(&mut from)?),
             Call::Xml(_) => Reply::Xml(from.text("the domain's XML")?.to_owned()),
             Call::IsPersistent(_) => Reply::IsPersistent(from.i32("an answer")? != 0),
             Call::Open { .. }
@@ -141,6 +151,8 @@ pub enum Reply {
     AuthList(Vec<i32>),
     /// State and balloon of all active domains.
     AllDomainStats(Vec<DomainStats>),
+    /// What a domain holds, KiB; `None`: its hypervisor does not say.
+    Holds(Option<u64>),
     /// A domain's configuration.
     Xml(String),
     /// Whether a domain is stored.
@@ -223,6 +235,19 @@ impl DomainStats {
         }
         Ok(stats)
     }
+}
+
+/// Reads what a domain holds, out of the figures of its memory.
+fn read_holds(from: &mut XdrReader<'_>) -> Result<Option<u64>, XdrError> {
+    let mut holds = None;
+    for _ in 0..from.count("a domain's figures", MEMORY_STATS_MAX)? {
+        let tag = from.i32("a figure's tag")?;
+        let value = from.u64("a figure")?;
+        if tag == ACTUAL_BALLOON {
+            holds = Some(value);
+        }
+    }
+    Ok(holds)
 }
 
 /// Reads a value of whatever type; `None` unless it is a whole number that is not negative.

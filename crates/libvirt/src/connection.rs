@@ -37,6 +37,8 @@ pub(crate) struct Connection {
 pub(crate) enum Purpose {
     /// Asked for at that time: what is answered is as old as that.
     Stats(Timestamp),
+    /// What the guest holds; asked for at that time.
+    Holds(GuestId, Timestamp),
     Xml(GuestId),
     StatsPeriod(GuestId),
     Order,
@@ -64,6 +66,17 @@ impl Connection {
 
     pub(crate) fn awaits_stats(&self) -> bool {
         self.asked.values().any(|it| matches!(it, Purpose::Stats(_)))
+    }
+
+    /// Whether what a guest holds was asked for, at `at` or, if `None`, ever.
+    pub(crate) fn awaits_holds(&self, of: Option<&GuestId>, at: Option<Timestamp>) -> bool {
+        let is_it = |purpose: &Purpose| match purpose {
+            Purpose::Holds(id, asked_at) => {
+                of.is_none_or(|of| of == id) && at.is_none_or(|at| at == *asked_at)
+            }
+            _ => false,
+        };
+        self.asked.values().any(is_it)
     }
 
     /// Keeps the answers that have come, each by what it is for.

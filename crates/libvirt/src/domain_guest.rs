@@ -31,14 +31,16 @@ pub(crate) struct DomainGuest {
     pub(crate) gate: GenerationGate,
     /// Its hypervisor's process, once it is found.
     pub(crate) pid: Option<u32>,
-    /// When an order was last sent to it.
-    pub(crate) ordered_at: Option<Instant>,
+    /// When an order was last sent to it, and what it is to hold since, KiB.
+    ordered: Option<(Instant, u64)>,
     /// The settings that live with it.
     pub(crate) settings: Option<Arc<GuestChange>>,
     /// What is wrong with them, as it was last said.
     pub(crate) complaints: Vec<String>,
     /// What libvirt said last, and when it was asked.
     latest: Option<(DomainStats, Timestamp)>,
+    /// What its hypervisor said that it holds, KiB, and when it was asked.
+    holds: Option<(u64, Timestamp)>,
     /// What its balloon reported last.
     balloon: BalloonStats,
     stats_age: StatsAge,
@@ -53,10 +55,11 @@ impl DomainGuest {
             wants_facts: true,
             gate: GenerationGate::default(),
             pid: None,
-            ordered_at: None,
+            ordered: None,
             settings: None,
             complaints: Vec::new(),
             latest: None,
+            holds: None,
             balloon: BalloonStats::default(),
             stats_age: StatsAge::default(),
         }
@@ -64,7 +67,36 @@ impl DomainGuest {
 
     /// Whether its balloon may still be on its way to a target.
     pub(crate) fn was_ordered_lately(&self) -> bool {
-        self.ordered_at.is_some_and(|at| at.elapsed() < ORDER_TIME)
+        self.ordered.is_some_and(|(at, _)| at.elapsed() < ORDER_TIME)
+    }
+
+    /// It was ordered to hold `kib`.
+    pub(crate) fn order_was_sent(&mut self, kib: u64) {
+        self.ordered = Some((Instant::now(), kib));
+    }
+
+    /// Whether its hypervisor has to be asked what it holds. Libvirt's own figure is from an event
+    /// that QEMU sends once a second at most: until it shows the target too, it may be older.
+    pub(crate) fn is_moving(&self) -> bool {
+        let Some((_, target)) = self.ordered.filter(|_| self.was_ordered_lately()) else {
+            return false;
+        };
+        let told = self.latest.as_ref().and_then(|(stats, _)| stats.current);
+        self.holds.map(|(kib, _)| kib) != Some(target) || told != Some(target)
+    }
+
+    /// Takes in what it held when it was `asked_at`.
+    pub(crate) fn observe_holds(&mut self, kib: u64, asked_at: Timestamp) {
+        self.holds = Some((kib, asked_at));
+    }
+
+    /// What it holds, KiB, and when that was asked for: the later figure.
+    fn allocation(&self) -> Option<(u64, Timestamp)> {
+        let told = self.latest.as_ref().and_then(|(stats, at)| Some((stats.current?, *at)));
+        match (told, self.holds) {
+            (Some(told), Some(holds)) if told.1 > holds.1 => Some(told),
+            (told, holds) => holds.or(told),
+        }
     }
 
     /// Takes in what libvirt said at `now` in answer to what it was `asked_at` then.
@@ -93,11 +125,12 @@ impl DomainGuest {
     /// What is known of it at `now`.
     pub(crate) fn reading(&self, id: &GuestId, link: LinkState, now: Timestamp) -> GuestReading {
         let mut sample = GuestSample::unknown(id.clone(), link);
-        if let Some((stats, at)) = &self.latest {
-            let age = now.saturating_since(*at);
+        sample.allocation = self.allocation().map(|(kib, at)| Measured {
+            value: Bytes::kib(kib).page_floor(),
+            age: now.saturating_since(at),
+        });
+        if let Some((stats, _)) = &self.latest {
             sample.run_state = stats.state.map(run_state);
-            sample.allocation =
-                stats.current.map(|kib| Measured { value: Bytes::kib(kib).page_floor(), age });
             sample.boot_memory = stats.maximum.map(|kib| Bytes::kib(kib).page_floor());
             let value = guest_stats(&self.balloon);
             sample.stats = self.stats_age.age(now).map(|age| Measured { value, age });
@@ -190,6 +223,43 @@ mod tests {
         assert_eq!(found("77\n", qemu), Some(77));
     }
 
+    /// What libvirt says of it all: that it holds `current` KiB.
+    fn told(current: u64) -> DomainStats {
+        DomainStats {
+            domain: domain(),
+            state: Some(1),
+            current: Some(current),
+            maximum: Some(2 << 10),
+            balloon: BalloonStats::default(),
+        }
+    }
+
+    #[test]
+    fn a_moving_guest_holds_what_its_hypervisor_says() {
+        let mut guest = DomainGuest::new(domain());
+        let at = Timestamp::from_millis;
+        let id: GuestId = "web".parse().unwrap();
+        let held = |guest: &DomainGuest| {
+            let sample = guest.reading(&id, LinkState::Up, at(2000)).sample;
+            sample.allocation.map(|it| it.value.get() >> 10)
+        };
+        guest.observe(told(1000), at(1000), at(1000), SystemTime::now());
+        assert!(!guest.is_moving(), "nobody ordered anything");
+        guest.order_was_sent(600);
+        assert!(guest.is_moving());
+        guest.observe_holds(800, at(1100));
+        assert_eq!(held(&guest), Some(800));
+        // Libvirt's figure, asked for in the same sample, is the older one.
+        guest.observe(told(1000), at(1200), at(1200), SystemTime::now());
+        guest.observe_holds(600, at(1200));
+        assert_eq!(held(&guest), Some(600));
+        assert!(guest.is_moving(), "libvirt does not say so yet");
+        guest.observe(told(600), at(1300), at(1300), SystemTime::now());
+        assert!(!guest.is_moving());
+        guest.observe(told(640), at(1400), at(1400), SystemTime::now());
+        assert_eq!(held(&guest), Some(640), "it took some back");
+    }
+
     #[test]
     fn figures_are_in_kib_and_age() {
         let mut guest = DomainGuest::new(domain());
@@ -200,13 +270,7 @@ mod tests {
             last_update: Some(50),
             ..BalloonStats::default()
         };
-        let stats = DomainStats {
-            domain: domain(),
-            state: Some(1),
-            current: Some(1 << 10),
-            maximum: Some(2 << 10),
-            balloon,
-        };
+        let stats = DomainStats { balloon, ..told(1 << 10) };
         let wall = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(52);
         let asked_at = Timestamp::from_millis(1000);
         guest.observe(stats.clone(), asked_at, asked_at, wall);

@@ -120,6 +120,7 @@ impl LibvirtPeer {
             Call::AllDomainStats => {
                 Reply::AllDomainStats(self.domains.iter().map(|it| it.stats(wall)).collect())
             }
+            Call::MemoryStats(domain) => Reply::Holds(Some(self.find(&domain)?.current)),
             Call::Xml(domain) => Reply::Xml(self.find(&domain)?.xml.clone()),
             Call::SetMemory { domain, kib } => {
                 let domain = self.find(&domain)?;
@@ -157,6 +158,7 @@ impl Call {
             14 => Call::Xml(Domain::read(&mut from)?),
             66 => Call::AuthList,
             151 => Call::IsPersistent(Domain::read(&mut from)?),
+            159 => Call::MemoryStats(Domain::read(&mut from)?),
             204 => Call::SetMemory { domain: Domain::read(&mut from)?, kib: from.u64("a size")? },
             264 => {
                 let domain = Domain::read(&mut from)?;
@@ -192,6 +194,12 @@ impl Reply {
             Reply::AllDomainStats(all) => {
                 let begin = start.u32(count(all.len()));
                 all.iter().fold(begin, |to, stats| to.fixed(&stats.written()))
+            }
+            // Swapped in, nothing; and what it holds.
+            Reply::Holds(kib) => {
+                let figures = [Some((0, 0)), kib.map(|kib| (6, kib))];
+                let begin = start.u32(count(figures.iter().flatten().count()));
+                figures.into_iter().flatten().fold(begin, |to, (tag, it)| to.i32(tag).u64(it))
             }
             Reply::Xml(xml) => start.text(xml),
             Reply::IsPersistent(is_persistent) => start.i32((*is_persistent).into()),
@@ -263,6 +271,7 @@ mod tests {
             Call::AuthList,
             Call::Open { uri: "qemu:///system".to_owned() },
             Call::AllDomainStats,
+            Call::MemoryStats(domain("a")),
             Call::Xml(domain("a")),
             Call::SetMemory { domain: domain("a"), kib: 77 },
             Call::IsPersistent(domain("web")),
@@ -282,6 +291,8 @@ mod tests {
         for (call, reply) in [
             (Call::AuthList, Reply::AuthList(vec![0, 1])),
             (Call::AllDomainStats, Reply::AllDomainStats(all)),
+            (Call::MemoryStats(domain("a")), Reply::Holds(Some(77))),
+            (Call::MemoryStats(domain("a")), Reply::Holds(None)),
             (Call::Xml(domain("a")), Reply::Xml("<domain>".to_owned())),
             (Call::IsPersistent(domain("a")), Reply::IsPersistent(true)),
             (Call::SetMemory { domain: domain("a"), kib: 1 }, Reply::Done),

@@ -22,6 +22,8 @@ pub(crate) struct FakeDomain {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) domains: Vec<FakeDomain>,
+    /// What is said of all domains' memory, MiB, if it is not what they hold.
+    pub(crate) told: Option<u64>,
     /// Procedures that are not answered.
     pub(crate) silent: Vec<u32>,
     /// Procedures whose answers are held back.
@@ -167,10 +169,15 @@ fn answer(state: &mut State, procedure: u32, arguments: &[u8]) -> Option<(bool, 
         66 => words(&[1, 0]),
         344 => {
             let mut body = words(&[u32::try_from(state.domains.len()).unwrap()]);
-            state.domains.iter().for_each(|domain| body.extend(record(domain)));
+            let told = state.told;
+            for domain in &state.domains {
+                body.extend(record(domain, told.unwrap_or(domain.holds)));
+            }
             body
         }
         14 => text(domain?.xml),
+        // One figure, that of the balloon.
+        159 => [words(&[1, 6]), (domain?.holds << 10).to_be_bytes().to_vec()].concat(),
         151 => words(&[state.is_persistent.into()]),
         264 => {
             // Behind the kind of metadata are three texts, each after a word that it is there.
@@ -191,12 +198,12 @@ fn answer(state: &mut State, procedure: u32, arguments: &[u8]) -> Option<(bool, 
     Some((true, body))
 }
 
-/// State and balloon of a domain that was booted with a GiB.
-fn record(domain: &FakeDomain) -> Vec<u8> {
+/// State and balloon of a domain that was booted with a GiB, and is said to hold `told` MiB.
+fn record(domain: &FakeDomain, told: u64) -> Vec<u8> {
     let mut record = domain_named(domain);
     record.extend(words(&[3]));
     record.extend([text("state.state"), words(&[1, 1])].concat());
-    for (name, mib) in [("balloon.current", domain.holds), ("balloon.maximum", 1024)] {
+    for (name, mib) in [("balloon.current", told), ("balloon.maximum", 1024)] {
         record.extend([text(name), words(&[4])].concat());
         record.extend((mib << 10).to_be_bytes());
     }

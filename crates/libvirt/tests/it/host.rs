@@ -22,6 +22,8 @@ const BALLOON_CHANGED: u32 = 331;
 const METADATA_CHANGED: u32 = 379;
 const STATS_PERIOD: u32 = 308;
 const ALL_STATS: u32 = 344;
+/// A domain's memory.
+const MEMORY_STATS: u32 = 159;
 
 fn domain(name: &'static str, id: u32) -> FakeDomain {
     FakeDomain { name, id, holds: 512, xml: PLAIN }
@@ -155,6 +157,39 @@ async fn a_late_answer_is_as_old_as_its_question() {
     assert_eq!(readings[0].sample.link, LinkState::Up);
     let age = readings[0].sample.allocation.unwrap().age;
     assert!(age >= held_back, "{age:?}");
+}
+
+#[tokio::test]
+async fn a_moving_domain_is_asked_itself() {
+    let libvirt = FakeLibvirt::start(vec![domain("a", 1)]);
+    let mut host = TestHost::of(&libvirt);
+    let asked = || libvirt.state().called.iter().filter(|it| **it == MEMORY_STATS).count();
+    host.sample().await;
+    assert_eq!(asked(), 0, "nobody ordered anything");
+    let before = libvirt.state().domains[0].holds;
+    libvirt.state().told = Some(before);
+    assert_eq!(host.act("a", 512, 1).await, OutcomeKind::Accepted);
+    let held = |readings: &[GuestReading]| readings[0].sample.allocation.unwrap().value;
+    assert_eq!(held(&host.sample().await), Bytes::mib(512));
+    libvirt.state().told = None;
+    host.sample().await;
+    let before = asked();
+    assert_eq!(held(&host.sample().await), Bytes::mib(512));
+    assert_eq!(asked(), before, "libvirt knows it by now");
+}
+
+#[tokio::test]
+async fn a_busy_domain_delays_one_sample_only() {
+    let libvirt = FakeLibvirt::start(vec![domain("a", 1)]);
+    let mut host = TestHost::of(&libvirt);
+    host.sample().await;
+    libvirt.state().silent.push(MEMORY_STATS);
+    libvirt.state().told = Some(1024);
+    assert_eq!(host.act("a", 512, 1).await, OutcomeKind::Accepted);
+    host.sample_within(Duration::from_millis(30)).await;
+    let hours = Duration::from_secs(7200);
+    let readings = host.sample_within(hours).await;
+    assert_eq!(readings[0].sample.allocation.unwrap().value, Bytes::gib(1));
 }
 
 #[tokio::test]
