@@ -3,11 +3,13 @@
 //! Idea: one connection carries all. A tick makes one call that tells state and balloon of every
 //! domain; a domain that is new, or whose memory changed, is asked for its XML once. What libvirt
 //! says that a domain holds is up to a second old: while its balloon moves, its hypervisor is asked
-//! too, so that others are granted what it gave as soon as it did. Orders are sent together, and waited for together. Nothing happens between the calls of the daemon: what
-//! came late is read in the next one.
+//! too, so that others are granted what it gave as soon as it did. Orders are sent together, and
+//! waited for together. Nothing happens between the calls of the daemon: what came late is read in
+//! the next one.
 //!
-//! Cost: one call a tick, some 600 bytes a domain. Limits: of a domain whose hypervisor is
-//! busy, libvirt does not pass on what its balloon reports; the last report then counts, and ages.
+//! Cost: one call a tick, some 600 bytes a domain, and one for each domain whose balloon moves.
+//! Limits: of a domain whose hypervisor is busy, libvirt does not pass on what its balloon reports;
+//! the last report then counts, and ages.
 
 mod unasked;
 
