@@ -135,6 +135,16 @@ pub(crate) fn has_proven_more(guest: &GuestTick<'_>) -> bool {
     now.saturating_sub(*believed) >= PROVEN_MIN
 }
 
+/// Whether what a guest needs leaves less than `reserve` of what it is to have, and grew by more
+/// than `dead_band` since the last decision: one that always lacks memory does not make every tick
+/// decide.
+pub(crate) fn needs_more(guest: &GuestTick<'_>, reserve: Bytes, dead_band: Bytes) -> bool {
+    let (Some(estimate), Some(goal)) = (guest.estimate(), &guest.state.goal) else { return false };
+    let needed = estimate.needed();
+    let before = guest.state.needed.unwrap_or(Bytes::ZERO);
+    needed.saturating_add(reserve) > goal.target && needed.saturating_sub(before) > dead_band
+}
+
 /// What each guest held before it thrashed, where it is to get that back. No guest gets memory back
 /// if the demands of all do not fit into `left`, or if another guest lacks memory: one of them
 /// would thrash in any case.

@@ -30,6 +30,8 @@ pub(crate) struct GuestState {
     pub(crate) log: ComplianceLog,
     /// Where it is to be by the last decision; `None`: that did not cover it.
     pub(crate) goal: Option<Goal>,
+    /// What it needed at the last decision that covered it.
+    pub(crate) needed: Option<Bytes>,
     /// The number of its last request that a decision took in.
     pub(crate) request: Option<u64>,
     /// What its process is held to.

@@ -15,7 +15,9 @@
 //! and the tax rises.
 //!
 //! Deviations: bounds and shares are ours; the budget is the host's memory for guests, not the sum
-//! of the guests' MemTotal, which would shrink the total at every decision.
+//! of the guests' MemTotal, which would shrink the total at every decision. A guest that comes to
+//! need more than it is to have is decided on at once: in the paper's two seconds one may swap out
+//! what takes it twenty to read back.
 
 use std::time::Duration;
 
@@ -26,7 +28,7 @@ use crate::{Division, Pacing, Policy, PolicySettings, Problem};
 
 /// The paper decides every two seconds and ignores changes up to 10 MiB (Global §4.1).
 pub(crate) const PACING: Pacing =
-    Pacing { interval: Duration::from_secs(2), dead_band: Bytes::mib(10), on_request: false };
+    Pacing { on_need: true, ..Pacing::every(Duration::from_secs(2), Bytes::mib(10)) };
 
 /// The policy `global`.
 #[derive(Clone, Debug)]

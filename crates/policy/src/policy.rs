@@ -18,6 +18,16 @@ pub struct Pacing {
     /// Whether a new request of a guest is decided on at once instead of at the end of the
     /// interval. Emergencies always are.
     pub on_request: bool,
+    /// Whether a guest that comes to need more than it is to have, less the reserve, is decided on
+    /// at once instead of at the end of the interval.
+    pub on_need: bool,
+}
+
+impl Pacing {
+    /// A decision every `interval`, and none between.
+    pub const fn every(interval: Duration, dead_band: Bytes) -> Pacing {
+        Pacing { interval, dead_band, on_request: false, on_need: false }
+    }
 }
 
 /// The operator's settings for policies.

@@ -22,7 +22,7 @@ impl Policy for StaticShares {
     }
 
     fn pacing(&self) -> Pacing {
-        PACING
+        Pacing { on_need: false, ..PACING }
     }
 
     fn divide(&mut self, problem: &Problem) -> Division {

@@ -21,8 +21,7 @@ use crate::wants::Want;
 use crate::{Division, Pacing, Policy, PolicySettings, Problem};
 
 /// An epoch of the paper is a second (TWS §2).
-pub(crate) const PACING: Pacing =
-    Pacing { interval: Duration::from_secs(1), dead_band: Bytes::ZERO, on_request: false };
+pub(crate) const PACING: Pacing = Pacing::every(Duration::from_secs(1), Bytes::ZERO);
 
 /// The policy `tws`.
 #[derive(Clone, Debug)]

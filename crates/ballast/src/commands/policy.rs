@@ -85,6 +85,7 @@ pub(super) struct PolicyView {
     interval_ms: u64,
     dead_band_bytes: u64,
     decides_on_request: bool,
+    decides_on_need: bool,
     parameters: Vec<ParameterView>,
     needs: Vec<NeedView>,
     /// Combinations its algorithm allows; empty unless it is one of flexmemd's.
@@ -153,6 +154,7 @@ impl From<&PolicyEntry> for PolicyView {
             interval_ms,
             dead_band_bytes: pacing.dead_band.get(),
             decides_on_request: pacing.on_request,
+            decides_on_need: pacing.on_need,
             parameters: entry.parameters.iter().map(parameter).collect(),
             needs: entry.needs.iter().map(need).collect(),
             combinations: Combination::all().filter(composed).map(combination).collect(),
@@ -189,11 +191,15 @@ pub(super) fn render(policy: &PolicyView) -> String {
     line("priority", "Guests of higher priority take what they need from those of lower, then.");
     line("source", policy.source);
     let on_request = if policy.decides_on_request { ", and at every request" } else { "" };
+    let on_need = match policy.decides_on_need {
+        true => ", and when a guest comes to need more than it is to have",
+        false => "",
+    };
     let dead_band = match policy.dead_band_bytes {
         0 => "makes every change".to_owned(),
         band => format!("makes no change up to {}", size(band)),
     };
-    line("pace", &format!("every {}{on_request}; {dead_band}", span(policy.interval_ms)));
+    line("pace", &format!("every {}{on_request}{on_need}; {dead_band}", span(policy.interval_ms)));
     for parameter in &policy.parameters {
         let ParameterView { key, meaning, unit, default, range } = parameter;
         line("parameter", &format!("{key}: {meaning} ({unit}, {range}; default {default})"));

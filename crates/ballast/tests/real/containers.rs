@@ -93,11 +93,11 @@ fn slice(ground: &Ground, name: &str) -> Option<Slice> {
     Some(slice)
 }
 
-fn configure(ground: &Ground, qmp: &Path, slice: &Slice, budget: Bytes) {
+fn configure(ground: &Ground, qmp: &Path, slice: &Slice, budget: Bytes, more: &str) {
     let slice = slice.folder.file_name().unwrap().to_str().unwrap();
     let settings = format!(
         "[host]\nbudget = \"{budget}\"\nreserve = \"64MiB\"\n[policy]\nname = \"global\"\n\
-         [containers]\ncgroups = [\"{slice}/*\"]\n[defaults]\nfloor = \"64MiB\"\n"
+         [containers]\ncgroups = [\"{slice}/*\"]\n[defaults]\nfloor = \"64MiB\"\n{more}"
     );
     ground.configure_for(qmp, "tick = \"250ms\"", &settings);
 }
@@ -126,7 +126,7 @@ fn containers_share_a_budget_and_outlive_the_daemon() {
         (slice.holds("busy") >= Bytes::mib(HELD_MIB)).then_some(())
     });
     let budget = Bytes::mib(300);
-    configure(&ground, &ground.path("qmp"), &slice, budget);
+    configure(&ground, &ground.path("qmp"), &slice, budget, "");
     let daemon = ground.start();
     wait_shared(&daemon, &["busy", "idle"], budget);
     let high = |name: &str| slice.amount(name, "memory.high");
@@ -148,7 +148,7 @@ fn containers_share_a_budget_and_outlive_the_daemon() {
 
     // With nothing to share, each has all that its operator lets it have.
     assert!(daemon.stop().success());
-    configure(&ground, &ground.path("qmp"), &slice, Bytes::gib(1));
+    configure(&ground, &ground.path("qmp"), &slice, Bytes::gib(1), "");
     let daemon = ground.start();
     wait_for("the limits to be lifted", || {
         (high("busy"), high("idle")).eq(&(None, None)).then_some(())
@@ -158,17 +158,29 @@ fn containers_share_a_budget_and_outlive_the_daemon() {
 }
 
 #[test]
-fn a_container_and_a_virtual_machine_share_a_budget() {
+fn containers_a_domain_and_a_plain_machine_share_a_budget() {
     let ground = Ground::new();
     let Some(slice) = slice(&ground, "ballast-mixed.slice") else { return };
-    let lab = Lab::boot(vec![swapping("vm", MOST)]);
-    let budget = Bytes::mib(450);
-    configure(&ground, lab.sockets(), &slice, budget);
+    let Some(domains) = Lab::boot_under_libvirt(vec![swapping("domain", MOST)]) else { return };
+    let plain = Lab::boot(vec![swapping("plain", MOST)]);
+    let budget = Bytes::mib(600);
+    let socket = domains.run.folder().libvirt_socket();
+    let libvirt = format!("[libvirt]\nenabled = true\nsocket = {socket:?}\n");
+    configure(&ground, plain.sockets(), &slice, budget, &libvirt);
     let daemon = ground.start();
-    let status = wait_shared(&daemon, &["busy", "idle", "vm"], budget);
-    assert_eq!(status.guests.len(), 3);
+    let names = ["busy", "domain", "idle", "plain"];
+    let status = wait_for("all to be seen", || {
+        let status = daemon.status()?;
+        names.iter().all(|name| guest(&status, name).is_some()).then_some(status)
+    });
+    assert_eq!(status.guests.len(), names.len());
+    wait_shared(&daemon, &names, budget);
     assert!(slice.holds("busy") >= Bytes::mib(HELD_MIB));
-    let (_, told, _) = ground.ballast(&["status"]);
+    let (code, told, error) = ground.ballast(&["status"]);
+    assert_eq!(code, Some(0), "{error}");
     eprintln!("{told}");
+    for name in names {
+        assert!(told.lines().any(|line| line.starts_with(name)), "{name} in {told}");
+    }
     assert!(daemon.stop().success());
 }

@@ -10,15 +10,15 @@ use ballast_guard::check::Rules;
 use ballast_guard::goal_for;
 use ballast_guard::{Assessment, Known, Lack, TickBudget, Totals, allocate_grants, budget_for};
 use ballast_model::{
-    Bytes, Change, Compliance, GuestPlan, Held, HostSample, Note, PerGuest, Plan, PressureLevel,
-    RequestKind, Snapshot,
+    Bytes, Change, Compliance, Estimate, GuestPlan, Held, HostSample, Note, PerGuest, Plan,
+    PressureLevel, RequestKind, Snapshot,
 };
 
 use super::Controller;
 use crate::Settings;
 use crate::actuate::actuate;
 use crate::assess::{By, assess, observe};
-use crate::divide::{Divided, given_back, has_proven_more, problem, unproven};
+use crate::divide::{Divided, given_back, has_proven_more, needs_more, problem, unproven};
 use crate::grant::Granting;
 use crate::page::{Host, page, rich};
 use crate::plan::{Draft, Proposal, StateChange, refused};
@@ -95,14 +95,17 @@ impl Controller {
 
     /// Whether to ask the policy: its interval is over, a guest thrashes, the guests that can be
     /// moved are not those of the last decision, the host has less than was given away, or a guest
-    /// asks for memory in a way that does not wait.
+    /// needs memory or asks for it in a way that does not wait.
     pub(super) fn is_due(&self, tick: &Tick<'_>, settings: &Settings) -> bool {
         let now = tick.snapshot.taken_at;
+        let (reserve, dead_band) = (settings.policy_settings.reserve, self.dead_band(settings));
         self.next_decision.is_none_or(|at| now >= at)
             || tick.thrashes && settings.undo
             || tick.budget.committed > tick.budget.distributable
             || tick.guests.iter().any(|it| it.estimate().is_some() != it.state.goal.is_some())
             || tick.guests.iter().any(has_proven_more)
+            || self.policy.pacing().on_need
+                && tick.guests.iter().any(|it| needs_more(it, reserve, dead_band))
             || tick.guests.iter().any(|guest| {
                 guest.request().is_some_and(|request| {
                     let on_request = self.policy.pacing().on_request;
@@ -110,6 +113,11 @@ impl Controller {
                     !waits && guest.state.request.is_none_or(|decided| request.number > decided)
                 })
             })
+    }
+
+    /// Changes up to this size are not made.
+    fn dead_band(&self, settings: &Settings) -> Bytes {
+        settings.guard.dead_band.unwrap_or(self.policy.pacing().dead_band)
     }
 
     /// Asks the policy for the target of each guest that can be moved.
@@ -146,7 +154,7 @@ impl Controller {
         settings: &Settings,
     ) -> Vec<Lack> {
         let guard = &settings.guard;
-        let dead_band = guard.dead_band.unwrap_or(self.policy.pacing().dead_band);
+        let dead_band = self.dead_band(settings);
         let lack = |guest: &GuestTick<'_>| Lack::of(&guest.assessment, guest.state.goal.as_ref());
         let Some(Divided { given_back, wanted }) = divided else {
             return tick.guests.iter().map(lack).collect();
@@ -155,6 +163,7 @@ impl Controller {
         let bounded = tick.guests.iter_mut().enumerate().map(|(place, guest)| {
             let request = guest.request().map(|request| request.number);
             guest.state.request = request.max(guest.state.request);
+            guest.state.needed = guest.estimate().map(Estimate::needed);
             let wanted = guest.estimate().and_then(|_| wanted.next());
             guest.state.goal = wanted.and_then(|wanted| {
                 let held = given_back.get(place).copied().flatten();

@@ -31,6 +31,20 @@ fn memory_follows_demand_and_comes_back() {
 }
 
 #[test]
+fn a_guest_that_fills_its_memory_does_not_wait() {
+    // The policy decides every other tick.
+    let ticks_until_decided = |before: u64| {
+        let mut world = two(PolicyName::Global);
+        world.ticks(before);
+        world.guest("a").used = 700;
+        let wanted = |plan: &Plan| plan.guest(&id("b")).unwrap().desired.as_ref().unwrap().target;
+        (1..10).find(|_| wanted(&world.tick()) < Bytes::mib(512))
+    };
+    assert_eq!(ticks_until_decided(10), ticks_until_decided(11));
+    assert!(ticks_until_decided(10).is_some());
+}
+
+#[test]
 fn credits_outlive_a_change_of_policy_and_of_controller() {
     let without_tax = || {
         let mut settings = settings(PolicyName::Fcfs, 1024);
@@ -816,7 +830,8 @@ fn operators_may_limit_steps_under_every_policy() {
     let mut world = World::new(settings, guests);
     let mut last = (512u64, 512u64);
     for _ in 0..40 {
-        world.ticks(2);
+        // A tick decides once at most.
+        world.tick();
         let now = (world.guest("a").target, world.guest("b").target);
         assert!(now.0 <= last.0 + 64 && now.1 + 32 >= last.1, "{last:?} {now:?}");
         last = now;

@@ -100,9 +100,8 @@ impl Policy for Flexmemd {
 
     fn pacing(&self) -> Pacing {
         Pacing {
-            interval: self.driver.interval(),
-            dead_band: Bytes::ZERO,
             on_request: self.combination().frequency == Frequency::Immediate,
+            ..Pacing::every(self.driver.interval(), Bytes::ZERO)
         }
     }
 

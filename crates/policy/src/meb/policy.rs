@@ -37,7 +37,7 @@ impl Policy for Meb {
 
     fn pacing(&self) -> Pacing {
         let dead_band = Bytes::pages(self.settings.step_pages() - 1);
-        Pacing { interval: INTERVAL, dead_band, on_request: false }
+        Pacing::every(INTERVAL, dead_band)
     }
 
     fn divide(&mut self, problem: &Problem) -> Division {

@@ -70,7 +70,7 @@ impl Policy for Esx {
 
     fn pacing(&self) -> Pacing {
         // `Mem.BalancePeriod`.
-        Pacing { interval: Duration::from_secs(15), dead_band: Bytes::ZERO, on_request: false }
+        Pacing::every(Duration::from_secs(15), Bytes::ZERO)
     }
 
     fn divide(&mut self, problem: &Problem) -> Division {

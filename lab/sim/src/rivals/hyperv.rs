@@ -42,7 +42,7 @@ impl Policy for HyperV {
     }
 
     fn pacing(&self) -> Pacing {
-        Pacing { interval: Duration::from_secs(1), dead_band: Bytes::ZERO, on_request: false }
+        Pacing::every(Duration::from_secs(1), Bytes::ZERO)
     }
 
     fn divide(&mut self, problem: &Problem) -> Division {

@@ -67,7 +67,7 @@ impl Policy for Mom {
     }
 
     fn pacing(&self) -> Pacing {
-        Pacing { interval: SAMPLE_EVERY, dead_band: Bytes::ZERO, on_request: false }
+        Pacing::every(SAMPLE_EVERY, Bytes::ZERO)
     }
 
     fn divide(&mut self, problem: &Problem) -> Division {

@@ -65,7 +65,7 @@ impl Policy for Proxmox {
     }
 
     fn pacing(&self) -> Pacing {
-        Pacing { interval: Duration::from_secs(10), dead_band: Bytes::ZERO, on_request: false }
+        Pacing::every(Duration::from_secs(10), Bytes::ZERO)
     }
 
     fn divide(&mut self, problem: &Problem) -> Division {

@@ -58,7 +58,7 @@ impl Policy for Qmemman {
 
     fn pacing(&self) -> Pacing {
         // At every report of a guest, about once a second.
-        Pacing { interval: Duration::from_secs(1), dead_band: Bytes::ZERO, on_request: false }
+        Pacing::every(Duration::from_secs(1), Bytes::ZERO)
     }
 
     fn divide(&mut self, problem: &Problem) -> Division {

@@ -40,7 +40,7 @@ impl Policy for Xenmm {
     }
 
     fn pacing(&self) -> Pacing {
-        Pacing { interval: Duration::from_secs(2), dead_band: Bytes::mib(10), on_request: false }
+        Pacing::every(Duration::from_secs(2), Bytes::mib(10))
     }
 
     fn divide(&mut self, problem: &Problem) -> Division {
