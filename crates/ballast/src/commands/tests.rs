@@ -342,6 +342,7 @@ fn policy_show_prints_the_whole_entry() {
           "interval_ms": 2000,
           "dead_band_bytes": 10485760,
           "decides_on_request": false,
+          "decides_on_need": true,
           "parameters": [
             {
               "key": "policy.interval",
