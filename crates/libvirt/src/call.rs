@@ -51,8 +51,15 @@ pub enum Call {
     SetMemory {
         /// The domain.
         domain: Domain,
-        /// What it is to hold, KiB.
+        /// What it is to hold, but for its virtio-mem devices, KiB.
         kib: u64,
+    },
+    /// Changes a device of a domain.
+    UpdateDevice {
+        /// The domain.
+        domain: Domain,
+        /// The device's element, as it is to be.
+        element: String,
     },
     /// Whether a domain is stored, so that it can be started again.
     IsPersistent(Domain),
@@ -85,6 +92,7 @@ impl Call {
             Call::AuthList => 66,
             Call::IsPersistent(_) => 151,
             Call::MemoryStats(_) => 159,
+            Call::UpdateDevice { .. } => 174,
             Call::SetMemory { .. } => 204,
             Call::SetMetadata { .. } => 264,
             Call::SetStatsPeriod { .. } => 308,
@@ -113,6 +121,7 @@ impl Call {
             // Of no domain in particular.
             Call::Watch(kind) => XdrWriter::default().i32(kind.id()).u32(0),
             Call::SetMemory { domain, kib } => domain.written().u64(*kib).u32(LIVE),
+            Call::UpdateDevice { domain, element } => domain.written().text(element).u32(LIVE),
             Call::SetStatsPeriod { domain, seconds } => domain.written().i32(*seconds).u32(LIVE),
         };
         arguments.done()
@@ -137,6 +146,7 @@ impl Call {
             Call::IsPersistent(_) => Reply::IsPersistent(from.i32("an answer")? != 0),
             Call::Open { .. }
             | Call::SetMemory { .. }
+            | Call::UpdateDevice { .. }
             | Call::SetMetadata { .. }
             | Call::Watch(_)
             | Call::SetStatsPeriod { .. } => Reply::Done,
@@ -151,7 +161,8 @@ pub enum Reply {
     AuthList(Vec<i32>),
     /// State and balloon of all active domains.
     AllDomainStats(Vec<DomainStats>),
-    /// What a domain holds, KiB; `None`: its hypervisor does not say.
+    /// What a domain holds, but for its virtio-mem devices, KiB; `None`: its hypervisor does not
+    /// say.
     Holds(Option<u64>),
     /// A domain's configuration.
     Xml(String),
@@ -168,7 +179,7 @@ pub struct DomainStats {
     pub domain: Domain,
     /// What it does, `virDomainState`.
     pub state: Option<i32>,
-    /// What it holds.
+    /// What it holds, with its virtio-mem devices.
     pub current: Option<u64>,
     /// All its memory.
     pub maximum: Option<u64>,

@@ -7,8 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use ballast_backend::{GenerationGate, GuestReading, StatsAge};
 use ballast_model::{
-    Bytes, Capabilities, GuestChange, GuestId, GuestSample, GuestStats, LinkState, Measured,
-    RunState, Timestamp,
+    Bytes, GuestChange, GuestId, GuestSample, GuestStats, LinkState, Measured, RunState, Timestamp,
 };
 
 use tokio::time::Instant;
@@ -16,6 +15,7 @@ use tokio::time::Instant;
 use crate::call::{BalloonStats, DomainStats};
 use crate::domain::Domain;
 use crate::domain_xml::DomainFacts;
+use crate::virtio_mem::{VirtioMem, together};
 
 /// How long a balloon is expected to be on its way to a target.
 const ORDER_TIME: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ pub(crate) struct DomainGuest {
     pub(crate) complaints: Vec<String>,
     /// What libvirt said last, and when it was asked.
     latest: Option<(DomainStats, Timestamp)>,
-    /// What its hypervisor said that it holds, KiB, and when it was asked.
+    /// What its hypervisor said that it holds, virtio-mem apart, KiB, and when it was asked.
     holds: Option<(u64, Timestamp)>,
     /// What its balloon reported last.
     balloon: BalloonStats,
@@ -82,7 +82,30 @@ impl DomainGuest {
             return false;
         };
         let told = self.latest.as_ref().and_then(|(stats, _)| stats.current);
-        self.holds.map(|(kib, _)| kib) != Some(target) || told != Some(target)
+        let holds = self.holds.map(|(kib, _)| kib + self.plugged_kib());
+        holds != Some(target) || told != Some(target)
+    }
+
+    /// Its virtio-mem devices.
+    pub(crate) fn virtio_mem(&self) -> &[VirtioMem] {
+        self.facts.as_ref().map_or(&[], |facts| &facts.virtio_mem)
+    }
+
+    /// Whether it has a balloon, as far as is known.
+    pub(crate) fn has_balloon(&self) -> bool {
+        self.facts.as_ref().is_none_or(|facts| facts.capabilities.balloon != Some(false))
+    }
+
+    /// What it was booted with. Libvirt's figure counts whatever could be plugged in, too.
+    pub(crate) fn boot_memory(&self) -> Option<Bytes> {
+        let devices: Bytes = self.virtio_mem().iter().map(|it| it.size).sum();
+        let maximum = Bytes::kib(self.latest.as_ref()?.0.maximum?);
+        Some(maximum.saturating_sub(devices).page_floor())
+    }
+
+    /// What is plugged into them, KiB.
+    fn plugged_kib(&self) -> u64 {
+        self.virtio_mem().iter().map(|it| it.current.get() >> 10).sum()
     }
 
     /// Takes in what it held when it was `asked_at`.
@@ -93,7 +116,8 @@ impl DomainGuest {
     /// What it holds, KiB, and when that was asked for: the later figure.
     fn allocation(&self) -> Option<(u64, Timestamp)> {
         let told = self.latest.as_ref().and_then(|(stats, at)| Some((stats.current?, *at)));
-        match (told, self.holds) {
+        let holds = self.holds.map(|(kib, at)| (kib + self.plugged_kib(), at));
+        match (told, holds) {
             (Some(told), Some(holds)) if told.1 > holds.1 => Some(told),
             (told, holds) => holds.or(told),
         }
@@ -107,12 +131,14 @@ impl DomainGuest {
         now: Timestamp,
         wall: SystemTime,
     ) {
-        let maximum =
-            |latest: &Option<(DomainStats, _)>| latest.as_ref().and_then(|it| it.0.maximum);
-        if maximum(&self.latest).is_some_and(|before| Some(before) != stats.maximum) {
-            // Memory was plugged in or out: its devices are others now.
-            self.wants_facts = true;
-        }
+        let before = self.latest.as_ref().map(|(stats, _)| stats);
+        // Memory was plugged in or out: its devices are others now.
+        let has_other_devices =
+            before.is_some_and(|it| it.maximum.is_some() && it.maximum != stats.maximum);
+        // Or something moves, of which only the XML says what.
+        let has_virtio_mem = !self.virtio_mem().is_empty();
+        let moves = self.is_moving() || before.is_some_and(|it| it.current != stats.current);
+        self.wants_facts |= has_other_devices || has_virtio_mem && moves;
         // A hypervisor that is busy has no report in this answer: the last one counts on, and ages.
         if let Some(stamp) = stats.balloon.last_update {
             let wall = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -131,11 +157,12 @@ impl DomainGuest {
         });
         if let Some((stats, _)) = &self.latest {
             sample.run_state = stats.state.map(run_state);
-            sample.boot_memory = stats.maximum.map(|kib| Bytes::kib(kib).page_floor());
+            sample.boot_memory = self.boot_memory();
             let value = guest_stats(&self.balloon);
             sample.stats = self.stats_age.age(now).map(|age| Measured { value, age });
         }
-        sample.capabilities = self.facts.as_ref().map(capabilities).unwrap_or_default();
+        sample.hotplug = together(self.virtio_mem());
+        sample.capabilities = self.facts.as_ref().map(|it| it.capabilities).unwrap_or_default();
         GuestReading { sample, pid: self.pid, settings: self.settings.clone() }
     }
 
@@ -155,16 +182,6 @@ impl DomainGuest {
             }
         }
     }
-}
-
-/// A domain with virtio-mem counts as one without a balloon: libvirt gives one figure for both, and
-/// sets only the balloon.
-fn capabilities(facts: &DomainFacts) -> Capabilities {
-    let mut capabilities = facts.capabilities;
-    if facts.virtio_mem > Bytes::ZERO {
-        capabilities.balloon = Some(false);
-    }
-    capabilities
 }
 
 /// What `virDomainState` says.

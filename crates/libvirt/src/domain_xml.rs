@@ -7,6 +7,7 @@ use ballast_model::{Bytes, Capabilities, GuestChange};
 use roxmltree::{Document, Node};
 
 use crate::metadata;
+use crate::virtio_mem::VirtioMem;
 
 /// Largest XML that is read.
 const XML_MAX: usize = 4 << 20;
@@ -16,8 +17,8 @@ const XML_MAX: usize = 4 << 20;
 pub struct DomainFacts {
     /// What can be done with it.
     pub capabilities: Capabilities,
-    /// Memory of virtio-mem devices, which the balloon does not take.
-    pub virtio_mem: Bytes,
+    /// Its virtio-mem devices.
+    pub virtio_mem: Vec<VirtioMem>,
     /// How often its balloon reports, in seconds; `None`: libvirt does not say.
     pub stats_period: Option<u32>,
     /// The settings that live with it; `None`: it has no element for them.
@@ -41,11 +42,14 @@ pub fn read_domain_xml(xml: &str) -> Result<DomainFacts, String> {
     let is_there = balloon.is_some_and(|it| it.attribute("model") != Some("none"));
     let is_on = |name| balloon.is_some_and(|it| it.attribute(name) == Some("on"));
     let memory_devices = || devices.into_iter().flat_map(|it| children(it, "memory"));
-    let virtio_mem = memory_devices()
-        .filter(|it| it.attribute("model") == Some("virtio-mem"))
-        .filter_map(|it| child(it, "target").and_then(|target| child(target, "size")))
-        .filter_map(size)
-        .sum();
+    let mut virtio_mem = Vec::new();
+    let mut is_whole = true;
+    for device in memory_devices().filter(|it| it.attribute("model") == Some("virtio-mem")) {
+        match VirtioMem::read(device, xml) {
+            Some(device) => virtio_mem.push(device),
+            None => is_whole = false,
+        }
+    }
     let passes_through = devices.is_some_and(|devices| {
         let is_pci = |it: Node<'_, '_>| it.attribute("type") == Some("pci");
         children(devices, "hostdev").any(is_pci)
@@ -56,7 +60,8 @@ pub fn read_domain_xml(xml: &str) -> Result<DomainFacts, String> {
     let period = balloon.and_then(|balloon| child(balloon, "stats"));
     Ok(DomainFacts {
         capabilities: Capabilities {
-            balloon: Some(is_there),
+            // What the balloon holds cannot be told from a device that cannot be read.
+            balloon: Some(is_there && is_whole),
             statistics: Some(is_there),
             free_page_reporting: Some(is_on("freePageReporting")),
             deflate_on_oom: Some(is_on("autodeflate")),
@@ -79,12 +84,15 @@ fn children<'a, 'input>(
     of.children().filter(move |node| node.has_tag_name(name))
 }
 
-fn child<'a, 'input>(of: Node<'a, 'input>, name: &'static str) -> Option<Node<'a, 'input>> {
+pub(crate) fn child<'a, 'input>(
+    of: Node<'a, 'input>,
+    name: &'static str,
+) -> Option<Node<'a, 'input>> {
     children(of, name).next()
 }
 
 /// A size with its unit, which is KiB in what libvirt writes.
-fn size(node: Node<'_, '_>) -> Option<Bytes> {
+pub(crate) fn size(node: Node<'_, '_>) -> Option<Bytes> {
     let number: u64 = node.text()?.trim().parse().ok()?;
     let unit = match node.attribute("unit").unwrap_or("KiB") {
         "b" | "bytes" => 1,
@@ -121,7 +129,8 @@ mod tests {
         let all = read(
             "<memballoon model='virtio' autodeflate='on' freePageReporting='on'>\
              <stats period='5'/></memballoon>\
-             <memory model='virtio-mem'><target><size unit='MiB'>512</size></target></memory>\
+             <memory model='virtio-mem'><target><size unit='MiB'>512</size>\
+             <block unit='MiB'>2</block><requested>0</requested></target></memory>\
              <memory model='dimm'><target><size unit='MiB'>256</size></target></memory>\
              <hostdev mode='subsystem' type='usb'/>",
             "",
@@ -133,7 +142,11 @@ mod tests {
             ..expected
         };
         assert_eq!(all.capabilities, on);
-        assert_eq!((all.stats_period, all.virtio_mem), (Some(5), Bytes::mib(512)));
+        let sizes: Vec<Bytes> = all.virtio_mem.iter().map(|it| it.size).collect();
+        assert_eq!((all.stats_period, &sizes[..]), (Some(5), &[Bytes::mib(512)][..]));
+        let unreadable =
+            "<memballoon model='virtio'/><memory model='virtio-mem'><target/></memory>";
+        assert_eq!(read(unreadable, "").capabilities.balloon, Some(false));
         let none = Capabilities { balloon: Some(false), statistics: Some(false), ..expected };
         assert_eq!(read("<memballoon model='none'/>", "").capabilities, none);
         let inhibited = |facts: DomainFacts| facts.capabilities.discard_inhibited;

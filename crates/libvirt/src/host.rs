@@ -31,6 +31,7 @@ use crate::connection::{Connection, Purpose};
 use crate::domain_guest::DomainGuest;
 use crate::domain_xml::{DomainFacts, read_domain_xml};
 use crate::session::{Answer, Serial};
+use crate::virtio_mem::{plan, together};
 
 /// Most notices kept; further ones are dropped.
 const NOTICES_MAX: usize = 1000;
@@ -126,57 +127,97 @@ impl LibvirtHost {
         self.readings(clocks.now())
     }
 
+    /// Sends orders in three steps, each of all guests together: memory is plugged in, balloons
+    /// move, memory is plugged out.
     async fn order_all(&mut self, now: Timestamp, actions: &[Action]) -> Vec<Outcome> {
         let until = Instant::now() + self.config.command_timeout;
-        let sent: Vec<Result<Serial, OutcomeKind>> =
+        let mut orders: Vec<Result<[Vec<Call>; 3], OutcomeKind>> =
             actions.iter().map(|action| self.order(action, now)).collect();
-        self.run(until, |it| !it.is_asked(&Purpose::Order)).await;
+        for step in 0..3 {
+            let mut sent = Vec::new();
+            for (place, order) in orders.iter_mut().enumerate() {
+                let Ok(steps) = order else { continue };
+                for call in std::mem::take(&mut steps[step]) {
+                    let Some(serial) = self.call(call, Purpose::Order) else {
+                        *order = Err(failed(format!("not sent: libvirt: {}", self.down())));
+                        break;
+                    };
+                    sent.push((place, serial));
+                }
+            }
+            if !sent.is_empty() {
+                self.run(until, |it| !it.is_asked(&Purpose::Order)).await;
+            }
+            for (place, serial) in sent {
+                let outcome = self.outcome(serial);
+                if outcome != OutcomeKind::Accepted && orders[place].is_ok() {
+                    orders[place] = Err(outcome);
+                }
+            }
+            if let Some(connection) = &mut self.connection {
+                // What comes later is of no use.
+                connection.asked.retain(|_, purpose| *purpose != Purpose::Order);
+                connection.outcomes.clear();
+            }
+        }
         let mut outcomes = Vec::with_capacity(actions.len());
-        for (action, sent) in actions.iter().zip(sent) {
+        for (action, order) in actions.iter().zip(orders) {
             outcomes.push(Outcome {
                 guest: action.guest.clone(),
                 generation: action.generation,
                 target: action.target,
-                kind: sent.map_or_else(|not_sent| not_sent, |serial| self.outcome(serial)),
+                kind: order.err().unwrap_or(OutcomeKind::Accepted),
             });
-        }
-        if let Some(connection) = &mut self.connection {
-            // What comes later is of no use.
-            connection.asked.retain(|_, purpose| *purpose != Purpose::Order);
-            connection.outcomes.clear();
         }
         outcomes
     }
 
-    /// Sends an order.
-    fn order(&mut self, action: &Action, now: Timestamp) -> Result<Serial, OutcomeKind> {
-        let failed = |why: String| OutcomeKind::Failed(format!("not sent: {why}"));
-        let Some(guest) = self.guests.get(&action.guest) else {
-            return Err(failed("the guest is gone".to_owned()));
+    /// The calls that carry out an order: those before its balloon moves, that, and those after.
+    fn order(&mut self, action: &Action, now: Timestamp) -> Result<[Vec<Call>; 3], OutcomeKind> {
+        let Some(guest) = self.guests.get_mut(&action.guest) else {
+            return Err(failed("not sent: the guest is gone".to_owned()));
         };
         guest.gate.check(action, now)?;
-        if action.plug.is_some() {
-            return Err(failed("memory cannot be plugged in through libvirt".to_owned()));
+        let hotplug = together(guest.virtio_mem());
+        let most = hotplug.map_or(Bytes::ZERO, |it| it.max);
+        if let Some(plug) = action.plug.filter(|plug| *plug > most) {
+            let why = format!("not sent: cannot plug {plug}: expected at most {most}");
+            return Err(failed(why));
         }
-        let kib = action.target.get() >> 10;
-        let call = Call::SetMemory { domain: guest.domain.clone(), kib };
-        let Some(serial) = self.call(call, Purpose::Order) else {
-            return Err(failed(format!("libvirt: {}", self.down())));
-        };
-        if let Some(guest) = self.guests.get_mut(&action.guest) {
-            guest.gate.sent(action);
-            guest.order_was_sent(kib);
+        let plan = plan(guest.virtio_mem(), action.plug);
+        let domain = guest.domain.clone();
+        let update = |element| Call::UpdateDevice { domain: domain.clone(), element };
+        let mut balloon = Vec::new();
+        // An order that moves the balloon only is sent to a guest without one too: libvirt's error
+        // is its outcome.
+        if guest.has_balloon() || action.plug.is_none() {
+            let left = action.target.saturating_sub(plan.requested);
+            if left == Bytes::ZERO {
+                return Err(failed(format!(
+                    "not sent: {} of plugged memory leave nothing of {} for boot memory",
+                    plan.requested, action.target
+                )));
+            }
+            let kib = left.min(guest.boot_memory().unwrap_or(Bytes::MAX)).get() >> 10;
+            balloon.push(Call::SetMemory { domain: domain.clone(), kib });
         }
-        Ok(serial)
+        let steps = [
+            plan.growing.into_iter().map(update).collect(),
+            balloon,
+            plan.shrinking.into_iter().map(update).collect(),
+        ];
+        guest.gate.sent(action);
+        guest.order_was_sent(action.target.get() >> 10);
+        Ok(steps)
     }
 
     fn outcome(&mut self, serial: Serial) -> OutcomeKind {
-        let failed = |why: &str| OutcomeKind::Failed(why.to_owned());
         let Some(connection) = &mut self.connection else {
-            return failed("the connection was closed before the reply");
+            return failed("the connection was closed before the reply".to_owned());
         };
         let outcome = connection.outcomes.remove(&serial);
-        outcome.unwrap_or_else(|| failed("no outcome in time; it may still be carried out"))
+        outcome
+            .unwrap_or_else(|| failed("no outcome in time; it may still be carried out".to_owned()))
     }
 
     /// Connects, if it is not.
@@ -299,12 +340,8 @@ impl LibvirtHost {
         if !is_first {
             return;
         }
-        if facts.virtio_mem > Bytes::ZERO {
-            self.notices.push(format!(
-                "domain {id} has virtio-mem: it is left as it is, as libvirt does not tell that memory \
-                 from the balloon's; give it a QMP socket of its own"
-            ));
-        } else if facts.capabilities.balloon == Some(true) && facts.stats_period.unwrap_or(0) == 0 {
+        let has_balloon = facts.capabilities.balloon == Some(true);
+        if has_balloon && facts.stats_period.unwrap_or(0) == 0 {
             let call = Call::SetStatsPeriod { domain: guest.domain.clone(), seconds: STATS_PERIOD };
             self.call(call, Purpose::StatsPeriod(id.clone()));
         }
@@ -432,6 +469,10 @@ impl LibvirtHost {
             (Some(_), _) => LinkState::Down(LinkDown::TimedOut),
         }
     }
+}
+
+fn failed(why: String) -> OutcomeKind {
+    OutcomeKind::Failed(why)
 }
 
 /// What to open on a socket.

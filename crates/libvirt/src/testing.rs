@@ -129,6 +129,7 @@ impl LibvirtPeer {
             }
             Call::IsPersistent(_) => Reply::IsPersistent(false),
             Call::Open { .. }
+            | Call::UpdateDevice { .. }
             | Call::SetMetadata { .. }
             | Call::Watch(_)
             | Call::SetStatsPeriod { .. } => Reply::Done,
@@ -159,6 +160,10 @@ impl Call {
             66 => Call::AuthList,
             151 => Call::IsPersistent(Domain::read(&mut from)?),
             159 => Call::MemoryStats(Domain::read(&mut from)?),
+            174 => Call::UpdateDevice {
+                domain: Domain::read(&mut from)?,
+                element: from.text("an element")?.to_owned(),
+            },
             204 => Call::SetMemory { domain: Domain::read(&mut from)?, kib: from.u64("a size")? },
             264 => {
                 let domain = Domain::read(&mut from)?;
@@ -274,6 +279,7 @@ mod tests {
             Call::MemoryStats(domain("a")),
             Call::Xml(domain("a")),
             Call::SetMemory { domain: domain("a"), kib: 77 },
+            Call::UpdateDevice { domain: domain("a"), element: "<memory/>".to_owned() },
             Call::IsPersistent(domain("web")),
             Call::SetMetadata { domain: domain("a"), element: element.clone(), stored: true },
             Call::SetMetadata { domain: domain("a"), element, stored: false },

@@ -7,7 +7,7 @@
 //! machine, which has none, it is that one (`qemu:///system`), with libvirt's own user and sandbox
 //! for each QEMU.
 //! Source: libvirt's domain format, and its `drvqemu` page for `qemu:commandline`.
-//! Limits: no hotplug, no tracker, no record of accesses; the lab's own monitor stays, to see what
+//! Limits: no memory modules, no tracker, no record of accesses; the lab's own monitor stays, to see what
 //! a balloon holds without asking libvirt.
 
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ use crate::process::ProcessId;
 use crate::qemu::CommandLine;
 use crate::run_folder::RunFolder;
 use crate::spawn::Spawner;
-use crate::{LabError, tool};
+use crate::{GuestSpec, HotplugKind, LabError, tool};
 
 const LIBVIRTD: (&str, &str) = ("libvirtd", "libvirt-daemon");
 const VIRSH: (&str, &str) = ("virsh", "libvirt-clients");
@@ -188,10 +188,11 @@ fn as_user(program: &Path, folder: &Path) -> Command {
 /// The domain of a guest.
 fn domain_xml(line: &CommandLine<'_>) -> String {
     let (spec, mib) = (line.spec, line.spec.memory.get() >> 20);
-    let (kind, cpu) = match line.accel {
-        Accel::Kvm => ("kvm", "<cpu mode='host-passthrough'/>"),
-        Accel::Tcg => ("qemu", "<cpu mode='maximum'><feature policy='disable' name='cx16'/></cpu>"),
+    let (kind, mode, feature) = match line.accel {
+        Accel::Kvm => ("kvm", "host-passthrough", ""),
+        Accel::Tcg => ("qemu", "maximum", "<feature policy='disable' name='cx16'/>"),
     };
+    let Pluggable { most, node, device } = pluggable(spec);
     let on = |is_on: bool| if is_on { "on" } else { "off" };
     let balloon = spec.balloon.map_or("<memballoon model='none'/>".to_owned(), |balloon| {
         format!(
@@ -207,12 +208,12 @@ fn domain_xml(line: &CommandLine<'_>) -> String {
         .collect();
     format!(
         "<domain type='{kind}' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>\
-         <name>{}</name><memory unit='MiB'>{mib}</memory>\
+         <name>{}</name>{most}<memory unit='MiB'>{mib}</memory>\
          <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>\
-         <vcpu>1</vcpu>{cpu}<os><type arch='x86_64' machine='q35'>hvm</type>\
+         <vcpu>1</vcpu><cpu mode='{mode}'>{feature}{node}</cpu><os><type arch='x86_64' machine='q35'>hvm</type>\
          <kernel>{}</kernel><initrd>{}</initrd><cmdline>{}</cmdline></os>\
          <features><acpi/></features><on_reboot>destroy</on_reboot><on_crash>destroy</on_crash>\
-         <devices><emulator>{}</emulator>{balloon}</devices>\
+         <devices><emulator>{}</emulator>{balloon}{device}</devices>\
          <qemu:commandline>{arguments}</qemu:commandline></domain>\n",
         spec.id,
         escaped(&line.kernel.to_string_lossy()),
@@ -220,6 +221,27 @@ fn domain_xml(line: &CommandLine<'_>) -> String {
         escaped(&line.kernel_arguments()),
         escaped(&tool::find(tool::QEMU).unwrap_or_default().to_string_lossy()),
     )
+}
+
+/// What memory that can be plugged in needs: room for it, a node, and a device.
+#[derive(Default)]
+struct Pluggable {
+    most: String,
+    node: String,
+    device: String,
+}
+
+fn pluggable(spec: &GuestSpec) -> Pluggable {
+    let Some(hotplug) = spec.hotplug else { return Pluggable::default() };
+    let [boot, more] = [spec.memory, hotplug.max].map(|it| it.get() >> 20);
+    Pluggable {
+        most: format!("<maxMemory slots='1' unit='MiB'>{}</maxMemory>", boot + more),
+        node: format!("<numa><cell id='0' cpus='0' memory='{boot}' unit='MiB'/></numa>"),
+        device: format!(
+            "<memory model='virtio-mem'><target><size unit='MiB'>{more}</size><node>0</node>\
+             <block unit='MiB'>2</block><requested>0</requested></target></memory>"
+        ),
+    }
 }
 
 /// Text as it is written in XML.
@@ -239,13 +261,13 @@ fn escaped(text: &str) -> String {
 }
 
 /// What a guest can have under libvirt.
-pub(crate) fn validate(guest: &crate::GuestSpec) -> Result<(), LabError> {
+pub(crate) fn validate(guest: &GuestSpec) -> Result<(), LabError> {
     let no = |what: &str| {
         let id = &guest.id;
         Err(LabError::Invalid(format!("guest {id}: {what} cannot be had under libvirt here")))
     };
     match guest {
-        _ if guest.hotplug.is_some() => no("hotplug"),
+        _ if guest.hotplug.is_some_and(|it| it.kind == HotplugKind::Dimm) => no("memory modules"),
         _ if guest.tracked => no("a tracker"),
         _ if guest.truth.is_some() => no("a record of accesses"),
         _ if guest.kvm_host.is_some() => no("a KVM host"),

@@ -2,8 +2,8 @@
 //! libvirt's own client says is the truth.
 
 use crate::harness::{Daemon, Ground, guest, wait_for};
-use crate::support::{Lab, allocation, set_ceiling, swapping, wait_allocation};
-use ballast_lab_host::Run;
+use crate::support::{Lab, allocation, assert_unrefused, set_ceiling, swapping, wait_allocation};
+use ballast_lab_host::{GuestSpec, Hotplug, Run};
 use ballast_model::Bytes;
 
 const FAST: &str = "tick = \"250ms\"";
@@ -71,20 +71,21 @@ fn they_are_seen_as_they_are(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
     let view = guest(&status, "busy").unwrap();
     assert_eq!((view.state.code.as_str(), view.boot_bytes), ("running", Some(BOOT.get())));
     assert!(view.resident_bytes.is_some(), "its process is known: {view:?}");
-    let (code, out, err) = ground.ballast(&["explain", "busy", "--json"]);
-    assert_eq!(code, Some(0), "{out}{err}");
-    let explained: ballast_api::ExplainReply = serde_json::from_str(&out).unwrap();
-    let inputs = explained.inputs;
+    // The guest's kernel has less than it was booted with, and some of that is available. Its
+    // statistics are older than what it holds.
+    let meminfo = lab.shell("busy", "grep MemTotal /proc/meminfo");
+    let total = Bytes::kib(meminfo.split_whitespace().nth(1).unwrap().parse().unwrap());
+    let inputs = wait_for("statistics of its present size", || {
+        let (code, out, err) = ground.ballast(&["explain", "busy", "--json"]);
+        assert_eq!(code, Some(0), "{out}{err}");
+        let explained: ballast_api::ExplainReply = serde_json::from_str(&out).unwrap();
+        let said = Bytes::new(explained.inputs.stats.as_ref()?.total_bytes?);
+        (said.abs_diff(total) <= Bytes::mib(8)).then_some(explained.inputs)
+    });
     assert_eq!(inputs.capabilities.balloon, Some(true));
     assert_eq!(inputs.capabilities.deflate_on_oom, Some(false));
     assert_eq!(inputs.capabilities.discard_inhibited, Some(false));
-    // The guest's kernel has less than it was booted with, and some of that is available.
-    let stats = inputs.stats.unwrap();
-    let meminfo = lab.shell("busy", "grep MemTotal /proc/meminfo");
-    let kib: u64 = meminfo.split_whitespace().nth(1).unwrap().parse().unwrap();
-    let total = Bytes::new(stats.total_bytes.unwrap());
-    assert!(total.abs_diff(Bytes::kib(kib)) <= Bytes::mib(8), "{total} {meminfo}");
-    assert!(stats.available_bytes.unwrap() < total.get());
+    assert!(inputs.stats.unwrap().available_bytes.unwrap() < total.get());
 }
 
 /// Domains run on without their libvirtd, and nothing that was decided is lost.
@@ -180,6 +181,47 @@ fn wait_owned(daemon: &Daemon<'_>, is_owned: bool) {
         let told = change.why.is_some_and(|why| why.code == "another-owner");
         (told == is_owned).then_some(())
     });
+}
+
+/// What libvirt says is plugged into a domain, and what was asked for.
+fn plugged(run: &Run, name: &str) -> (Bytes, Bytes) {
+    let xml = run.virsh(&["dumpxml", name]).unwrap();
+    let of = |tag: &str| {
+        let text =
+            xml.split_once(&format!("<{tag} unit='KiB'>")).unwrap_or_else(|| panic!("{xml}"));
+        Bytes::kib(text.1.split('<').next().unwrap().parse().unwrap())
+    };
+    (of("current"), of("requested"))
+}
+
+#[test]
+fn a_domain_grows_beyond_its_boot_memory_and_back() {
+    let boot = Bytes::mib(384);
+    let hotplug = Some(Hotplug::virtio_mem(Bytes::mib(512)));
+    let spec = GuestSpec { hotplug, ..GuestSpec::new("web".parse().unwrap(), boot) };
+    let Some(lab) = Lab::boot_under_libvirt(vec![spec]) else { return };
+    let (ground, nothing) = (Ground::new(), tempfile::tempdir().unwrap());
+    let socket = lab.run.folder().libvirt_socket();
+    let settings = format!(
+        "[host]\nbudget = \"900MiB\"\n[policy]\nname = \"static\"\ninterval = \"1s\"\n\
+         [mechanisms.hotplug]\nidle_after = \"1s\"\nkeep = \"0B\"\nahead = \"0B\"\n\
+         [guests.web]\nceiling = \"300MiB\"\n[libvirt]\nenabled = true\nsocket = {socket:?}"
+    );
+    ground.configure_for(nothing.path(), FAST, &settings);
+    let daemon = ground.start();
+    // What the balloon took may be of plugged memory: that need not be unplugged in the end.
+    for (mib, plugged_min) in [(300, 0), (700, 300), (300, 0)] {
+        set_ceiling(&ground, "web", Bytes::mib(mib));
+        wait_for("libvirt to say what Ballast does", || {
+            let (current, requested) = plugged(&lab.run, "web");
+            let held = actual(&lab.run, "web") + current;
+            let is_there = held.abs_diff(Bytes::mib(mib)) <= Bytes::mib(4);
+            let is_done = current == requested && current >= Bytes::mib(plugged_min);
+            (is_there && is_done && allocation(&daemon, "web") == Some(held)).then_some(())
+        });
+    }
+    assert_unrefused(&daemon);
+    assert!(daemon.stop().success());
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub(crate) struct State {
     pub(crate) called: Vec<u32>,
     /// Whether its domains are stored.
     pub(crate) is_persistent: bool,
+    /// Elements of devices that were changed.
+    pub(crate) updated: Vec<String>,
     /// Elements that were written into metadata, and whether into the stored ones, too.
     pub(crate) written: Vec<(String, bool)>,
 }
@@ -186,6 +188,12 @@ fn answer(state: &mut State, procedure: u32, arguments: &[u8]) -> Option<(bool, 
             let element = arguments[behind + 12..behind + 12 + len].to_vec();
             let flags = u32::from_be_bytes(*arguments.last_chunk().unwrap());
             state.written.push((String::from_utf8(element).unwrap(), flags == 3));
+            Vec::new()
+        }
+        174 => {
+            let len = u32::from_be_bytes(arguments[behind..behind + 4].try_into().unwrap());
+            let element = &arguments[behind + 4..behind + 4 + len as usize];
+            state.updated.push(String::from_utf8(element.to_vec()).unwrap());
             Vec::new()
         }
         204 => {

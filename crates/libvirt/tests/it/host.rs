@@ -14,6 +14,7 @@ use crate::fake::{FakeDomain, FakeLibvirt};
 const PATIENCE: Duration = Duration::from_secs(30);
 const PLAIN: &str = "<domain><devices><memballoon model='virtio'/></devices></domain>";
 const SET_MEMORY: u32 = 204;
+const UPDATE_DEVICE: u32 = 174;
 const SET_METADATA: u32 = 264;
 const WATCH: u32 = 316;
 /// Procedures of events.
@@ -56,10 +57,24 @@ impl TestHost {
     }
 
     async fn act(&mut self, guest: &str, mib: u64, generation: u64) -> OutcomeKind {
+        self.order(guest, mib, None, generation).await
+    }
+
+    async fn plug(&mut self, guest: &str, mib: u64, plug: u64, generation: u64) -> OutcomeKind {
+        self.order(guest, mib, Some(Bytes::mib(plug)), generation).await
+    }
+
+    async fn order(
+        &mut self,
+        guest: &str,
+        mib: u64,
+        plug: Option<Bytes>,
+        generation: u64,
+    ) -> OutcomeKind {
         let action = Action {
             guest: guest.parse().unwrap(),
             target: Bytes::mib(mib),
-            plug: None,
+            plug,
             generation: Generation(generation),
             deadline: self.now() + PATIENCE,
         };
@@ -227,17 +242,65 @@ async fn domains_outlive_their_libvirt() {
     assert_eq!(host.act("a", 300, 2).await, OutcomeKind::Accepted);
 }
 
+/// A domain with a virtio-mem device of 512 MiB, of which so much was asked for and is plugged.
+fn with_virtio_mem(requested: u64, current: u64) -> &'static str {
+    let xml = format!(
+        "<domain><devices><memballoon model='virtio'/><memory model='virtio-mem'><target>\
+         <size unit='MiB'>512</size><block unit='MiB'>2</block>\
+         <requested unit='MiB'>{requested}</requested><current unit='MiB'>{current}</current>\
+         </target></memory></devices></domain>"
+    );
+    xml.leak()
+}
+
 #[tokio::test]
-async fn a_domain_with_virtio_mem_is_left_alone() {
-    let xml = "<domain><devices><memballoon model='virtio'/><memory model='virtio-mem'>\
-               <target><size unit='MiB'>512</size></target></memory></devices></domain>";
-    let libvirt = FakeLibvirt::start(vec![FakeDomain { xml, ..domain("a", 1) }]);
+async fn memory_is_plugged_before_the_balloon_and_out_after() {
+    // Libvirt counts what could be plugged in: the domain was booted with 512 MiB.
+    let libvirt =
+        FakeLibvirt::start(vec![FakeDomain { xml: with_virtio_mem(0, 0), ..domain("a", 1) }]);
     let mut host = TestHost::of(&libvirt);
-    let capabilities = host.sample().await[0].sample.capabilities;
-    assert_eq!((capabilities.balloon, capabilities.memory_devices), (Some(false), Some(true)));
-    assert!(host.host.take_notices().join("\n").contains("virtio-mem"));
-    let broken = "<domain>";
-    libvirt.state().domains[0] = FakeDomain { xml: broken, ..domain("a", 2) };
+    let sample = host.sample().await.remove(0).sample;
+    assert_eq!(sample.boot_memory, Some(Bytes::mib(512)));
+    let hotplug = sample.hotplug.unwrap();
+    let mib = [hotplug.plugged, hotplug.requested, hotplug.max].map(|it| it.get() >> 20);
+    assert_eq!(mib, [0, 0, 512]);
+
+    let orders = || -> Vec<u32> {
+        let called = std::mem::take(&mut libvirt.state().called);
+        called.into_iter().filter(|it| [SET_MEMORY, UPDATE_DEVICE].contains(it)).collect()
+    };
+    assert_eq!(host.plug("a", 640, 128, 1).await, OutcomeKind::Accepted);
+    assert_eq!(orders(), [UPDATE_DEVICE, SET_MEMORY]);
+    assert!(libvirt.state().updated[0].contains("<requested unit='KiB'>131072</requested>"));
+    assert_eq!(libvirt.state().domains[0].holds, 512, "the balloon's part");
+
+    // Half of it is plugged: what the hypervisor says is without it, and libvirt's figure is old.
+    libvirt.state().domains[0].xml = with_virtio_mem(128, 64);
+    libvirt.state().told = Some(512);
+    let held = |readings: &[GuestReading]| readings[0].sample.allocation.unwrap().value;
+    host.sample().await;
+    assert_eq!(held(&host.sample().await), Bytes::mib(576));
+    libvirt.state().domains[0].xml = with_virtio_mem(128, 128);
+    libvirt.state().told = Some(640);
+    host.sample().await;
+    assert_eq!(held(&host.sample().await), Bytes::mib(640));
+
+    orders();
+    assert_eq!(host.plug("a", 300, 0, 2).await, OutcomeKind::Accepted);
+    assert_eq!(orders(), [SET_MEMORY, UPDATE_DEVICE]);
+    assert_eq!(libvirt.state().domains[0].holds, 300);
+    for (target, plug, expected) in [(1200, 600, "cannot plug"), (128, 128, "leave nothing")] {
+        let refused = host.plug("a", target, plug, 3).await;
+        let is_expected = matches!(&refused, OutcomeKind::Failed(why) if why.contains(expected));
+        assert!(is_expected, "{refused:?}");
+    }
+    assert_eq!(orders(), []);
+}
+
+#[tokio::test]
+async fn what_the_xml_does_not_say_is_not_known() {
+    let libvirt = FakeLibvirt::start(vec![FakeDomain { xml: "<domain>", ..domain("a", 2) }]);
+    let mut host = TestHost::of(&libvirt);
     assert_eq!(host.sample().await[0].sample.capabilities, Capabilities::default());
 }
 
