@@ -135,7 +135,7 @@ impl DomainGuest {
         // Memory was plugged in or out: its devices are others now.
         let has_other_devices =
             before.is_some_and(|it| it.maximum.is_some() && it.maximum != stats.maximum);
-        // Or something moves, of which only the XML says what.
+        // Or memory moves: how much of that was plugged, only the XML says.
         let has_virtio_mem = !self.virtio_mem().is_empty();
         let moves = self.is_moving() || before.is_some_and(|it| it.current != stats.current);
         self.wants_facts |= has_other_devices || has_virtio_mem && moves;

@@ -7,8 +7,8 @@
 //! machine, which has none, it is that one (`qemu:///system`), with libvirt's own user and sandbox
 //! for each QEMU.
 //! Source: libvirt's domain format, and its `drvqemu` page for `qemu:commandline`.
-//! Limits: no memory modules, no tracker, no record of accesses; the lab's own monitor stays, to see what
-//! a balloon holds without asking libvirt.
+//! Limits: no memory modules, no tracker, no record of accesses; the lab's own monitor stays, to
+//! see what a balloon holds without asking libvirt.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -192,7 +192,7 @@ fn domain_xml(line: &CommandLine<'_>) -> String {
         Accel::Kvm => ("kvm", "host-passthrough", ""),
         Accel::Tcg => ("qemu", "maximum", "<feature policy='disable' name='cx16'/>"),
     };
-    let Pluggable { most, node, device } = pluggable(spec);
+    let HotplugParts { most, node, device } = hotplug_parts(spec);
     let on = |is_on: bool| if is_on { "on" } else { "off" };
     let balloon = spec.balloon.map_or("<memballoon model='none'/>".to_owned(), |balloon| {
         format!(
@@ -225,16 +225,16 @@ fn domain_xml(line: &CommandLine<'_>) -> String {
 
 /// What memory that can be plugged in needs: room for it, a node, and a device.
 #[derive(Default)]
-struct Pluggable {
+struct HotplugParts {
     most: String,
     node: String,
     device: String,
 }
 
-fn pluggable(spec: &GuestSpec) -> Pluggable {
-    let Some(hotplug) = spec.hotplug else { return Pluggable::default() };
+fn hotplug_parts(spec: &GuestSpec) -> HotplugParts {
+    let Some(hotplug) = spec.hotplug else { return HotplugParts::default() };
     let [boot, more] = [spec.memory, hotplug.max].map(|it| it.get() >> 20);
-    Pluggable {
+    HotplugParts {
         most: format!("<maxMemory slots='1' unit='MiB'>{}</maxMemory>", boot + more),
         node: format!("<numa><cell id='0' cpus='0' memory='{boot}' unit='MiB'/></numa>"),
         device: format!(
