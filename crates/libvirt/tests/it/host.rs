@@ -242,7 +242,7 @@ async fn domains_outlive_their_libvirt() {
     assert_eq!(host.act("a", 300, 2).await, OutcomeKind::Accepted);
 }
 
-/// A domain with a virtio-mem device of 512 MiB: `requested` MiB were asked for, `current` MiB are in.
+/// A domain with a virtio-mem device of 512 MiB: `requested` MiB were asked for, `current` are in.
 fn with_virtio_mem(requested: u64, current: u64) -> &'static str {
     let xml = format!(
         "<domain><devices><memballoon model='virtio'/><memory model='virtio-mem'><target>\
