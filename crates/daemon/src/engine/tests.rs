@@ -139,7 +139,7 @@ fn poor_and_rich() -> (Engine, MemoryWorld) {
     settings.guard.host_reserve = Bytes::ZERO;
     let guests = vec![guest("poor", 256), guest("rich", 768)];
     let world = MemoryWorld { guests, ..MemoryWorld::default() };
-    (Engine::new(settings, Vec::new(), Restart::default(), &world), world)
+    (Engine::new(settings, Inherited::default(), &world), world)
 }
 
 /// Ticks whenever one is due, for so many seconds.

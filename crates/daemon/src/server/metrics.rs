@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use ballast_model::{
-    Bytes, Change, Compliance, GuestPlan, GuestSample, Held, Reservation, Share, Tracking,
+    Bytes, Change, Compliance, GuestPlan, GuestSample, Held, Mode, Reservation, Share, Tracking,
     TrackingState,
 };
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -82,6 +82,9 @@ fn daemon(registry: &mut Registry, view: &View, now: SystemTime) {
     let help = "Plans the checker refused since the daemon started";
     count(registry, "plans_refused", help, view.plans_refused);
     whole(registry, "paused", "Whether the operator paused acting", Some(view.paused.into()));
+    let observing = view.mode.in_force() == Mode::Observe;
+    let help = "Whether Ballast only observes and moves nothing";
+    whole(registry, "observing", help, Some(observing.into()));
     let failing = Some(view.journal_error.is_some().into());
     whole(registry, "journal_failing", "Whether the journal does not record", failing);
     let help = "Files moved out of the journal's way since the daemon started";
