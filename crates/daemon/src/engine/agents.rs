@@ -4,7 +4,7 @@
 //! the actions, decided requests are answered and each guest learns what its balloon does.
 
 use ballast_control::Controller;
-use ballast_model::{Action, Outcome, OutcomeKind, Plan, Snapshot};
+use ballast_model::{Action, Change, Held, Outcome, OutcomeKind, Plan, Snapshot};
 
 use super::World;
 use crate::agents::Answer;
@@ -47,8 +47,9 @@ pub(super) fn answer(
         if controller.request_decided(&guest.id) < Some(request.number) {
             continue;
         }
-        // The guest may get this in steps, as other guests release memory.
-        let (wanted, why) = match &guest.desired {
+        // The guest may get this in steps, as other guests release memory; not while observing.
+        let is_promised = guest.change != Change::Hold(Held::Observing);
+        let (wanted, why) = match guest.desired.as_ref().filter(|_| is_promised) {
             Some(desired) => (desired.target, desired.reason.to_string()),
             None => (target, guest.change.to_string()),
         };
