@@ -89,7 +89,7 @@ fn status_shows_the_daemons_errors() {
 }
 
 #[test]
-fn while_observing_the_wanted_target_stands_beside_the_one_in_force() {
+fn while_observing_status_shows_what_each_guest_would_have() {
     let mut view = fixture::view();
     view.mode = ModeChoice::new(Mode::Observe);
     for guest in &mut view.plan.guests {

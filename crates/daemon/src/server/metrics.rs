@@ -168,9 +168,12 @@ fn label(sample: &GuestSample) -> Guest {
 
 fn guest_sizes(registry: &mut Registry, view: &View) {
     type Size = fn(Row<'_>) -> Option<Bytes>;
-    let sizes: [(&str, &str, Size); 13] = [
+    let sizes: [(&str, &str, Size); 14] = [
         ("guest_allocation", "Memory the guest holds", |(sample, _)| {
             sample.allocation.map(|measured| measured.value)
+        }),
+        ("guest_wanted", "What the policy wants the guest to hold", |(_, plan)| {
+            Some(plan?.desired.as_ref()?.target)
         }),
         ("guest_target", "Target in force", |(_, plan)| plan?.target),
         ("guest_used", "Memory the guest uses", |(_, plan)| Some(plan?.estimate.as_ref()?.used)),
