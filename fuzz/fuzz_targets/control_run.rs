@@ -13,7 +13,7 @@ use ballast_model::{Action, Mechanism, Mode, Outcome, Plan, Snapshot, Timestamp}
 const STEPS_MAX: usize = 24;
 
 fn mode(from: &mut Source<'_>) -> Mode {
-    if from.yes() { Mode::Observe } else { Mode::Balance }
+    if from.byte().is_multiple_of(4) { Mode::Observe } else { Mode::Balance }
 }
 
 fn settings(from: &mut Source<'_>) -> Settings {

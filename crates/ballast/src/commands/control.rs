@@ -32,17 +32,17 @@ pub struct ResumeArgs {
 }
 
 /// Show or set the mode: balance, or only observe.
-///
-/// While observing, everything is seen, decided, recorded and shown, and nothing is moved: guests
-/// keep the targets they have. A mode that is set here outlives the daemon and the host's boot; it
-/// holds until the configuration file's `mode` changes.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   ballast mode
   ballast mode observe && ballast status
   ballast mode balance
-  ballast mode --json | jq -r .mode")]
+  ballast mode --json | jq -r .mode
+
+While observing, everything is seen, decided, recorded and shown, and nothing is moved: guests keep
+the targets they have. A mode that is set here outlives the daemon and the host's boot; it holds
+until the configuration file says another `mode` than it said then.")]
 pub struct ModeArgs {
     /// The mode to set; without it, the one in force is shown
     #[arg(value_name = "balance|observe")]
