@@ -3,8 +3,8 @@
 #![no_main]
 
 use ballast_api::{
-    CommandReply, ErrorReply, ExplainReply, GuestChange, GuestsReply, PlanReply, Reserve,
-    SetPolicy, StatusReply,
+    CommandReply, ErrorReply, ExplainReply, GuestChange, GuestsReply, ModeReply, PlanReply,
+    Reserve, SetMode, SetPolicy, StatusReply,
 };
 use ballast_model::{Bytes, GuestLimits};
 use serde::Serialize;
@@ -25,6 +25,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if round_trip::<SetPolicy>(bytes).is_some() {
         assert_refuses_unknown_fields::<SetPolicy>(bytes);
     }
+    if round_trip::<SetMode>(bytes).is_some() {
+        assert_refuses_unknown_fields::<SetMode>(bytes);
+    }
     if round_trip::<Reserve>(bytes).is_some() {
         assert_refuses_unknown_fields::<Reserve>(bytes);
     }
@@ -32,6 +35,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     round_trip::<GuestsReply>(bytes);
     round_trip::<ExplainReply>(bytes);
     round_trip::<PlanReply>(bytes);
+    round_trip::<ModeReply>(bytes);
     round_trip::<CommandReply>(bytes);
     round_trip::<ErrorReply>(bytes);
 });

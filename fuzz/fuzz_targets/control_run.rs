@@ -7,10 +7,14 @@ use ballast_actuation::hotplug::HotplugSettings;
 use ballast_actuation::paging::SwapRules;
 use ballast_control::{Controller, Event, Settings};
 use ballast_fuzz::Source;
-use ballast_model::{Action, Mechanism, Outcome, Plan, Snapshot, Timestamp};
+use ballast_model::{Action, Mechanism, Mode, Outcome, Plan, Snapshot, Timestamp};
 
 /// Most steps in a row.
 const STEPS_MAX: usize = 24;
+
+fn mode(from: &mut Source<'_>) -> Mode {
+    if from.byte().is_multiple_of(4) { Mode::Observe } else { Mode::Balance }
+}
 
 fn settings(from: &mut Source<'_>) -> Settings {
     let mut settings = Settings::new(from.policy());
@@ -37,6 +41,7 @@ fn settings(from: &mut Source<'_>) -> Settings {
     settings.thrash.window = from.pause();
     settings.thrash.pause = from.pause();
     settings.undo = from.yes();
+    settings.mode = mode(from);
     settings
 }
 
@@ -62,6 +67,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
                 let credits = (0..from.below(4)).map(|_| (from.id(), from.number())).collect();
                 control.handle_event(Event::Credits(credits));
             }
+            7 => control.handle_event(Event::SetMode(mode(&mut from))),
             _ => {
                 now = from.moment(now);
                 let snapshot = from.snapshot(now);
@@ -70,6 +76,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
                 let plan = control.handle_sample(&snapshot);
                 assert_eq!(twin, plan, "the same history, another plan");
                 assert_eq!(control.plans_refused(), 0, "{plan:?} of {snapshot:?}");
+                assert!(control.held().is_none() || plan.actions.is_empty(), "{plan:?}");
                 check(&plan, &snapshot);
                 let _ = format!("{dry:?} {plan:?}");
                 while let Some(action) = control.poll_action() {

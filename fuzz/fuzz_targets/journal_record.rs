@@ -40,6 +40,7 @@ fn show(entry: &TickEntry) {
         limit_sources: &BTreeMap::new(),
         outcomes: &outcomes,
         paused: entry.paused,
+        mode: entry.mode.in_force(),
         decision_cost: entry.decision_cost,
         daemon: None,
     };

@@ -21,8 +21,8 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 use crate::{
-    CommandReply, ErrorReply, ExplainReply, GuestChange, GuestsReply, PlanReply, Reserve,
-    SetPolicy, StatusReply, path,
+    CommandReply, ErrorReply, ExplainReply, GuestChange, GuestsReply, ModeReply, PlanReply,
+    Reserve, SetMode, SetPolicy, StatusReply, path,
 };
 
 /// Largest accepted reply. The status of 10,000 guests is about 10 MiB.
@@ -192,6 +192,22 @@ impl Client {
     /// See [`ClientError`].
     pub async fn resume(&self) -> Result<CommandReply, ClientError> {
         self.post(path::RESUME, &()).await
+    }
+
+    /// The mode in force.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn mode(&self) -> Result<ModeReply, ClientError> {
+        self.get(path::MODE).await
+    }
+
+    /// Sets another mode.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn set_mode(&self, change: &SetMode) -> Result<CommandReply, ClientError> {
+        self.post(path::MODE, change).await
     }
 
     /// Changes one guest's bounds.

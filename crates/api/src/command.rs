@@ -1,5 +1,6 @@
 //! Commands to the daemon, and its replies.
 
+use ballast_model::ModeChoice;
 use serde::{Deserialize, Serialize};
 
 use crate::Coded;
@@ -11,6 +12,35 @@ use crate::tick::version;
 pub struct SetPolicy {
     /// The policy's name.
     pub policy: String,
+}
+
+/// Body of `POST /v1/mode`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetMode {
+    /// The mode's name: `balance` or `observe`.
+    pub mode: String,
+}
+
+/// Answer to `GET /v1/mode`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModeReply {
+    /// [`API_VERSION`](crate::API_VERSION).
+    pub api_version: u32,
+    /// The mode in force.
+    pub mode: String,
+    /// What the configuration file says.
+    pub configured: String,
+}
+
+impl From<ModeChoice> for ModeReply {
+    fn from(choice: ModeChoice) -> Self {
+        ModeReply {
+            api_version: version(),
+            mode: choice.in_force().to_string(),
+            configured: choice.configured().to_string(),
+        }
+    }
 }
 
 /// Body of `POST /v1/reservations/{id}/set`.

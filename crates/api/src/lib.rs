@@ -30,7 +30,7 @@ pub use agent::AgentView;
 pub use ballast_model::GuestChange;
 pub use client::{Client, ClientError, REPLY_BYTES_MAX};
 pub use coded::{ChangeView, Coded, ComplianceView};
-pub use command::{CommandReply, ErrorReply, Reserve, SetPolicy};
+pub use command::{CommandReply, ErrorReply, ModeReply, Reserve, SetMode, SetPolicy};
 pub use estimate::{
     CURVE_PERCENTS, CurvePointView, CurveView, DemandView, EstimateView, PassedOverView,
 };
@@ -68,6 +68,8 @@ pub mod path {
     pub const PAUSE: &str = "/v1/pause";
     /// Resume Ballast.
     pub const RESUME: &str = "/v1/resume";
+    /// The mode in force; `POST`: set another one, body [`SetMode`](crate::SetMode).
+    pub const MODE: &str = "/v1/mode";
     /// Change the policy.
     pub const POLICY: &str = "/v1/policy";
     /// `POST`: keep memory free for a guest that is about to start; body
@@ -78,7 +80,7 @@ pub mod path {
     /// Figures in the OpenMetrics text format.
     pub const METRICS: &str = "/metrics";
     /// Every path.
-    pub const ALL: [&str; 12] = [
+    pub const ALL: [&str; 13] = [
         STATUS,
         GUESTS,
         EXPLAIN,
@@ -87,6 +89,7 @@ pub mod path {
         PLAN,
         PAUSE,
         RESUME,
+        MODE,
         POLICY,
         RESERVE,
         UNRESERVE,

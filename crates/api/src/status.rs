@@ -150,6 +150,10 @@ pub struct GuestView {
     pub state: Coded,
     /// Memory it holds.
     pub allocation_bytes: Option<u64>,
+    /// What the policy wants it to have, as in `GET /v1/plan`; not moved there while Ballast
+    /// observes or is paused.
+    #[serde(default)]
+    pub wanted_bytes: Option<u64>,
     /// The target in force.
     pub target_bytes: Option<u64>,
     /// Memory it uses.
@@ -202,6 +206,7 @@ impl GuestView {
             guest: sample.id.to_string(),
             state: Coded::state_of(sample),
             allocation_bytes: sample.allocation.map(|measured| measured.value.get()),
+            wanted_bytes: plan.and_then(|plan| Some(plan.desired.as_ref()?.target.get())),
             target_bytes: plan.and_then(|plan| plan.target).map(Bytes::get),
             used_bytes: estimate.map(|estimate| estimate.used.get()),
             available_bytes: estimate.map(|estimate| estimate.available.get()),

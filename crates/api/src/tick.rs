@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ballast_model::{GuestId, GuestLimits, LimitSources, Outcome, Plan, Snapshot};
+use ballast_model::{GuestId, GuestLimits, LimitSources, Mode, Outcome, Plan, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use crate::API_VERSION;
@@ -42,6 +42,8 @@ pub struct Tick<'a> {
     pub outcomes: &'a BTreeMap<GuestId, (SystemTime, Outcome)>,
     /// Whether the operator paused Ballast.
     pub paused: bool,
+    /// Whether plans are carried out at all.
+    pub mode: Mode,
     /// Time the decision took.
     pub decision_cost: Duration,
     /// The daemon's own state, if one runs.
@@ -59,6 +61,7 @@ impl Tick<'_> {
             generation: self.plan.generation.0,
             policy: self.plan.policy.to_string(),
             paused: self.paused,
+            observing: self.mode == Mode::Observe,
             decision_us: u64::try_from(self.decision_cost.as_micros()).unwrap_or(u64::MAX),
         }
     }
@@ -79,6 +82,9 @@ pub struct TickView {
     pub policy: String,
     /// Whether the operator paused Ballast.
     pub paused: bool,
+    /// Whether Ballast only observes: nothing is moved, whatever is planned.
+    #[serde(default)]
+    pub observing: bool,
     /// Time the decision took, in microseconds.
     pub decision_us: u64,
 }

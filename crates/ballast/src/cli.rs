@@ -43,6 +43,8 @@ pub enum Command {
     Set(set::Args),
     /// Make room for a guest that is about to start.
     Reserve(reserve::Args),
+    /// Whether memory is moved, or only said what would be.
+    Mode(control::ModeArgs),
     /// Stop acting; observing, deciding and recording go on.
     Pause(control::PauseArgs),
     /// Act again.

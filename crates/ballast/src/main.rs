@@ -30,6 +30,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Policy(args) => policy::run(args),
         Command::Set(args) => set::run(args).await,
         Command::Reserve(args) => reserve::run(args).await,
+        Command::Mode(args) => control::mode(args).await,
         Command::Pause(args) => control::pause(args).await,
         Command::Resume(args) => control::resume(args).await,
         Command::Journal(args) => journal::run(args),

@@ -23,6 +23,7 @@ use crate::tws::TwsTable;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct File {
+    pub(super) mode: Option<String>,
     pub(super) daemon: DaemonTable,
     pub(super) host: HostTable,
     pub(super) qmp: QmpTable,

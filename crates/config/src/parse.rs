@@ -9,7 +9,9 @@ use ballast_actuation::paging::SwapRules;
 use ballast_containers::{CgroupPattern, CgroupPatternError};
 use ballast_control::Settings;
 use ballast_guard::GuardSettings;
-use ballast_model::{Bytes, GuestChange, GuestId, GuestLimits, LimitTable, PolicyName};
+use ballast_model::{
+    Bytes, GuestChange, GuestId, GuestLimits, LimitTable, Mode, ParseModeError, PolicyName,
+};
 use ballast_toml_strict::{Error, nearest};
 use ballast_working_set::Budget;
 
@@ -49,6 +51,10 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     let file: File = ballast_toml_strict::parse(text, path)?;
     let at = |key: &[&str], message: String| Error::at(text, path, key, message);
 
+    let mode: Mode = match &file.mode {
+        Some(name) => name.parse().map_err(|e: ParseModeError| at(&["mode"], e.to_string()))?,
+        None => Mode::default(),
+    };
     in_range(file.daemon.tick, Duration::from_millis(100), Duration::from_secs(60))
         .map_err(|message| at(&["daemon", "tick"], message))?;
     in_range(file.qmp.timeout, Duration::from_millis(10), Duration::from_secs(30))
@@ -148,6 +154,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
 
     let settings = Settings {
         tick: file.daemon.tick,
+        mode,
         policy,
         policy_settings,
         probing,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use ballast_model::{Bytes, Tax};
+use ballast_model::{Bytes, Mode, Tax};
 use ballast_policy::TaxRule;
 use ballast_policy::catalogue::ENTRIES;
 use ballast_policy::flexmemd::{Frequency, PriceRule, Tariff, TariffStep};
@@ -182,6 +182,9 @@ fn a_guest_inherits_missing_keys_from_the_defaults() {
 fn errors_name_place_mistake_and_expected_value() {
     let cases: &[(&str, &[&str])] = &[
         ("[guests.web]\nflor = \"1GiB\"", &["ballast.toml:2:", "flor", "floor"]),
+        ("mode = \"obsrve\"", &["ballast.toml:1:", "mode", "`obsrve`", "balance or observe"]),
+        ("[daemon]\nmode = \"observe\"", &["ballast.toml:2:", "unknown", "mode"]),
+        ("mode = 1", &["ballast.toml:1:", "1", "string"]),
         ("[gard]", &["ballast.toml:1:", "gard", "guard"]),
         ("[policy]\nname = \"globl\"", &["ballast.toml:2:", "globl", "the nearest is `global`"]),
         ("[policy]\nname = \"mom\"", &["ballast.toml:2:", "`mom` is not a policy"]),
@@ -222,6 +225,14 @@ fn errors_name_place_mistake_and_expected_value() {
             assert!(message.contains(needle), "{text}\n  gave: {message}\n  lacks: {needle}");
         }
     }
+}
+
+#[test]
+fn the_file_says_whether_memory_is_moved() {
+    let mode = |text: &str| read(text).unwrap().settings.mode;
+    assert_eq!(mode(""), Mode::Balance);
+    assert_eq!(mode("mode = \"balance\""), Mode::Balance);
+    assert_eq!(mode("mode = \"observe\"\n[host]\nreserve = \"1GiB\""), Mode::Observe);
 }
 
 #[test]

@@ -232,7 +232,11 @@ impl Backend for Containers {
             let place = plan.guests.binary_search_by(|guest| guest.id.cmp(id));
             let Ok(place) = place else { continue };
             let guest = &plan.guests[place];
-            let is_left = matches!(guest.change, Change::Hold(Held::OptedOut | Held::Paused));
+            // Whoever observes takes nothing, not even to see what is idle.
+            let is_left = matches!(
+                guest.change,
+                Change::Hold(Held::OptedOut | Held::Observing | Held::Paused)
+            );
             let floor = guest.bounds.map_or(Bytes::MAX, |bounds| bounds.floor);
             container.planned(floor, guest.estimate.is_some() && !is_left);
         }

@@ -12,8 +12,8 @@ use ballast_model::{Bytes, Timestamp};
 use crate::tick::{Actuated, GuestTick, NextActuator};
 
 /// The order for one guest that brings it to `send`, and may take `spare` beyond what was granted.
-/// `settings`: `None`: nothing is plugged in or out, for the time of a pause or, if the operator
-/// switched that off, from now on.
+/// `settings`: `None`: nothing is plugged in or out, for the time of a pause or of
+/// observing or, if the operator switched that off, from now on.
 pub(crate) fn actuate(
     guest: &GuestTick<'_>,
     send: Option<Bytes>,
@@ -21,7 +21,7 @@ pub(crate) fn actuate(
     spare: Bytes,
     settings: Option<&HotplugSettings>,
     guard: &GuardSettings,
-    is_paused: bool,
+    is_held: bool,
 ) -> Actuated {
     let (sample, state) = (guest.sample, &*guest.state);
     let (Some(_), Some(settings)) = (sample.hotplug, settings) else {
@@ -29,7 +29,7 @@ pub(crate) fn actuate(
         let is_done = sample.hotplug.is_none_or(|hotplug| {
             hotplug.requested == hotplug.plugged && sample.claimed() <= state.log.target()
         });
-        let is_over = is_done && (sample.hotplug.is_none() || !is_paused);
+        let is_over = is_done && (sample.hotplug.is_none() || !is_held);
         let next = (is_over && state.actuator.is_some()).then_some(NextActuator(None));
         let order = match send {
             Some(_) => balloon_only(sample, send),

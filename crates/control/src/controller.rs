@@ -11,8 +11,8 @@ use std::sync::Arc;
 use ballast_actuation::host_pressure::HostPressure;
 use ballast_guard::check::Checker;
 use ballast_model::{
-    Action, Bytes, Generation, GuestId, Handover, Note, Outcome, OutcomeKind, PerGuest, Plan,
-    Reservation, Restart, Snapshot, Timestamp,
+    Action, Bytes, Generation, GuestId, Handover, Held, Mode, Note, Outcome, OutcomeKind, PerGuest,
+    Plan, Reservation, Restart, Snapshot, Timestamp,
 };
 use ballast_policy::fairness::Fairness;
 use ballast_policy::{Policy, build};
@@ -99,6 +99,15 @@ impl Controller {
         self.paused
     }
 
+    /// Why nothing at all is moved; `None`: plans are carried out.
+    pub fn held(&self) -> Option<Held> {
+        match (self.settings.mode, self.paused) {
+            (Mode::Observe, _) => Some(Held::Observing),
+            (Mode::Balance, true) => Some(Held::Paused),
+            (Mode::Balance, false) => None,
+        }
+    }
+
     /// What is kept free for guests that are about to start, sorted by name. How much of it is free
     /// is in the last plan.
     pub fn reservations(&self) -> impl Iterator<Item = &Reservation> {
@@ -175,12 +184,21 @@ impl Controller {
                     self.next_decision = None;
                 }
             }
+            Event::SetMode(mode) => {
+                Arc::make_mut(&mut self.settings).mode = mode;
+                if mode == Mode::Observe {
+                    self.drop_actions();
+                }
+            }
             Event::SetPolicy(name) => {
                 Arc::make_mut(&mut self.settings).policy = name;
                 self.replace_policy();
             }
             Event::Reconfigure(settings) => {
                 self.settings = settings.into();
+                if self.settings.mode == Mode::Observe {
+                    self.drop_actions();
+                }
                 self.replace_policy();
             }
             Event::Credits(credits) => self.policy.restore_credits(&credits, self.latest),
@@ -233,11 +251,12 @@ impl Controller {
     }
 
     /// What [`Controller::handle_sample`] would return, without any effect: a decision is made
-    /// whether or not one is due, and a pause is disregarded.
+    /// whether or not one is due, and neither a pause nor the mode is regarded.
     pub fn dry_run(&self, snapshot: &Snapshot) -> Arc<Plan> {
         let mut copy = self.clone();
         copy.next_decision = None;
         copy.paused = false;
+        Arc::make_mut(&mut copy.settings).mode = Mode::Balance;
         copy.handle_sample(snapshot)
     }
 

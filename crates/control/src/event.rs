@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ballast_model::{GuestId, GuestLimits, Outcome, PolicyName, Reservation, Restart};
+use ballast_model::{GuestId, GuestLimits, Mode, Outcome, PolicyName, Reservation, Restart};
 
 use crate::Settings;
 
@@ -24,6 +24,8 @@ pub enum Event {
     SetLimits(GuestId, GuestLimits),
     /// New limits for all guests that have any of their own.
     ReplaceLimits(BTreeMap<GuestId, GuestLimits>),
+    /// Another mode.
+    SetMode(Mode),
     /// Another policy.
     SetPolicy(PolicyName),
     /// A new configuration; targets in force, compliance and, between policies that have such,

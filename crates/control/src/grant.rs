@@ -13,8 +13,8 @@ pub(crate) struct Granting<'a> {
     pub(crate) new: Vec<Bytes>,
     pub(crate) budget: Budget,
     pub(crate) guard: &'a GuardSettings,
-    /// Whether the operator has paused acting.
-    pub(crate) paused: bool,
+    /// Why nothing is moved at all, if so.
+    pub(crate) held: Option<Held>,
     /// What is left once all guests got theirs, as far as memory may be plugged in.
     pub(crate) spare: Bytes,
 }
@@ -22,11 +22,20 @@ pub(crate) struct Granting<'a> {
 impl Granting<'_> {
     /// What the guest at a place is asked, and why.
     pub(crate) fn to(&self, place: usize, guest: &GuestTick<'_>) -> Grant {
-        if self.paused {
-            return Grant::hold(Held::Paused);
+        if let Some(held) = self.held(guest) {
+            return Grant::hold(held);
         }
         let GuestState { log, goal, .. } = &*guest.state;
         let new = self.new.get(place).copied().unwrap_or_default();
         Grant::new(&guest.assessment, log, goal.as_ref(), new, self.budget, self.guard)
+    }
+
+    /// Why a guest is left alone because all are. Who looks before he leaps wants to hear which
+    /// guests would not be moved anyway; who paused knows.
+    fn held(&self, guest: &GuestTick<'_>) -> Option<Held> {
+        match (self.held.as_ref()?, &guest.assessment.verdict) {
+            (Held::Observing, Err(own)) if guest.estimate().is_none() => Some(own.clone()),
+            (held, _) => Some(held.clone()),
+        }
     }
 }

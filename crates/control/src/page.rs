@@ -25,7 +25,8 @@ pub(crate) struct Host<'a> {
     pub(crate) lacks: bool,
     /// Whether the host has somewhere to page out to.
     pub(crate) may_page: bool,
-    pub(crate) paused: bool,
+    /// Whether nothing is moved at all.
+    pub(crate) is_held: bool,
     pub(crate) settings: &'a Settings,
 }
 
@@ -56,7 +57,7 @@ pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Page
         may_read_back: host.level == PressureLevel::Normal,
         stale_after: host.settings.guard.stale_after,
     });
-    Paged { cap, page: page.filter(|_| !host.paused) }
+    Paged { cap, page: page.filter(|_| !host.is_held) }
 }
 
 /// Whether the host can keep a guest of this verdict to a cap; else all that it holds counts.

@@ -7,7 +7,7 @@ use ballast_actuation::paging::SwapRules;
 use ballast_actuation::thrash::ThrashSettings;
 use ballast_estimate::probing::ProbingSettings;
 use ballast_guard::GuardSettings;
-use ballast_model::{LimitTable, PolicyName};
+use ballast_model::{LimitTable, Mode, PolicyName};
 use ballast_policy::PolicySettings;
 
 /// Settings of the controller.
@@ -17,6 +17,8 @@ pub struct Settings {
     pub tick: Duration,
     /// The same for guests that take part in a transfer.
     pub transfer_tick: Duration,
+    /// Whether plans are carried out.
+    pub mode: Mode,
     /// Who decides.
     pub policy: PolicyName,
     /// How.
@@ -54,6 +56,7 @@ impl Settings {
         Settings {
             tick: Settings::TICK_DEFAULT,
             transfer_tick: Settings::TRANSFER_TICK_DEFAULT,
+            mode: Mode::Balance,
             policy,
             policy_settings: PolicySettings::default(),
             probing: ProbingSettings::default(),

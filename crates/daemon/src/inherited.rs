@@ -3,11 +3,13 @@
 //! Idea: of a daemon that ran since the host's boot everything holds that its last plan promised;
 //! of one before that only guests' credits, as guests are other processes then. An operator's pause
 //! holds until the operator resumes or the host is rebooted, also where the daemon ended before its
-//! next tick, or before its first one.
+//! next tick, or before its first one. A mode that an operator set holds until the configuration
+//! file says another one than it said then, whatever is rebooted.
 //!
-//! Limits: limits and policies that an operator set do not outlive a daemon.
+//! Limits: limits and policies that an operator set do not outlive a daemon. Of a mode that was set
+//! in the very tick in which the file said another one, only the file's is known.
 
-use ballast_model::{GuestId, Restart};
+use ballast_model::{GuestId, Mode, ModeChoice, Restart};
 use ballast_store::{Event, Left};
 
 use super::view::Command;
@@ -19,6 +21,8 @@ pub struct Inherited {
     pub restart: Restart,
     /// Each guest's credits, whether it still runs or not.
     pub credits: Vec<(GuestId, u64)>,
+    /// The mode; `None`: nothing is known of one.
+    pub mode: Option<ModeChoice>,
 }
 
 impl Inherited {
@@ -30,17 +34,22 @@ impl Inherited {
                 inherited.restart =
                     Restart::of(&tick.snapshot, &tick.plan, &tick.handovers, tick.paused);
             }
+            inherited.mode = Some(tick.mode);
             let guests = tick.plan.guests.into_iter();
             let credits = guests.filter_map(|guest| Some((guest.id, guest.credits?)));
             inherited.credits = credits.collect();
         }
-        let events = left.events.into_iter().filter(|(boot, _)| boot == boot_id);
-        for (_, event) in events {
+        for (boot, event) in left.events {
             let Event::Command { command, answer: Ok(_), .. } = event else { continue };
-            if command == Command::Pause.words() {
+            let is_of_boot = boot == boot_id;
+            if command == Command::Pause.words() && is_of_boot {
                 inherited.restart.paused = true;
-            } else if command == Command::Resume.words() {
+            } else if command == Command::Resume.words() && is_of_boot {
                 inherited.restart.paused = false;
+            }
+            let set = Mode::ALL.into_iter().find(|it| command == Command::SetMode(*it).words());
+            if let Some(mode) = set {
+                inherited.mode.get_or_insert_default().set(mode);
             }
         }
         inherited
@@ -88,6 +97,7 @@ mod tests {
             handovers: vec![],
             limits: Default::default(),
             paused,
+            mode: ModeChoice::default(),
             decision_cost: view.decision_cost,
         };
         let events = events.into_iter().map(|event| ("here".to_owned(), event)).collect();

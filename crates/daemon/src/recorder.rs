@@ -198,6 +198,7 @@ mod tests {
             handovers: &[],
             limits: &view.limits,
             paused: view.paused,
+            mode: view.mode,
             decision_cost: view.decision_cost,
         });
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use ballast_model::Timestamp;
+use ballast_model::{Held, Mode, Timestamp};
 use ballast_qmp::fleet::GUESTS_MAX;
 use ballast_store::Event as Recorded;
 use sd_notify::NotifyState;
@@ -26,7 +26,6 @@ use super::api_thread::ApiThread;
 use super::clock;
 use super::engine::{Engine, SampleScope, World};
 use super::host_world::HostWorld;
-use super::inherited::Inherited;
 use super::log;
 use super::view::{COMMANDS_MAX, DRY_RUNS_MAX, DryRunRequest, Handle, Request, View};
 use super::wake::{self, URGENT_APART};
@@ -133,8 +132,7 @@ impl Daemon {
         world.recorder.event(Recorded::ConfigLoaded { toml: config.text.clone() });
         let places = config.guest_places().join(", ");
         info!("policy {}, guests in {places}", config.settings.policy);
-        let Inherited { credits, restart } = inherited;
-        let engine = Engine::new(config.settings.clone(), credits, restart, &world);
+        let engine = Engine::new(config.settings.clone(), inherited, &world);
         Ok(Daemon { config, engine, world, rested_at: Timestamp::ZERO })
     }
 
@@ -186,6 +184,8 @@ impl Daemon {
                     let decides_anew = decides_anew && done.is_ok();
                     // The journal has a command before its client hears that it was carried out.
                     self.world.settle().await;
+                    // Whoever asks next sees it carried out.
+                    self.publish(view, api);
                     // The client may be gone; the command is carried out anyway.
                     let _ = answer.send(done);
                     if decides_anew {
@@ -247,8 +247,12 @@ impl Daemon {
 
     /// Applies `on_exit` to the guests and closes the journal.
     async fn end(mut self, why: &str) {
-        if self.config.on_exit == OnExit::Restore {
-            self.restore().await;
+        match (self.config.on_exit, self.engine.mode()) {
+            (OnExit::Keep, _) => {}
+            (OnExit::Restore, Mode::Observe) => {
+                info!("no guest is restored to what it held first: {}", Held::Observing);
+            }
+            (OnExit::Restore, Mode::Balance) => self.restore().await,
         }
         self.world.recorder.close(why);
     }

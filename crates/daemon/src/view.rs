@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use ballast_api::FairnessView;
 use ballast_model::{
-    Bytes, GuestChange, GuestId, GuestLimits, LimitSources, Outcome, Plan, PolicyName, Snapshot,
+    Bytes, GuestChange, GuestId, GuestLimits, LimitSources, Mode, ModeChoice, Outcome, Plan,
+    PolicyName, Snapshot,
 };
 use ballast_policy::fairness::Fairness;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -42,6 +43,8 @@ pub struct View {
     pub limit_sources: BTreeMap<GuestId, LimitSources>,
     /// Whether the operator paused acting.
     pub paused: bool,
+    /// The mode, and who said it.
+    pub mode: ModeChoice,
     /// Time between ticks.
     pub tick: Duration,
     /// Time the last decision took (estimate, policy, guard, check).
@@ -87,6 +90,8 @@ pub enum Command {
     SetGuest(GuestId, GuestChange),
     /// The same, also where the guest itself is defined.
     PersistGuest(GuestId, GuestChange),
+    /// Move memory, or only observe. Lasts until the configuration file says another mode.
+    SetMode(Mode),
     /// Change the policy.
     SetPolicy(PolicyName),
     /// Keep memory free for a guest that is about to start: how much, and for how long.
@@ -100,12 +105,13 @@ impl Command {
     pub(crate) fn decides_anew(&self) -> bool {
         match self {
             Command::Resume
+            | Command::SetMode(Mode::Balance)
             | Command::SetGuest(..)
             | Command::PersistGuest(..)
             | Command::SetPolicy(_)
             | Command::Reserve(..)
             | Command::Unreserve(_) => true,
-            Command::Pause => false,
+            Command::Pause | Command::SetMode(Mode::Observe) => false,
         }
     }
 
@@ -114,6 +120,7 @@ impl Command {
         match self {
             Command::Pause => "pause".to_owned(),
             Command::Resume => "resume".to_owned(),
+            Command::SetMode(mode) => format!("mode {mode}"),
             Command::SetPolicy(name) => format!("set --policy {name}"),
             Command::SetGuest(id, change) => format!("set {id}{}", arguments(change)),
             Command::PersistGuest(id, change) => format!("set {id}{} --persist", arguments(change)),

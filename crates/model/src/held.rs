@@ -17,6 +17,8 @@ use crate::{BalloonOwner, Bytes, RunState};
     serde(tag = "code", content = "figures", rename_all = "kebab-case")
 )]
 pub enum Held {
+    /// Ballast only observes.
+    Observing,
     /// The operator paused Ballast.
     Paused,
     /// The operator excluded this guest.
@@ -92,6 +94,7 @@ impl Held {
     /// Stable word for machines.
     pub const fn code(&self) -> &'static str {
         match self {
+            Held::Observing => "observing",
             Held::Paused => "paused",
             Held::OptedOut => "opted-out",
             Held::Unreachable { .. } => "unreachable",
@@ -115,6 +118,7 @@ impl Held {
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Held::Observing => f.write_str("observing: nothing is moved (ballast mode balance)"),
             Held::Paused => f.write_str("paused by the operator"),
             Held::OptedOut => f.write_str("excluded by the operator (managed = false)"),
             Held::Unreachable { why } => write!(f, "unreachable: {why}"),

@@ -31,6 +31,7 @@ mod mapped;
 mod measured;
 mod mechanism;
 mod miss_curve;
+mod mode;
 mod note;
 mod overhead;
 mod per_guest;
@@ -67,6 +68,7 @@ pub use mechanism::{Mechanism, Move, Paging, PressureLevel, Regret, Why};
 #[cfg(feature = "serde")]
 pub use miss_curve::KeptCurve;
 pub use miss_curve::{MissCurve, MissCurveError};
+pub use mode::{Mode, ModeChoice, ParseModeError};
 pub use note::Note;
 pub use overhead::{overhead_assumed, overhead_at_most};
 pub use per_guest::PerGuest;

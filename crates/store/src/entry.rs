@@ -9,7 +9,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ballast_model::{GuestId, GuestLimits, Handover, Outcome, Plan, Snapshot, Timestamp};
+use ballast_model::{
+    GuestId, GuestLimits, Handover, ModeChoice, Outcome, Plan, Snapshot, Timestamp,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Version of the rows that are differences from others; those that stand alone have
@@ -58,6 +60,9 @@ pub struct Tick<'a> {
     /// Whether the operator had paused Ballast.
     #[serde(skip_serializing_if = "is_false")]
     pub paused: bool,
+    /// The mode, and who said it.
+    #[serde(skip_serializing_if = "is_usual")]
+    pub mode: ModeChoice,
     /// Time the decision took.
     #[serde(rename = "decision_ns", serialize_with = "write_ns")]
     pub decision_cost: Duration,
@@ -66,8 +71,7 @@ pub struct Tick<'a> {
 impl Tick<'_> {
     /// An owned copy, without the wall clock.
     pub(crate) fn to_entry(self) -> TickEntry {
-        let Tick { wall: _, snapshot, plan, outcomes, handovers, limits, paused, decision_cost } =
-            self;
+        let Tick { snapshot, plan, outcomes, handovers, limits, paused, mode, .. } = self;
         TickEntry {
             snapshot: snapshot.clone(),
             plan: plan.clone(),
@@ -75,7 +79,8 @@ impl Tick<'_> {
             handovers: handovers.to_vec(),
             limits: limits.clone(),
             paused,
-            decision_cost,
+            mode,
+            decision_cost: self.decision_cost,
         }
     }
 }
@@ -97,6 +102,10 @@ fn write_limits<S: Serializer>(
 
 fn is_false(flag: &bool) -> bool {
     !flag
+}
+
+fn is_usual(mode: &ModeChoice) -> bool {
+    *mode == ModeChoice::default()
 }
 
 /// Nanoseconds, up to 584 years.
@@ -128,6 +137,9 @@ pub struct TickEntry {
     /// Whether the operator had paused Ballast.
     #[serde(default)]
     pub paused: bool,
+    /// The mode, and who said it.
+    #[serde(default)]
+    pub mode: ModeChoice,
     /// Time the decision took.
     #[serde(rename = "decision_ns", deserialize_with = "read_ns")]
     pub decision_cost: Duration,
@@ -141,9 +153,9 @@ impl TickEntry {
 
     /// Borrows this as a [`Tick`] with the wall clock `wall`.
     pub fn at(&self, wall: SystemTime) -> Tick<'_> {
-        let TickEntry { snapshot, plan, outcomes, handovers, limits, paused, decision_cost } = self;
-        let (paused, decision_cost) = (*paused, *decision_cost);
-        Tick { wall, snapshot, plan, outcomes, handovers, limits, paused, decision_cost }
+        let TickEntry { snapshot, plan, outcomes, handovers, limits, .. } = self;
+        let (paused, mode, decision_cost) = (self.paused, self.mode, self.decision_cost);
+        Tick { wall, snapshot, plan, outcomes, handovers, limits, paused, mode, decision_cost }
     }
 }
 

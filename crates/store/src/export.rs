@@ -15,8 +15,9 @@
 //! A tick adds `sample` ([`Snapshot`](ballast_model::Snapshot)), `plan`
 //! ([`Plan`](ballast_model::Plan)), `outcomes` (a list of [`Outcome`](ballast_model::Outcome), left
 //! out when empty), `limits` (by guest, of those that do not have the default ones), `paused` (left
-//! out when false) and `decision_ns`. Every reason, clamp, change, compliance and note is
-//! `{"code": word, "figures": {…}, "text": sentence}`.
+//! out when false), `mode` (`configured` and, where an operator set another one, `set`; left out
+//! when it is to balance by the file) and `decision_ns`. Every reason, clamp, change, compliance
+//! and note is `{"code": word, "figures": {…}, "text": sentence}`.
 //!
 //! An event adds `event` ([`Event`]) with a `code`: `started` (with
 //! the `boot_id`, `version` and `pid` of that start), `config-loaded` (with `sha256` and `toml`),

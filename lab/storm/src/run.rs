@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use ballast_daemon::Inherited;
 use ballast_daemon::engine::{Engine, SampleScope, World};
 use ballast_daemon::view::Command;
 use ballast_model::{Change, GuestChange, GuestId, GuestPlan, Held, Restart};
@@ -305,5 +306,9 @@ fn start(drawn: &Drawn, sabotage: Option<Sabotage>, left: Restart, world: &Storm
         Some(sabotage) => sabotage.left(left),
         None => left,
     };
-    Engine::new(settings(drawn, sabotage), Vec::new(), left, world)
+    Engine::new(
+        settings(drawn, sabotage),
+        Inherited { restart: left, ..Inherited::default() },
+        world,
+    )
 }

@@ -6,16 +6,16 @@ use std::time::{Duration, SystemTime};
 
 use ballast_api::{
     Coded, CommandReply, DaemonView, ErrorReply, ExplainReply, FairnessView, GuestChange,
-    GuestsReply, PlanReply, SetPolicy, Source, StatusReply, Tick,
+    GuestsReply, ModeReply, PlanReply, SetMode, SetPolicy, Source, StatusReply, Tick,
 };
 use ballast_model::{
     Action, Bounds, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Confidence, Demand,
     DemandSource, Desired, Estimate, Fence, Generation, GuestId, GuestLimits, GuestPlan,
     GuestSample, GuestStats, Held, HostSample, Hotplug, HotplugKind, LimitSource, LimitSources,
-    LinkDown, LinkState, Measured, Mechanism, MissCurve, Move, Note, Outcome, OutcomeKind, Paging,
-    PassedOver, Plan, PolicyName, Pressure, PressureLevel, Provenance, Reason, Regret, Reservation,
-    RunState, Share, Snapshot, Timestamp, TrackerReport, Tracking, TrackingSource, TrackingState,
-    Why, WhyPassedOver,
+    LinkDown, LinkState, Measured, Mechanism, MissCurve, Mode, ModeChoice, Move, Note, Outcome,
+    OutcomeKind, Paging, PassedOver, Plan, PolicyName, Pressure, PressureLevel, Provenance, Reason,
+    Regret, Reservation, RunState, Share, Snapshot, Timestamp, TrackerReport, Tracking,
+    TrackingSource, TrackingState, Why, WhyPassedOver,
 };
 use expect_test::{Expect, expect};
 use serde::Serialize;
@@ -214,6 +214,7 @@ fn tick(seen: &Seen) -> Tick<'_> {
         limit_sources: &seen.limit_sources,
         outcomes: &seen.outcomes,
         paused: false,
+        mode: Mode::Observe,
         decision_cost: Duration::from_micros(420),
         daemon: Some(DaemonView {
             version: "0.1.0".to_owned(),
@@ -261,6 +262,7 @@ fn status() {
                 "generation": 9,
                 "policy": "static",
                 "paused": false,
+                "observing": true,
                 "decision_us": 420
               },
               "daemon": {
@@ -323,6 +325,7 @@ fn status() {
                     "text": "running"
                   },
                   "allocation_bytes": 536870912,
+                  "wanted_bytes": 268435456,
                   "target_bytes": 469762048,
                   "used_bytes": 473956352,
                   "available_bytes": 62914560,
@@ -390,6 +393,7 @@ fn status() {
                     "text": "no answer in time"
                   },
                   "allocation_bytes": null,
+                  "wanted_bytes": null,
                   "target_bytes": null,
                   "used_bytes": null,
                   "available_bytes": null,
@@ -454,6 +458,7 @@ fn explain_of_a_known_guest() {
                 "generation": 9,
                 "policy": "static",
                 "paused": false,
+                "observing": true,
                 "decision_us": 420
               },
               "guest": "a",
@@ -687,6 +692,7 @@ fn explain_of_an_unknown_guest() {
                 "generation": 9,
                 "policy": "static",
                 "paused": false,
+                "observing": true,
                 "decision_us": 420
               },
               "guest": "b",
@@ -782,6 +788,7 @@ fn plan() {
                 "generation": 9,
                 "policy": "static",
                 "paused": false,
+                "observing": true,
                 "decision_us": 420
               },
               "dry_run": false,
@@ -942,6 +949,24 @@ fn commands_and_refusals() {
               "managed": false,
               "take_over": true
             }"#]],
+    );
+    golden(
+        &SetMode { mode: "observe".to_owned() },
+        expect![[r#"
+        {
+          "mode": "observe"
+        }"#]],
+    );
+    let mut choice = ModeChoice::new(Mode::Observe);
+    choice.set(Mode::Balance);
+    golden(
+        &ModeReply::from(choice),
+        expect![[r#"
+        {
+          "api_version": 1,
+          "mode": "balance",
+          "configured": "observe"
+        }"#]],
     );
     golden(
         &SetPolicy { policy: "global".to_owned() },

@@ -1,6 +1,7 @@
-//! `ballast pause` and `ballast resume`: stop and restart acting.
+//! `ballast mode`, `ballast pause` and `ballast resume`: whether plans are carried out.
 
-use ballast_api::CommandReply;
+use ballast_api::{CommandReply, ModeReply, SetMode};
+use ballast_model::Mode;
 
 use ballast_report::Output;
 
@@ -28,6 +29,50 @@ pub struct ResumeArgs {
     connection: Connection,
     #[command(flatten)]
     output: Output,
+}
+
+/// Show or set the mode: balance, or only observe.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast mode
+  ballast mode observe && ballast status
+  ballast mode balance
+  ballast mode --json | jq -r .mode
+
+While observing, everything is seen, decided, recorded and shown, and nothing is moved: guests keep
+the targets they have. A mode that is set here outlives the daemon and the host's boot; it holds
+until the configuration file says another `mode` than it said then.")]
+pub struct ModeArgs {
+    /// The mode to set; without it, the one in force is shown
+    #[arg(value_name = "balance|observe")]
+    mode: Option<Mode>,
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Prints the mode, or sets it and prints the daemon's answer.
+///
+/// # Errors
+/// The daemon does not answer or refuses, or standard output cannot be written.
+pub async fn mode(args: ModeArgs) -> anyhow::Result<()> {
+    let client = args.connection.client()?;
+    let Some(mode) = args.mode else {
+        return args.output.print(&client.mode().await?, |reply, _| render_mode(reply));
+    };
+    let reply = client.set_mode(&SetMode { mode: mode.to_string() }).await?;
+    args.output.print(&reply, render)
+}
+
+/// The mode as text.
+pub(super) fn render_mode(reply: &ModeReply) -> String {
+    let ModeReply { mode, configured, .. } = reply;
+    match mode == configured {
+        true => format!("{mode}, as configured\n"),
+        false => format!("{mode}, set while the daemon ran; configured is {configured}\n"),
+    }
 }
 
 /// Pauses the daemon and prints its answer.

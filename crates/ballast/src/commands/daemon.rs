@@ -53,6 +53,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 #[derive(Debug, Serialize)]
 struct Checked {
     file: PathBuf,
+    mode: &'static str,
     policy: &'static str,
     budget_bytes: Option<u64>,
     host_reserve_bytes: u64,
@@ -73,6 +74,7 @@ impl From<&Config> for Checked {
         let cgroups = config.containers.iter().flat_map(|it| &it.cgroups);
         Checked {
             file: config.path.clone(),
+            mode: config.settings.mode.as_str(),
             policy: config.settings.policy.as_str(),
             budget_bytes: guard.budget.map(ballast_model::Bytes::get),
             host_reserve_bytes: guard.host_reserve.get(),
@@ -103,6 +105,7 @@ impl Checked {
             self.journal.as_ref().map_or("none".into(), |path| path.display().to_string());
         format!(
             "{} is good\n\
+             mode     {}\n\
              policy   {}\n\
              budget   {budget}, with {} kept for the host\n\
              tick     {}\n\
@@ -110,6 +113,7 @@ impl Checked {
              agents   {agents}\n\
              journal  {journal}\n",
             self.file.display(),
+            self.mode,
             self.policy,
             size(self.host_reserve_bytes),
             span(self.tick_ms),

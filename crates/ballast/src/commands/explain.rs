@@ -3,7 +3,8 @@
 use anyhow::anyhow;
 use ballast_api::{
     AgentView, Client, ComplianceView, CurveView, EstimateView, ExplainReply, FenceView,
-    InputsView, LimitsView, OutcomeView, RegretView, SourcesView, StatsView, Tick, TrackingView,
+    InputsView, LimitsView, OutcomeView, RegretView, SourcesView, StatsView, Tick, TickView,
+    TrackingView,
 };
 use ballast_model::{GuestId, Share};
 
@@ -57,13 +58,11 @@ pub fn render(reply: &ExplainReply) -> String {
     let mut out = tick::journal_warning(&reply.tick).unwrap_or_default();
     let mut step = |name: &str, text: String| out.push_str(&format!("{name:<11}{text}\n"));
     step("guest", reply.guest.clone());
-    let tick = &reply.tick;
-    step(
-        "decision",
-        format!("plan #{} by policy {}, {} ago", tick.generation, tick.policy, span(tick.age_ms)),
-    );
-    if tick.paused {
-        step("paused", "nothing is acted on: `ballast resume` acts again".to_owned());
+    let TickView { generation, policy, age_ms, .. } = &reply.tick;
+    let decision = format!("plan #{generation} by policy {policy}, {} ago", span(*age_ms));
+    step("decision", decision);
+    for (name, line) in tick::stillness(&reply.tick) {
+        step(name, line);
     }
     for note in &reply.notes {
         step("note", note.text.clone());

@@ -14,6 +14,7 @@ use super::tick;
 #[command(after_help = "\
 Examples:
   ballast plan
+  ballast mode observe && ballast plan --dry-run
   ballast pause && ballast set --policy global && ballast plan --dry-run")]
 pub struct Args {
     /// Show what the next tick would do from the latest observations; nothing is carried out
@@ -53,6 +54,11 @@ pub fn render(reply: &PlanReply, width: Option<u16>) -> String {
             format!("plan     #{} by policy {}, {seen} ago\n", reply.generation, reply.policy)
         }
     });
+    if !reply.dry_run {
+        for (name, line) in tick::stillness(&reply.tick) {
+            out.push_str(&format!("{name:<9}{line}\n"));
+        }
+    }
     out.push_str(&format!("budget   {}\n", tick::budget(&reply.budget)));
     out.push_str(&tick::notes(&reply.notes));
     if !reply.guests.is_empty() {

@@ -93,6 +93,7 @@ pub(super) fn tell_journal<T>(
         limit_sources: &BTreeMap::new(),
         outcomes: &latest.outcomes,
         paused: latest.tick.paused,
+        mode: latest.tick.mode.in_force(),
         decision_cost: latest.tick.decision_cost,
         daemon: None,
     })

@@ -42,8 +42,9 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
         Some(daemon) => daemon_lines(reply, daemon),
         None => format!("plan     #{} by policy {}\n", reply.tick.generation, reply.tick.policy),
     });
-    if reply.tick.paused {
-        out.push_str("paused   nothing is acted on: `ballast resume` acts again\n");
+    let stillness = tick::stillness(&reply.tick);
+    for (name, line) in &stillness {
+        out.push_str(&format!("{name:<9}{line}\n"));
     }
     out.push_str(&format!("host     {}\n", host(&reply.host)));
     out.push_str(&format!("budget   {}\n", tick::budget(&reply.budget)));
@@ -64,18 +65,25 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
         reply.guests.iter().filter_map(|guest| guest.tracking.as_ref()).any(is_followed);
     out.push('\n');
     let any_fenced = reply.guests.iter().any(|guest| guest.fence.is_some());
-    out.push_str(&columns(any_followed, any_fenced).table(&reply.guests, width));
+    // Where plans are carried out it is soon the target.
+    let is_still = !stillness.is_empty();
+    out.push_str(&columns(is_still, any_followed, any_fenced).table(&reply.guests, width));
     out
 }
 
-fn columns(any_followed: bool, any_fenced: bool) -> Report<'static, GuestView> {
+fn columns(is_still: bool, any_followed: bool, any_fenced: bool) -> Report<'static, GuestView> {
     fn known(figure: Option<impl ToString>) -> String {
         figure.map_or_else(|| UNKNOWN.to_owned(), |figure| figure.to_string())
     }
     let columns = Report::<GuestView>::new()
         .text("GUEST", |it| it.guest.clone())
         .text("STATE", |it| it.state.code.clone())
-        .figure("ALLOCATION", |it| size_or_unknown(it.allocation_bytes))
+        .figure("ALLOCATION", |it| size_or_unknown(it.allocation_bytes));
+    let columns = match is_still {
+        true => columns.figure("WANTED", |it| size_or_unknown(it.wanted_bytes)),
+        false => columns,
+    };
+    let columns = columns
         .figure("TARGET", |it| it.target_bytes.map_or_else(|| "none".to_owned(), size))
         .figure("USED", |it| size_or_unknown(it.used_bytes))
         .figure("DEMAND", demand)

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_api::{ExplainReply, PlanReply, Source, StatusReply, Tick};
+use ballast_api::{ExplainReply, ModeReply, PlanReply, Source, StatusReply, Tick};
 use ballast_model::{
-    Bytes, Confidence, Demand, DemandSource, Estimate, MissCurve, PassedOver, PolicyName,
-    WhyPassedOver,
+    Bytes, Change, Confidence, Demand, DemandSource, Estimate, Held, MissCurve, Mode, ModeChoice,
+    PassedOver, PolicyName, WhyPassedOver,
 };
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -86,6 +86,48 @@ fn status_shows_the_daemons_errors() {
 
         no guest was found: is the folder of their sockets configured?
     "#]].assert_eq(&status::render(&reply, None));
+}
+
+#[test]
+fn while_observing_status_shows_what_each_guest_would_have() {
+    let mut view = fixture::view();
+    view.mode = ModeChoice::new(Mode::Observe);
+    for guest in &mut view.plan.guests {
+        guest.change = Change::Hold(Held::Observing);
+    }
+    let tick = tick_of(&view);
+    let status = status::render(&StatusReply::from(&tick), None);
+    expect![[r#"
+        daemon   version 0.1.0, policy global, up 2h 3m, tick every 1.0s, last one 0.3s ago (plan #42, decided in 420us)
+        fairness 100.00% (Jain's index of what guests have of their entitlement), 93.12% over the last 300 decisions
+        mode     observing: nothing is moved (ballast mode balance)
+        host     16GiB in all, 9.2GiB available, 1GiB of 2GiB swap free, memory pressure some 1.12% full 0.03%
+        budget   2GiB for all guests: 1.4GiB committed, 64MiB grantable
+        note     budget of 3GiB reduced to 2GiB: the host has no more for guests
+        note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
+
+        GUEST  STATE    ALLOCATION  WANTED  TARGET    USED        DEMAND  FLOOR–CEILING  SHARES  PRIORITY  STATS AGE  TRACKED                                  FENCE          DOING
+        grow   running      512MiB  700MiB  576MiB  452MiB  452MiB (60%)  128MiB–1GiB      1000         0       0.8s  600MiB, 0.39% of pages, 0.55% of a core  no             hold: observing: nothing is moved (ballast mode balance)
+        mute   unknown           ?       ?    none       ?             ?  ?                1000         0       none  no                                       no             hold: observing: nothing is moved (ballast mode balance)
+        old    running      300MiB       ?  300MiB       ?             ?  128MiB–1GiB      1000         0      12.0s  210MiB, resting                          none, failing  hold: observing: nothing is moved (ballast mode balance)
+        stuck  running      600MiB  256MiB  600MiB   90MiB   90MiB (60%)  128MiB–1GiB      1000         0       0.4s  80MiB, failing                           812MiB         hold: observing: nothing is moved (ballast mode balance); stuck, released nothing for 42s
+        taken  taken             ?       ?    none       ?             ?  ?                1000         0       none  no                                       no             hold: observing: nothing is moved (ballast mode balance)
+    "#]].assert_eq(&status);
+    let headline = "mode     observing: nothing is moved (ballast mode balance)\n";
+    assert!(plan::render(&PlanReply::latest(&tick), None).contains(headline));
+    assert!(!plan::render(&PlanReply::dry_run(&tick, &view.plan), None).contains(headline));
+    let explained = explain::render(&ExplainReply::new(&tick, &fixture::id("grow")).unwrap());
+    assert!(explained.contains("mode       observing: nothing is moved"), "{explained}");
+    assert!(explained.contains("action     hold: observing: nothing is moved"), "{explained}");
+}
+
+#[test]
+fn a_mode_is_shown_with_who_said_it() {
+    let mut choice = ModeChoice::new(Mode::Observe);
+    let render = |choice| control::render_mode(&ModeReply::from(choice));
+    assert_eq!(render(choice), "observe, as configured\n");
+    choice.set(Mode::Balance);
+    assert_eq!(render(choice), "balance, set while the daemon ran; configured is observe\n");
 }
 
 #[test]

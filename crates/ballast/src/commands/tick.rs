@@ -1,6 +1,7 @@
 //! Text about a tick that several commands share: its source, budget and notes.
 
 use ballast_api::{BudgetView, Coded, Source, TickView};
+use ballast_model::Held;
 use ballast_report::format::{size, span};
 
 /// The first line of output read from a journal: nothing acts on it.
@@ -12,6 +13,18 @@ pub(super) fn journal_warning(tick: &TickView) -> Option<String> {
         )
     };
     (tick.source == Source::Journal).then(line)
+}
+
+/// Lines about why nothing is acted on, each a name and a sentence.
+pub(super) fn stillness(tick: &TickView) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    if tick.observing {
+        lines.push(("mode", Held::Observing.to_string()));
+    }
+    if tick.paused {
+        lines.push(("paused", "nothing is acted on: `ballast resume` acts again".to_owned()));
+    }
+    lines
 }
 
 /// The memory a plan divides.

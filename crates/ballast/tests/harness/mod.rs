@@ -76,6 +76,12 @@ impl Ground {
         fs::write(self.config_file(), text).unwrap();
     }
 
+    /// Has the configuration that was written say `mode = "observe"`, too.
+    pub fn configure_to_observe(&self) {
+        let text = fs::read_to_string(self.config_file()).unwrap();
+        fs::write(self.config_file(), format!("mode = \"observe\"\n{text}")).unwrap();
+    }
+
     /// Starts the daemon and waits for its first tick.
     pub fn start(&self) -> Daemon<'_> {
         let daemon = self.spawn();

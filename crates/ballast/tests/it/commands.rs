@@ -86,6 +86,8 @@ fn without_a_daemon_every_command_fails_with_one_error() {
         &["explain", "web-1"],
         &["plan", "--dry-run"],
         &["set", "web-1", "--shares", "5"],
+        &["mode"],
+        &["mode", "observe"],
         &["pause"],
         &["resume"],
         &["reserve", "1GiB"],

@@ -295,6 +295,42 @@ fn operator_commands_are_executed_and_recorded() {
 }
 
 #[test]
+fn a_daemon_that_observes_moves_nothing_until_told_to() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let a = peers.using(&ground, "a", 600);
+    let b = peers.using(&ground, "b", 100);
+    ground.configure(FAST, BUDGET);
+    ground.configure_to_observe();
+    let daemon = ground.start();
+    let first = [a.allocation(), b.allocation()];
+    let wanted = wait_for("some decisions", || {
+        let status = daemon.status()?;
+        let wanted = status.guests.iter().find(|it| it.guest == "a")?.wanted_bytes?;
+        (status.daemon?.ticks > 20).then_some(wanted)
+    });
+    // The first step from a GiB towards what it is balanced to.
+    assert!(Bytes::new(wanted) < first[0] && Bytes::new(wanted) > Bytes::mib(600), "{wanted}");
+    let (code, told, _) = ground.ballast(&["mode"]);
+    assert_eq!((code, told.as_str()), (Some(0), "observe, as configured\n"));
+    let (_, told, _) = ground.ballast(&["status"]);
+    assert!(told.contains("observing: nothing is moved") && told.contains("WANTED"), "{told}");
+    let (code, _, why) = ground.ballast(&["reserve", "100MiB", "--for", "c"]);
+    assert!(code == Some(1) && why.contains("observing"), "{why}");
+    let (code, _, why) = ground.ballast(&["mode", "obsrve"]);
+    assert!(code == Some(2) && why.contains("expected balance or observe"), "{why}");
+    assert_eq!([a.allocation(), b.allocation()], first);
+
+    assert_eq!(ground.ballast(&["mode", "balance"]).0, Some(0));
+    wait_for("the division", || (a.allocation().abs_diff(BUSY) <= Bytes::mib(10)).then_some(()));
+    daemon.kill();
+    let daemon = ground.start();
+    let (_, told, _) = ground.ballast(&["mode", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&told["mode"], &told["configured"]), (&"balance".into(), &"observe".into()));
+    assert!(daemon.stop().success());
+}
+
+#[test]
 fn on_exit_restore_returns_guests_to_their_first_allocation() {
     let (ground, peers) = (Ground::new(), Peers::new());
     let config = PeerConfig { used: Bytes::mib(100), ..PeerConfig::default() };

@@ -18,6 +18,7 @@ use crate::support::squeezes::{self, Squeezes};
 use crate::support::{
     Lab, allocation, assert_unrefused, swapping, wait_allocation, wait_guests, wait_settled,
 };
+use ballast_api::StatusReply;
 use ballast_lab_guest::workload::Pattern;
 use ballast_lab_host::{Balloon, GuestSpec, Hotplug};
 use ballast_model::{Bytes, OutcomeKind, PolicyName};
@@ -52,9 +53,11 @@ fn two_guests_share_a_budget_for_one_and_outlive_kills() {
         FAST,
         "[host]\nbudget = \"512MiB\"\n[policy]\nname = \"static\"\ninterval = \"1s\"",
     );
+    ground.configure_to_observe();
     let mut audit = Audit::new(BOOT);
 
     let daemon = ground.start();
+    nothing_moves_while_observing(&ground, &daemon);
     both_are_seen_and_halved(&ground, &daemon);
     memory_follows_the_work(&lab, &ground, &daemon);
     room_is_made_for_a_third(&ground, &daemon);
@@ -71,6 +74,26 @@ fn two_guests_share_a_budget_for_one_and_outlive_kills() {
     assert!(daemon.stop().success());
     audit.read(&ground.journal());
     assert_file_intact(&ground.journal());
+}
+
+/// Ends with the guests being balanced.
+fn nothing_moves_while_observing(ground: &Ground, daemon: &Daemon<'_>) {
+    let is_decided = |status: &StatusReply| {
+        let wanted = |name| guest(status, name)?.wanted_bytes;
+        ["busy", "idle"].map(wanted) == [Some(HALF.get()); 2]
+    };
+    let decided = wait_for("both to be wanted half", || daemon.status().filter(is_decided));
+    let status = wait_for("some ticks more", || {
+        daemon.status().filter(|it| it.tick.generation >= decided.tick.generation + 10)
+    });
+    for name in ["busy", "idle"] {
+        let view = guest(&status, name).unwrap();
+        assert_eq!((view.allocation_bytes, view.target_bytes), (Some(BOOT.get()), None));
+        let why = view.change.as_ref().and_then(|change| change.why.as_ref());
+        assert_eq!(why.map(|why| why.code.as_str()), Some("observing"), "{view:?}");
+    }
+    let (code, out, err) = ground.ballast(&["mode", "balance"]);
+    assert_eq!(code, Some(0), "{out}{err}");
 }
 
 fn both_are_seen_and_halved(ground: &Ground, daemon: &Daemon<'_>) {

@@ -105,8 +105,8 @@ async fn order(containers: &mut Containers, guest: &str, target: u64) -> Outcome
 }
 
 /// A plan in which each guest has a part and a floor of 128 MiB, but for those left alone.
-fn plan(guests: &[(&str, bool)]) -> Plan {
-    let guest = |&(name, is_left): &(&str, bool)| GuestPlan {
+fn plan(guests: &[(&str, Held)]) -> Plan {
+    let guest = |(name, held): &(&str, Held)| GuestPlan {
         id: name.parse().unwrap(),
         allocation: None,
         bounds: Some(Bounds { floor: Bytes::mib(128), ceiling: Bytes::gib(1) }),
@@ -120,7 +120,7 @@ fn plan(guests: &[(&str, bool)]) -> Plan {
         credits: None,
         compliance: Compliance::Compliant,
         target: None,
-        change: Change::Hold(if is_left { Held::OptedOut } else { Held::OnTarget }),
+        change: Change::Hold(held.clone()),
         moves: Vec::new(),
         balloon_rate: None,
         regret: None,
@@ -155,7 +155,7 @@ async fn a_container_is_limited_and_given_back() {
     let mut containers = tree.containers("app.slice/*");
     let name = "web-1.scope";
     assert_eq!(tree.sample(&mut containers), [(name.to_owned(), 1024, 1024 - 300 + 20)]);
-    containers.planned(&plan(&[(name, false)]));
+    containers.planned(&plan(&[(name, Held::OnTarget)]));
     assert_eq!(order(&mut containers, name, 400).await, OutcomeKind::Accepted);
     let at = |file: &str| tree.read(&format!("app.slice/web\\x2d1.scope/{file}"));
     assert_eq!(
@@ -163,7 +163,7 @@ async fn a_container_is_limited_and_given_back() {
         [(400u64 << 20), 128 << 20].map(|it| it.to_string())
     );
     assert_eq!(tree.sample(&mut containers), [(name.to_owned(), 400, 120)]);
-    let mut raised = plan(&[(name, false)]);
+    let mut raised = plan(&[(name, Held::OnTarget)]);
     raised.guests[0].bounds.as_mut().unwrap().floor = Bytes::mib(200);
     containers.planned(&raised);
     wait_until(|| at("memory.low") == (200u64 << 20).to_string());
@@ -268,9 +268,14 @@ fn another_cgroup_of_the_same_name_is_another_guest() {
 fn only_who_takes_part_is_probed() {
     let tree = Tree::new();
     tree.add("left", 400);
+    tree.add("observed", 400);
     tree.add("probed", 400);
     let mut containers = tree.containers("*");
-    let plan = plan(&[("left", true), ("probed", false)]);
+    let plan = plan(&[
+        ("left", Held::OptedOut),
+        ("observed", Held::Observing),
+        ("probed", Held::OnTarget),
+    ]);
     for _ in 0..9 {
         tree.sample(&mut containers);
         containers.planned(&plan);
@@ -278,6 +283,7 @@ fn only_who_takes_part_is_probed() {
     wait_until(|| !tree.read("probed/memory.reclaim").is_empty());
     assert_eq!(tree.read("probed/memory.reclaim"), (2u64 << 20).to_string());
     assert_eq!(tree.read("left/memory.reclaim"), "");
+    assert_eq!(tree.read("observed/memory.reclaim"), "");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use ballast_guard::check::Rules;
 use ballast_guard::goal_for;
 use ballast_guard::{Assessment, Known, Lack, TickBudget, Totals, allocate_grants, budget_for};
 use ballast_model::{
-    Bytes, Change, Compliance, Estimate, GuestPlan, Held, HostSample, Note, PerGuest, Plan,
+    Bytes, Change, Compliance, Estimate, GuestPlan, Held, HostSample, Mode, Note, PerGuest, Plan,
     PressureLevel, RequestKind, Snapshot,
 };
 
@@ -187,11 +187,11 @@ impl Controller {
             new: allocate_grants(lacks, tick.budget),
             budget: tick.budget,
             guard: &settings.guard,
-            paused: self.paused,
+            held: self.held(),
             spare: Bytes::ZERO,
         };
         let is_normal = self.host.level() == PressureLevel::Normal;
-        let plugs = settings.hotplug.is_some() && !self.paused;
+        let plugs = settings.hotplug.is_some() && granting.held.is_none();
         let has_devices = || tick.guests.iter().any(|guest| guest.sample.hotplug.is_some());
         if is_normal && plugs && has_devices() {
             let granted: Bytes = tick
@@ -220,18 +220,18 @@ impl Controller {
             lacks: tick.budget.committed > tick.budget.distributable
                 || self.host.level() >= PressureLevel::ReclaimOwed,
             may_page: may_page(tick.snapshot, settings),
-            paused: self.paused,
+            is_held: self.held().is_some(),
             settings,
         };
         let pages = host.may_page || self.has_caps;
         let rich = if pages { rich(&tick, host) } else { Vec::new() };
-        let hotplug = settings.hotplug.as_ref().filter(|_| !self.paused);
+        let hotplug = settings.hotplug.as_ref().filter(|_| !host.is_held);
         let mut spare = granting.spare;
         let mut draft = self.heading(&mut tick, settings);
         for (place, guest) in tick.guests.iter_mut().enumerate() {
             let grant = granting.to(place, guest);
             let actuated =
-                actuate(guest, grant.send, now, spare, hotplug, &settings.guard, self.paused);
+                actuate(guest, grant.send, now, spare, hotplug, &settings.guard, host.is_held);
             spare = spare.saturating_sub(actuated.order.from_spare);
             let is_rich = rich.get(place).copied().unwrap_or_default();
             let paged = pages.then(|| page(guest, is_rich, host));
@@ -291,6 +291,7 @@ impl Controller {
             step_down_max: guard.step_down_max,
             limits: &settings.limits,
             paused: self.paused,
+            observing: settings.mode == Mode::Observe,
         };
         let found = self.checker.check(&proposal.plan, &proposal.promises, snapshot, &rules);
         found.first().map(ToString::to_string)

@@ -1,10 +1,10 @@
 //! Promises that hold whatever guests do.
 
 use crate::world::{Mood, ToyGuest, World, mib, settings};
-use ballast_control::{Controller, Settings};
+use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
-    Bytes, Capabilities, GuestLimits, GuestSample, GuestStats, HostSample, Hotplug, HotplugKind,
-    LinkState, Measured, PolicyName, RequestKind, Snapshot, Timestamp,
+    Bytes, Capabilities, Change, GuestLimits, GuestSample, GuestStats, Held, HostSample, Hotplug,
+    HotplugKind, LinkState, Measured, Mode, PolicyName, RequestKind, Snapshot, Timestamp,
 };
 use proptest::prelude::*;
 
@@ -229,6 +229,44 @@ proptest! {
                 let plan = world.tick();
                 prop_assert!(world.occupied() <= most, "{} > {budget}", world.occupied());
                 prop_assert_eq!(world.controller.plans_refused(), 0, "{:?}", plan.notes);
+            }
+        }
+    }
+
+    /// Whatever was balanced before, and whatever guests do: nothing moves while observing, and it
+    /// is said what a guest would have.
+    #[test]
+    fn no_plan_moves_anything_while_observing(
+        guests in guests(),
+        turns in prop::collection::vec((turn(), any::<bool>(), 0..200u64), 1..12),
+        policy in policy(),
+        spare in 0..2000u64,
+    ) {
+        let budget = guests.iter().map(|g| g.holds).sum::<u64>() + spare;
+        let mut world = World::new(settings(policy, budget), guests);
+        world.guests.iter_mut().for_each(|guest| guest.has_swap = true);
+        world.host_swaps = true;
+        world.tick();
+        for (turn, observes, reads_back) in turns {
+            let at = turn.guest % world.guests.len();
+            let guest = &mut world.guests[at];
+            guest.used = turn.used.min(guest.boot);
+            (guest.mood, guest.reads_back) = (turn.mood, reads_back);
+            let mode = if observes { Mode::Observe } else { Mode::Balance };
+            world.controller.handle_event(Event::SetMode(mode));
+            for _ in 0..turn.ticks {
+                let plan = world.tick();
+                prop_assert_eq!(world.controller.plans_refused(), 0, "{:?}", plan.notes);
+                if !observes {
+                    continue;
+                }
+                prop_assert!(plan.actions.is_empty() && plan.paging.is_empty(), "{:?}", plan);
+                for guest in &plan.guests {
+                    let Change::Hold(why) = &guest.change else { panic!("{guest:?}") };
+                    let is_movable = guest.estimate.is_some();
+                    prop_assert_eq!(*why == Held::Observing, is_movable, "{:?}", guest);
+                    prop_assert!(!is_movable || guest.desired.is_some(), "{:?}", guest);
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::world::{Mood, ToyGuest, World, id, mib, settings};
 use ballast_actuation::paging::OVERHEAD;
 use ballast_control::{Event, Settings};
 use ballast_model::{
-    Bytes, Change, Clamped, Compliance, GuestLimits, Held, Measured, Mechanism, Note, Plan,
+    Bytes, Change, Clamped, Compliance, GuestLimits, Held, Measured, Mechanism, Mode, Note, Plan,
     PolicyName, PressureLevel, RequestKind, RunState, Snapshot, Timestamp, Why,
 };
 
@@ -763,6 +763,47 @@ fn pausing_stops_every_action_and_resuming_goes_on() {
     world.controller.handle_event(Event::Resume);
     world.ticks(20);
     assert!(world.holds()[0] > 750);
+}
+
+#[test]
+fn observing_says_what_balancing_would_do_and_does_nothing() {
+    let mut settings = settings(PolicyName::Global, 1024);
+    settings.mode = Mode::Observe;
+    let mut guests = vec![ToyGuest::new("a", 1024, 512, 500), ToyGuest::new("b", 1024, 512, 100)];
+    guests.push(ToyGuest { mood: Mood::Gone, ..ToyGuest::new("c", 1024, 0, 0) });
+    let mut world = World::new(settings, guests);
+    let plan = world.ticks(20);
+    assert_eq!((world.actions.len(), world.holds()), (0, vec![512, 512, 0]));
+    let a = plan.guest(&id("a")).unwrap();
+    assert_eq!((&a.change, a.target), (&Change::Hold(Held::Observing), None));
+    assert!(a.desired.as_ref().unwrap().target > Bytes::mib(550), "{a:?}");
+    let c = plan.guest(&id("c")).unwrap();
+    assert!(matches!(c.change, Change::Hold(Held::Unreachable { .. })), "its own reason: {c:?}");
+    let dry = world.controller.dry_run(&world.snapshot());
+    assert!(!dry.actions.is_empty(), "a dry run says what would be done");
+    world.controller.handle_event(Event::Pause);
+    world.controller.handle_event(Event::SetMode(Mode::Balance));
+    let plan = world.tick();
+    assert_eq!(plan.guest(&id("a")).unwrap().change, Change::Hold(Held::Paused));
+    world.controller.handle_event(Event::Resume);
+    world.ticks(20);
+    assert!(world.holds()[0] > 550);
+}
+
+#[test]
+fn actions_not_fetched_are_dropped_when_observing_begins() {
+    for reconfigures in [false, true] {
+        let mut world = two(PolicyName::Global);
+        world.guest("a").used = 700;
+        world.pass();
+        assert!(!world.controller.handle_sample(&world.snapshot()).actions.is_empty());
+        let settings = Settings { mode: Mode::Observe, ..world.controller.settings().clone() };
+        world.controller.handle_event(match reconfigures {
+            true => Event::Reconfigure(Box::new(settings)),
+            false => Event::SetMode(Mode::Observe),
+        });
+        assert_eq!(world.controller.poll_action(), None);
+    }
 }
 
 #[test]

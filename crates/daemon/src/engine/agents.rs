@@ -4,7 +4,7 @@
 //! the actions, decided requests are answered and each guest learns what its balloon does.
 
 use ballast_control::Controller;
-use ballast_model::{Action, Outcome, OutcomeKind, Plan, Snapshot};
+use ballast_model::{Action, Held, Outcome, OutcomeKind, Plan, Snapshot};
 
 use super::World;
 use crate::agents::Answer;
@@ -38,13 +38,15 @@ pub(super) fn answer(
     snapshot: &Snapshot,
     plan: &Plan,
 ) {
+    // Nothing can be promised while observing, and who is refused memory may shrink programs.
+    let answers = controller.held() != Some(Held::Observing);
     for guest in &plan.guests {
         let Some(holds) = guest.allocation else { continue };
         let target = guest.target.unwrap_or(holds);
         world.tell_balloon(&guest.id, holds, target);
         let agent = snapshot.guest(&guest.id).and_then(|sample| sample.agent.as_deref());
         let Some(request) = agent.and_then(|agent| agent.value.request) else { continue };
-        if controller.request_decided(&guest.id) < Some(request.number) {
+        if !answers || controller.request_decided(&guest.id) < Some(request.number) {
             continue;
         }
         // The guest may get this in steps, as other guests release memory.

@@ -26,12 +26,13 @@ use std::time::{Duration, SystemTime};
 use ballast_actuation::fence::fences;
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
-    Action, GuestId, GuestLimits, Handover, LimitSources, Note, Outcome, OutcomeKind, Plan,
-    Restart, Snapshot, Timestamp,
+    Action, GuestId, GuestLimits, Handover, Held, LimitSources, Mode, ModeChoice, Note, Outcome,
+    OutcomeKind, Plan, Snapshot, Timestamp,
 };
 use ballast_store::Tick;
 use tracing::{debug, info};
 
+use crate::inherited::Inherited;
 use crate::view::{self, ApiState, View};
 use crate::warn_once::WarnOnce;
 use guest_record::GuestRecords;
@@ -46,6 +47,7 @@ pub use world::{SampleScope, World};
 #[derive(Debug)]
 pub struct Engine {
     controller: Controller,
+    mode: ModeChoice,
     /// When it was made, wall clock.
     started_at: SystemTime,
     latest: Option<(Snapshot, Arc<Plan>)>,
@@ -67,15 +69,16 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine whose first tick is due at once. It goes on where an earlier daemon left off:
-    /// `credits` are the guests' credits when that last decided, `restart` is what it promised.
-    pub fn new(
-        settings: Settings,
-        credits: Vec<(GuestId, u64)>,
-        restart: Restart,
-        world: &impl World,
-    ) -> Engine {
+    /// An engine whose first tick is due at once. It goes on where an earlier daemon left off.
+    pub fn new(mut settings: Settings, inherited: Inherited, world: &impl World) -> Engine {
         let now = world.now();
+        let Inherited { restart, credits, mode } = inherited;
+        let mut mode = mode.unwrap_or(ModeChoice::new(settings.mode));
+        mode.configure(settings.mode);
+        settings.mode = mode.in_force();
+        if settings.mode == Mode::Observe {
+            info!("{}", Held::Observing);
+        }
         let book = LimitBook::new(&settings);
         let mut controller = Controller::new(settings, now);
         if restart.paused {
@@ -85,6 +88,7 @@ impl Engine {
         controller.handle_event(Event::Restart(Box::new(restart)));
         Engine {
             controller,
+            mode,
             started_at: world.wall(),
             latest: None,
             dry_run: None,
@@ -99,6 +103,11 @@ impl Engine {
             is_restoring: false,
             warnings: WarnOnce::default(),
         }
+    }
+
+    /// The mode in force.
+    pub fn mode(&self) -> Mode {
+        self.mode.in_force()
     }
 
     /// When the next tick is due.
@@ -150,8 +159,8 @@ impl Engine {
         let handovers = self.controller.handovers();
         self.record(world, wall, &snapshot, &plan, &handovers).await;
         // Before anything is granted, so that nobody runs into a fence that is about to rise.
-        let (limits, paused) = (&self.controller.settings().limits, self.controller.paused());
-        world.fence(fences(&snapshot, &plan, &handovers, limits, paused));
+        let (limits, held) = (&self.controller.settings().limits, self.controller.held());
+        world.fence(fences(&snapshot, &plan, &handovers, limits, held.is_some()));
         let actions: Vec<Action> = std::iter::from_fn(|| self.controller.poll_action()).collect();
         let (waiting, actions) = agents::hold_back(world, &snapshot, actions);
         let mut outcomes = world.act(&actions).await;
@@ -186,6 +195,7 @@ impl Engine {
             handovers,
             limits: &self.limits(snapshot),
             paused: self.controller.paused(),
+            mode: self.mode,
             decision_cost: self.decision_cost,
         });
         if !plan.actions.is_empty() || !plan.paging.is_empty() {
@@ -207,6 +217,7 @@ impl Engine {
             outcomes: self.guests.outcomes(),
             policy: self.controller.settings().policy,
             paused: self.controller.paused(),
+            mode: self.mode,
             tick: self.controller.settings().tick,
             decision_cost: self.decision_cost,
             ticks: self.ticks,

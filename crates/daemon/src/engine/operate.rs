@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use ballast_control::{Event, Settings};
 use ballast_model::{
-    Bytes, GuestChange, GuestId, GuestLimits, Note, Plan, PolicyName, Reservation, Timestamp,
+    Bytes, GuestChange, GuestId, GuestLimits, Held, Mode, Note, Plan, PolicyName, Reservation,
+    Timestamp,
 };
 use ballast_store::Event as Recorded;
 use tracing::{info, warn};
@@ -45,6 +46,7 @@ impl Engine {
                 self.controller.handle_event(Event::Resume);
                 Ok("resumed: plans are carried out again".to_owned())
             }
+            Command::SetMode(mode) => Ok(self.set_mode(mode)),
             Command::SetPolicy(name) => self.set_policy(name),
             Command::SetGuest(id, change) => self.set_guest(id, change),
             Command::PersistGuest(id, change) => self.persist_guest(id, change, world).await,
@@ -80,7 +82,9 @@ impl Engine {
                 let complaints = self.book.reload(&settings);
                 self.warn_of_settings(&complaints);
                 settings.limits.named = self.book.all();
-                info!("configuration reloaded: policy {}", settings.policy);
+                self.mode.configure(settings.mode);
+                settings.mode = self.mode.in_force();
+                info!("configuration reloaded: mode {}, policy {}", settings.mode, settings.policy);
                 self.controller.handle_event(Event::Reconfigure(Box::new(settings)));
                 world.record_event(Recorded::ConfigLoaded { toml });
                 self.reload_error = None;
@@ -93,6 +97,18 @@ impl Engine {
         }
     }
 
+    fn set_mode(&mut self, mode: Mode) -> String {
+        self.mode.set(mode);
+        self.controller.handle_event(Event::SetMode(mode));
+        match mode {
+            Mode::Observe => "observing: guests keep the targets they have".to_owned(),
+            Mode::Balance if self.controller.paused() => {
+                "balancing, once `ballast resume` ends the pause".to_owned()
+            }
+            Mode::Balance => "balancing: plans are carried out".to_owned(),
+        }
+    }
+
     fn reserve(
         &mut self,
         guest: GuestId,
@@ -100,6 +116,9 @@ impl Engine {
         lasts: Duration,
         now: Timestamp,
     ) -> Result<String, String> {
+        if self.mode() == Mode::Observe {
+            return Err(format!("no guest gives up anything for `{guest}`: {}", Held::Observing));
+        }
         let (snapshot, plan) =
             self.latest.as_ref().ok_or("the daemon has not finished its first tick")?;
         if snapshot.guest(&guest).is_some() {

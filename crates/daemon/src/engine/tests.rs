@@ -3,11 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use ballast_actuation::fence::{FenceOrder, Fences};
+use ballast_agent_proto::wire::RequestOutcome;
 use ballast_model::{
-    Bytes, Capabilities, GuestChange, GuestSample, GuestStats, HostSample, LinkState, Measured,
-    PolicyName, ProcessId, RunState,
+    AgentReport, Bytes, Capabilities, Change, GuestChange, GuestSample, GuestStats, HostSample,
+    LinkState, Measured, MemoryRequest, PolicyName, ProcessId, RequestKind, RunState,
 };
-use ballast_store::Event as Recorded;
+use ballast_store::{Event as Recorded, Left, Session, Start, TickEntry};
 use futures_util::FutureExt;
 
 use super::*;
@@ -40,7 +41,13 @@ struct MemoryWorld {
     scopes: Vec<SampleScope>,
     fences: Vec<FenceOrder>,
     ticks_recorded: u64,
+    /// The last tick, and what happened since.
+    recorded: Option<TickEntry>,
+    since_recorded: Vec<Recorded>,
     events: Vec<Recorded>,
+    /// What the poor guest's agent asks for, and what it was answered.
+    request: Option<MemoryRequest>,
+    answers: Vec<Answer>,
     /// What lives with guests, once somebody wrote it.
     settings: BTreeMap<GuestId, GuestChange>,
     are_settings_new: bool,
@@ -63,7 +70,12 @@ impl World for MemoryWorld {
             memory_available: Some(Bytes::gib(8)),
             ..HostSample::default()
         };
-        Snapshot::new(self.now(), host, self.guests.iter().map(sample).collect())
+        let mut guests: Vec<GuestSample> = self.guests.iter().map(sample).collect();
+        guests[0].agent = self.request.map(|request| {
+            let report = AgentReport { request: Some(request), ..AgentReport::default() };
+            Box::new(Measured::fresh(report))
+        });
+        Snapshot::new(self.now(), host, guests)
     }
 
     async fn act(&mut self, actions: &[Action]) -> Vec<Outcome> {
@@ -106,12 +118,28 @@ impl World for MemoryWorld {
         Ok(())
     }
 
-    fn record_tick(&mut self, _: Tick<'_>) {
+    fn answer(&mut self, _: &GuestId, _: u64, answer: Answer) {
+        self.answers.push(answer);
+    }
+
+    fn record_tick(&mut self, tick: Tick<'_>) {
         self.ticks_recorded += 1;
+        self.recorded = Some(TickEntry {
+            snapshot: tick.snapshot.clone(),
+            plan: tick.plan.clone(),
+            outcomes: Vec::new(),
+            handovers: tick.handovers.to_vec(),
+            limits: tick.limits.clone(),
+            paused: tick.paused,
+            mode: tick.mode,
+            decision_cost: tick.decision_cost,
+        });
+        self.since_recorded.clear();
     }
 
     fn record_event(&mut self, event: Recorded) {
-        self.events.push(event);
+        self.events.push(event.clone());
+        self.since_recorded.push(event);
     }
 }
 
@@ -134,12 +162,33 @@ fn guest(name: &str, mib: u64) -> MemoryGuest {
 
 /// A host that divides [`BOOT`] by shares among a poor and a rich guest.
 fn poor_and_rich() -> (Engine, MemoryWorld) {
-    let mut settings = Settings::new(PolicyName::Static);
-    settings.guard.budget = Some(BOOT);
-    settings.guard.host_reserve = Bytes::ZERO;
     let guests = vec![guest("poor", 256), guest("rich", 768)];
     let world = MemoryWorld { guests, ..MemoryWorld::default() };
-    (Engine::new(settings, Vec::new(), Restart::default(), &world), world)
+    (Engine::new(settings_with(Mode::Balance), Inherited::default(), &world), world)
+}
+
+/// The settings of [`poor_and_rich`], with a mode that the configuration file says.
+fn settings_with(mode: Mode) -> Settings {
+    let mut settings = Settings::new(PolicyName::Static);
+    settings.mode = mode;
+    settings.guard.budget = Some(BOOT);
+    settings.guard.host_reserve = Bytes::ZERO;
+    settings
+}
+
+/// The daemon after this one, started in the same boot of the host or in another one.
+fn restarted(world: &MemoryWorld, mode: Mode, boot: &str) -> Engine {
+    let start = Start {
+        wall: SystemTime::UNIX_EPOCH,
+        mono: Timestamp::ZERO,
+        boot_id: "first".to_owned(),
+        version: "0.1.0".to_owned(),
+        pid: 1,
+    };
+    let last = world.recorded.clone().map(|tick| (Session { id: 1, start }, tick));
+    let events = world.since_recorded.iter().map(|event| ("first".to_owned(), event.clone()));
+    let events = events.collect();
+    Engine::new(settings_with(mode), Inherited::of(Left { last, events }, boot), world)
 }
 
 /// Ticks whenever one is due, for so many seconds.
@@ -215,6 +264,70 @@ fn a_paused_engine_observes_and_records_but_does_not_act() {
         other => panic!("{other:?}"),
     });
     assert!(words.eq(["pause", "resume"]));
+}
+
+#[test]
+fn while_observing_nothing_is_touched_reserved_or_promised() {
+    let (_, mut world) = poor_and_rich();
+    let mut settings = settings_with(Mode::Observe);
+    settings.limits.default.fence = true;
+    let mut engine = Engine::new(settings, Inherited::default(), &world);
+    let kind = RequestKind::More;
+    world.request = Some(MemoryRequest { number: 1, kind, amount: Bytes::mib(100) });
+    run(&mut engine, &mut world, 10);
+    assert!(world.acted.is_empty() && world.fences.is_empty() && world.ticks_recorded >= 10);
+    let poor = &engine.view(&world).unwrap().plan.guests[0];
+    assert_eq!(poor.change, Change::Hold(Held::Observing));
+    assert!(poor.desired.as_ref().unwrap().target > Bytes::mib(256), "{poor:?}");
+    assert_eq!(world.answers, [], "an agent that is refused memory may shrink programs");
+    let command =
+        Command::Reserve("new".parse().unwrap(), Bytes::mib(100), Duration::from_secs(60));
+    let refused = engine.obey(command, &mut world).now_or_never().unwrap().unwrap_err();
+    assert!(refused.contains("for `new`: observing: nothing is moved"), "{refused}");
+    assert!(!engine.dry_run().unwrap().actions.is_empty());
+
+    obey(&mut engine, Command::SetMode(Mode::Balance), &mut world);
+    run(&mut engine, &mut world, 20);
+    assert_eq!((held(&world), world.fences.len()), (vec![HALF, HALF], 2));
+    assert_eq!(world.answers[0].outcome, RequestOutcome::Partly);
+    obey(&mut engine, Command::SetMode(Mode::Observe), &mut world);
+    run(&mut engine, &mut world, 1);
+    assert_eq!((held(&world), world.fences.len()), (vec![HALF, HALF], 0), "targets stay");
+}
+
+#[test]
+fn a_set_mode_outlives_daemons_boots_and_equal_reloads() {
+    let (mut engine, mut world) = poor_and_rich();
+    run(&mut engine, &mut world, 3);
+    obey(&mut engine, Command::SetMode(Mode::Observe), &mut world);
+    // Before a tick recorded it, and after.
+    for _ in 0..2 {
+        for boot in ["first", "second"] {
+            assert_eq!(restarted(&world, Mode::Balance, boot).mode(), Mode::Observe, "{boot}");
+        }
+        run(&mut engine, &mut world, 2);
+    }
+    let reload = |engine: &mut Engine, world: &mut MemoryWorld, mode| {
+        engine.reload(Ok((settings_with(mode), String::new())), world);
+        engine.mode()
+    };
+    assert_eq!(reload(&mut engine, &mut world, Mode::Balance), Mode::Observe);
+    assert_eq!(reload(&mut engine, &mut world, Mode::Observe), Mode::Observe);
+    assert_eq!(reload(&mut engine, &mut world, Mode::Balance), Mode::Balance);
+}
+
+#[test]
+fn a_changed_file_counts_before_what_was_set() {
+    let (_, mut world) = poor_and_rich();
+    let mut engine = Engine::new(settings_with(Mode::Observe), Inherited::default(), &world);
+    run(&mut engine, &mut world, 2);
+    obey(&mut engine, Command::SetMode(Mode::Balance), &mut world);
+    run(&mut engine, &mut world, 2);
+    assert!(!world.acted.is_empty());
+    assert_eq!(restarted(&world, Mode::Observe, "second").mode(), Mode::Balance, "the same file");
+    let mut engine = restarted(&world, Mode::Balance, "second");
+    run(&mut engine, &mut world, 1);
+    assert_eq!(restarted(&world, Mode::Observe, "third").mode(), Mode::Observe, "another file");
 }
 
 #[test]

@@ -7,9 +7,10 @@ use ballast_api::FairnessView;
 use ballast_model::{
     Action, AgentReport, Bounds, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Desired,
     Estimate, Fence, Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Held,
-    HostSample, LinkDown, LinkState, Measured, MemoryRequest, Note, Outcome, OutcomeKind, Plan,
-    PolicyName, Pressure, PressureLevel, Provenance, Reason, RequestKind, RunState, Share,
-    Snapshot, Tax, Timestamp, TrackerReport, Tracking, TrackingSource, TrackingState,
+    HostSample, LinkDown, LinkState, Measured, MemoryRequest, ModeChoice, Note, Outcome,
+    OutcomeKind, Plan, PolicyName, Pressure, PressureLevel, Provenance, Reason, RequestKind,
+    RunState, Share, Snapshot, Tax, Timestamp, TrackerReport, Tracking, TrackingSource,
+    TrackingState,
 };
 
 use crate::view::{ApiState, View};
@@ -244,6 +245,7 @@ pub fn view() -> View {
         outcomes: BTreeMap::from([(id("grow"), (seen_at() - Duration::from_secs(1), outcome))]),
         policy: PolicyName::Global,
         paused: false,
+        mode: ModeChoice::default(),
         tick: Duration::from_secs(1),
         decision_cost: Duration::from_micros(420),
         ticks: 7300,

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use ballast_model::{
-    Bytes, Change, Compliance, GuestPlan, GuestSample, Held, Reservation, Share, Tracking,
+    Bytes, Change, Compliance, GuestPlan, GuestSample, Held, Mode, Reservation, Share, Tracking,
     TrackingState,
 };
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -82,6 +82,9 @@ fn daemon(registry: &mut Registry, view: &View, now: SystemTime) {
     let help = "Plans the checker refused since the daemon started";
     count(registry, "plans_refused", help, view.plans_refused);
     whole(registry, "paused", "Whether the operator paused acting", Some(view.paused.into()));
+    let observing = view.mode.in_force() == Mode::Observe;
+    let help = "Whether Ballast only observes and moves nothing";
+    whole(registry, "observing", help, Some(observing.into()));
     let failing = Some(view.journal_error.is_some().into());
     whole(registry, "journal_failing", "Whether the journal does not record", failing);
     let help = "Files moved out of the journal's way since the daemon started";
@@ -165,9 +168,12 @@ fn label(sample: &GuestSample) -> Guest {
 
 fn guest_sizes(registry: &mut Registry, view: &View) {
     type Size = fn(Row<'_>) -> Option<Bytes>;
-    let sizes: [(&str, &str, Size); 13] = [
+    let sizes: [(&str, &str, Size); 14] = [
         ("guest_allocation", "Memory the guest holds", |(sample, _)| {
             sample.allocation.map(|measured| measured.value)
+        }),
+        ("guest_wanted", "What the policy wants the guest to hold", |(_, plan)| {
+            Some(plan?.desired.as_ref()?.target)
         }),
         ("guest_target", "Target in force", |(_, plan)| plan?.target),
         ("guest_used", "Memory the guest uses", |(_, plan)| Some(plan?.estimate.as_ref()?.used)),

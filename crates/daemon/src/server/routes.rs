@@ -14,10 +14,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use ballast_api::{
-    CommandReply, DaemonView, ExplainReply, GuestChange, GuestsReply, PlanReply, Reserve,
-    SetPolicy, Source, StatusReply, Tick, path,
+    CommandReply, DaemonView, ExplainReply, GuestChange, GuestsReply, ModeReply, PlanReply,
+    Reserve, SetMode, SetPolicy, Source, StatusReply, Tick, path,
 };
-use ballast_model::{Bytes, GuestId, PolicyName};
+use ballast_model::{Bytes, GuestId, Mode, PolicyName};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot};
@@ -48,6 +48,7 @@ pub(super) fn router(handle: Handle) -> Router {
         .route(path::RESUME, post(resume))
         .route(path::SET_GUEST, post(set_guest))
         .route(path::PERSIST_GUEST, post(persist_guest))
+        .route(path::MODE, get(mode).post(set_mode))
         .route(path::POLICY, post(set_policy))
         .route(path::RESERVE, post(reserve))
         .route(path::UNRESERVE, post(unreserve))
@@ -170,6 +171,19 @@ async fn read_change(
     Ok((id, change))
 }
 
+async fn mode(State(handle): State<Handle>) -> Result<Json<ModeReply>, Refusal> {
+    Ok(Json(ModeReply::from(latest(&handle)?.mode)))
+}
+
+async fn set_mode(State(handle): State<Handle>, body: Body) -> Result<Json<CommandReply>, Refusal> {
+    let SetMode { mode } = read_json(body).await?;
+    let mode: Mode = mode.parse().map_err(|error| {
+        Refusal::new(StatusCode::BAD_REQUEST, "unknown-mode", error)
+            .nearest(&mode, Mode::ALL.map(Mode::as_str))
+    })?;
+    command(&handle, Command::SetMode(mode)).await
+}
+
 async fn set_policy(
     State(handle): State<Handle>,
     body: Body,
@@ -237,6 +251,7 @@ pub fn tick(view: &View, now: SystemTime) -> Tick<'_> {
         limit_sources: &view.limit_sources,
         outcomes: &view.outcomes,
         paused: view.paused,
+        mode: view.mode.in_force(),
         decision_cost: view.decision_cost,
         daemon: Some(DaemonView {
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_api::{Client, ClientError, ErrorReply, GuestChange, Reserve, SetPolicy, Source};
-use ballast_model::{Bytes, PolicyName};
+use ballast_api::{
+    Client, ClientError, ErrorReply, GuestChange, Reserve, SetMode, SetPolicy, Source,
+};
+use ballast_model::{Bytes, Mode, PolicyName};
 use expect_test::expect;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -166,6 +168,11 @@ async fn commands_reach_the_main_loop_and_its_answers_return() {
     assert_eq!(answer.await.unwrap(), Command::Resume);
 
     let mut bench = Bench::owned();
+    let answer = bench.answer(done("observing"));
+    bench.client.set_mode(&SetMode { mode: "observe".to_owned() }).await.unwrap();
+    assert_eq!(answer.await.unwrap(), Command::SetMode(Mode::Observe));
+
+    let mut bench = Bench::owned();
     let answer = bench.answer(done("set"));
     bench.client.set_guest(&fixture::id("grow"), &change).await.unwrap();
     assert_eq!(answer.await.unwrap(), Command::SetGuest(fixture::id("grow"), change));
@@ -198,9 +205,15 @@ async fn strangers_cannot_read_and_the_group_cannot_write() {
     }
     let member = Bench::start(Peer { gid: GROUP, ..STRANGER });
     member.client.status().await.unwrap();
-    for path in
-        ["/v1/pause", "/v1/resume", "/v1/guests/grow/set", "/v1/policy", "/v1/reservations/new/set"]
-    {
+    assert_eq!(member.client.mode().await.unwrap().mode, "balance");
+    for path in [
+        "/v1/pause",
+        "/v1/resume",
+        "/v1/mode",
+        "/v1/guests/grow/set",
+        "/v1/policy",
+        "/v1/reservations/new/set",
+    ] {
         let (status, reply) = refusal(&member.post(path, "{}").await);
         assert_eq!(status, 403, "{path}");
         assert_eq!(reply.error.text, "changing anything needs to be the daemon's user or root");
@@ -230,6 +243,9 @@ async fn an_unknown_name_gets_the_nearest_known_one() {
     assert_eq!((status, reply.nearest), (404, None));
     let (status, reply) = refusal(&bench.get("/v1/statsu").await);
     assert_eq!((status, reply.nearest.as_deref()), (404, Some("/v1/status")));
+    let unknown = SetMode { mode: "obsrve".to_owned() };
+    let error = bench.client.set_mode(&unknown).await.unwrap_err().to_string();
+    assert!(error.contains("`obsrve` is not a mode: expected balance or observe"), "{error}");
     let unknown = SetPolicy { policy: "globl".to_owned() };
     let error = refused(bench.client.set_policy(&unknown).await);
     assert_eq!(error.0, 400);

@@ -102,8 +102,8 @@ impl Checker {
             shares: rules.limits.shares_of_all(snapshot),
         };
         let mut found = Vec::new();
-        if rules.paused && !plan.actions.is_empty() {
-            found.push(Violation::WhilePaused);
+        if !plan.actions.is_empty() {
+            found.extend(rules.forbids_all());
         }
         let granted = check.actions(&mut found);
         check.paging(&mut found);
@@ -217,8 +217,8 @@ impl<'a> Check<'a> {
     /// What is wrong with what the host pages, and with caps.
     fn paging(&self, found: &mut Vec<Violation>) {
         let (plan, rules) = (self.plan, self.rules);
-        if rules.paused && !plan.paging.is_empty() {
-            found.push(Violation::WhilePaused);
+        if !plan.paging.is_empty() {
+            found.extend(rules.forbids_all());
         }
         for paging in &plan.paging {
             let place = self.guests.place(&paging.guest);
@@ -259,7 +259,10 @@ impl<'a> Check<'a> {
                     it.guest == *id && it.mechanism == Mechanism::PageOut && it.resident <= cap
                 })
             };
-            if !rules.paused && resident > cap.saturating_add(CAP_SLACK) && !is_paged_out() {
+            if rules.forbids_all().is_none()
+                && resident > cap.saturating_add(CAP_SLACK)
+                && !is_paged_out()
+            {
                 let guest = id.clone();
                 found.push(Violation::CapNotEnforced { guest, cap, resident });
             }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, LimitTable};
 
+use super::Violation;
+
 /// What a plan must keep to.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
@@ -23,4 +25,17 @@ pub struct Rules<'a> {
     pub limits: &'a LimitTable,
     /// Whether the operator has paused acting.
     pub paused: bool,
+    /// Whether nothing is to be moved.
+    pub observing: bool,
+}
+
+impl Rules<'_> {
+    /// What every action is a violation of, if nothing at all may be moved.
+    pub(super) fn forbids_all(&self) -> Option<Violation> {
+        match (self.observing, self.paused) {
+            (true, _) => Some(Violation::WhileObserving),
+            (false, true) => Some(Violation::WhilePaused),
+            (false, false) => None,
+        }
+    }
 }

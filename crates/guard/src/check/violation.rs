@@ -9,6 +9,8 @@ use ballast_model::{Bytes, GuestId};
 pub enum Violation {
     /// An action while the operator has paused acting.
     WhilePaused,
+    /// An action where nothing is to be moved.
+    WhileObserving,
     /// An action for a guest that is not in the snapshot.
     UnknownGuest(GuestId),
     /// Two actions for one guest.
@@ -90,6 +92,7 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Violation::WhilePaused => f.write_str("action while paused"),
+            Violation::WhileObserving => f.write_str("action while observing"),
             Violation::UnknownGuest(id) => write!(f, "{id}: not in the snapshot"),
             Violation::Twice(id) => write!(f, "{id}: two actions"),
             Violation::NotWholePages(id, target) => {

@@ -53,6 +53,7 @@ struct Case {
     step: Option<Bytes>,
     reserved: Bytes,
     paused: bool,
+    observing: bool,
 }
 
 impl Case {
@@ -68,6 +69,7 @@ impl Case {
             step: None,
             reserved: Bytes::ZERO,
             paused: false,
+            observing: false,
         }
     }
 
@@ -137,6 +139,7 @@ impl Case {
             step_down_max: self.step,
             limits: &limits,
             paused: self.paused,
+            observing: self.observing,
         };
         checker.observe(&snapshot, &limits);
         checker.check(&plan, &self.promises, &snapshot, &rules)
@@ -367,6 +370,24 @@ proptest! {
     }
 }
 
+proptest! {
+    /// A plan that is right otherwise, and one that is not.
+    #[test]
+    fn while_observing_every_action_and_paging_is_refused(
+        target in prop::option::of(100_u64..1200),
+        resident in prop::option::of(100_u64..600),
+    ) {
+        let mut case = Case::new().with(|case| case.observing = true);
+        if let Some(target) = target {
+            case = case.act("a", target);
+        }
+        case.paging.extend(resident.map(|resident| page_out("b", resident)));
+        let found = case.check();
+        let refused = found.iter().filter(|it| **it == Violation::WhileObserving).count();
+        prop_assert_eq!(refused, usize::from(target.is_some()) + usize::from(resident.is_some()));
+    }
+}
+
 #[test]
 fn a_cap_is_believed_only_while_it_is_enforced() {
     let check = |resident: u64, paging: Option<Paging>| {
@@ -427,6 +448,7 @@ fn a_guest_may_keep_what_a_plan_entitled_it_to() {
             step_down_max: None,
             limits: &LimitTable::default(),
             paused: false,
+            observing: false,
         };
         checker.check(&plan, &[], &snapshot, &rules)
     };
@@ -494,6 +516,7 @@ fn paging_respects_floors_and_needs_fresh_figures() {
     let ancient = |c: &mut Case| c.guests[0].stats.as_mut().unwrap().age = Duration::MAX;
     assert_eq!(check(ancient, 300), stale);
     assert_eq!(check(|c| c.paused = true, 300), [Violation::WhilePaused]);
+    assert_eq!(check(|c| c.observing = true, 300), [Violation::WhileObserving]);
 }
 
 #[test]
@@ -542,6 +565,8 @@ fn form_is_checked_too() {
         Case::new().with(|c| c.paused = true).act("a", 500).check(),
         [Violation::WhilePaused]
     );
+    let both = Case::new().with(|c| (c.paused, c.observing) = (true, true)).act("a", 500);
+    assert_eq!(both.check(), [Violation::WhileObserving]);
     let odd = Case::new().act("a", 500).with(|c| c.actions[0].target = Bytes::new((500 << 20) + 1));
     assert!(matches!(odd.check()[..], [Violation::NotWholePages(..)]));
     let late = Case::new().act("a", 500).with(|c| {

@@ -95,6 +95,7 @@ fn granting(left: Option<LeftGuest>, seen: [GuestSample; 2]) -> Vec<Violation> {
         step_down_max: None,
         limits: &LimitTable::default(),
         paused: false,
+        observing: false,
     };
     checker.check(&plan, &promises, &snapshot, &rules)
 }

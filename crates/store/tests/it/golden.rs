@@ -112,6 +112,7 @@ fn held() -> Vec<Held> {
         Held::OnTarget,
         Held::PlanRefused { violation: "floor of a".into() },
         Held::ClockBackwards,
+        Held::Observing,
     ]
 }
 
@@ -392,6 +393,8 @@ fn outcomes() -> Vec<Outcome> {
 
 /// A tick in which every variant of every enum occurs.
 fn everything() -> Whole {
+    let mut mode = ModeChoice::new(Mode::Observe);
+    mode.set(Mode::Balance);
     let at = Timestamp::from_millis(60_000);
     let host = HostSample {
         balloon_owner: Some(BalloonOwner::Mom),
@@ -474,6 +477,7 @@ fn everything() -> Whole {
             (id(2), GuestLimits::default()),
         ]),
         paused: true,
+        mode,
         decision_cost: Duration::from_micros(412),
     }
 }
@@ -507,6 +511,7 @@ fn nothing(policy: PolicyName, rung: PressureLevel) -> Whole {
         handovers: vec![],
         limits: BTreeMap::new(),
         paused: false,
+        mode: ModeChoice::new(Mode::Observe),
         ..one
     }
 }
@@ -594,7 +599,8 @@ fn every_variant_reads_back() {
                 for (id, limits) in &whole.limits {
                     assert_eq!(&tick.limits_of(id), limits);
                 }
-                assert_eq!((tick.paused, tick.decision_cost), (whole.paused, whole.decision_cost));
+                assert_eq!((tick.paused, tick.mode), (whole.paused, whole.mode));
+                assert_eq!(tick.decision_cost, whole.decision_cost);
             }
         }
     }

@@ -42,7 +42,8 @@ proptest! {
         prop_assert_eq!(&back.plan, &whole.plan);
         prop_assert_eq!(&back.outcomes, &whole.outcomes);
         prop_assert_eq!(&back.handovers, &whole.handovers);
-        prop_assert_eq!((back.paused, back.decision_cost), (whole.paused, whole.decision_cost));
+        prop_assert_eq!((back.paused, back.mode), (whole.paused, whole.mode));
+        prop_assert_eq!(back.decision_cost, whole.decision_cost);
         for (id, limits) in &whole.limits {
             prop_assert_eq!(&back.limits_of(id), limits);
         }

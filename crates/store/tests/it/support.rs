@@ -19,6 +19,7 @@ pub(crate) struct Whole {
     pub(crate) handovers: Vec<Handover>,
     pub(crate) limits: BTreeMap<GuestId, GuestLimits>,
     pub(crate) paused: bool,
+    pub(crate) mode: ModeChoice,
     pub(crate) decision_cost: Duration,
 }
 
@@ -32,6 +33,7 @@ impl Whole {
             handovers: &self.handovers,
             limits: &self.limits,
             paused: self.paused,
+            mode: self.mode,
             decision_cost: self.decision_cost,
         }
     }
@@ -194,6 +196,7 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
         handovers: vec![],
         limits,
         paused: false,
+        mode: ModeChoice::default(),
         decision_cost: Duration::from_micros(400 + noise.below(200)),
     }
 }
@@ -469,6 +472,7 @@ fn implausible() -> impl Strategy<Value = Implausible> + Clone {
 /// Any hold.
 pub(crate) fn held() -> impl Strategy<Value = Held> + Clone {
     prop_oneof![
+        Just(Held::Observing),
         Just(Held::Paused),
         Just(Held::OptedOut),
         text().prop_map(|why| Held::Unreachable { why }),
@@ -849,6 +853,15 @@ fn handover() -> impl Strategy<Value = Handover> {
     )
 }
 
+fn mode_choice() -> impl Strategy<Value = ModeChoice> {
+    let mode = || prop::sample::select(Mode::ALL.to_vec());
+    (mode(), mode()).prop_map(|(configured, set)| {
+        let mut choice = ModeChoice::new(configured);
+        choice.set(set);
+        choice
+    })
+}
+
 /// Any tick.
 pub(crate) fn whole() -> impl Strategy<Value = Whole> {
     (
@@ -859,16 +872,20 @@ pub(crate) fn whole() -> impl Strategy<Value = Whole> {
         (prop::collection::vec(outcome(), 0..4), prop::collection::vec(handover(), 0..3)),
         prop::collection::btree_map(id(), limits(), 0..4),
         any::<bool>(),
+        mode_choice(),
         span(),
     )
-        .prop_map(|(wall_ms, snapshot, plan, came, limits, paused, decision_cost)| Whole {
-            wall_ms,
-            snapshot,
-            plan,
-            outcomes: came.0,
-            handovers: came.1,
-            limits,
-            paused,
-            decision_cost,
+        .prop_map(|(wall_ms, snapshot, plan, came, limits, paused, mode, decision_cost)| {
+            Whole {
+                wall_ms,
+                snapshot,
+                plan,
+                outcomes: came.0,
+                handovers: came.1,
+                limits,
+                paused,
+                mode,
+                decision_cost,
+            }
         })
 }

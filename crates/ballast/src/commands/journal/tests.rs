@@ -38,6 +38,7 @@ fn write(path: &Path) {
             handovers: &[],
             limits: &limits,
             paused: false,
+            mode: ballast_model::ModeChoice::default(),
             decision_cost: view.decision_cost,
         })
         .unwrap();
