@@ -18,6 +18,7 @@ mod metadata;
 mod session;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod version;
 mod xdr;
 
 pub use call::{BalloonStats, Call, DomainStats, RemoteError, Reply};
@@ -28,3 +29,4 @@ pub use host::{LibvirtConfig, LibvirtHost};
 pub use message::MESSAGE_MAX;
 pub use metadata::NAMESPACE;
 pub use session::{Answer, LibvirtSession, Serial};
+pub use version::{LibvirtVersion, ask_version};
