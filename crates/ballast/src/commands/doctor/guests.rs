@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use ballast_api::{CapabilitiesView, GuestView, StatusReply};
+use ballast_api::{GuestView, StatusReply};
 use ballast_daemon::track::TrackingDiagnosis;
 use ballast_report::format::{size, span};
 
@@ -41,7 +41,7 @@ pub(super) fn judge(
 pub(super) fn not_looked_at(why: &str, hypervisors: usize, severity: Severity) -> Finding {
     const WHY: &str = "What a guest's balloon can and does is known to the daemon that talks to its \
         hypervisor.";
-    let found = format!("not looked at, {hypervisors} hypervisors run here: {why}");
+    let found = format!("not looked at: {why} (hypervisors on this host: {hypervisors})");
     Finding::new(Area::Guests, "daemon", WHY, severity, found)
         .remedy("ballast daemon --config /etc/ballast/ballast.toml")
 }
@@ -59,7 +59,7 @@ fn of_guest(
     }
     findings.push(hotplug(guest));
     findings.push(working_set(guest, tracking));
-    findings.extend(discard(&guest.capabilities));
+    findings.extend(discard(guest));
     findings.extend(another_owner(guest));
     findings.into_iter().map(|finding| finding.of(guest.guest.clone())).collect()
 }
@@ -121,7 +121,7 @@ fn statistics(guest: &GuestView, stale_after: Duration) -> Finding {
                 .remedy(device(guest, "", ""))
         }
         (None, _) if guest.state.code != "running" => {
-            found(Severity::Note, "none while the guest does not run".to_owned())
+            found(Severity::Note, "none from a guest that does not run or answer".to_owned())
         }
         (None, _) => found(Severity::Warning, "none arrived: no driver in the guest?".to_owned())
             .remedy("modprobe virtio_balloon    # inside the guest"),
@@ -204,11 +204,12 @@ fn working_set(guest: &GuestView, tracking: &TrackingDiagnosis) -> Finding {
     }
 }
 
-fn discard(capabilities: &CapabilitiesView) -> Option<Finding> {
+fn discard(guest: &GuestView) -> Option<Finding> {
     const WHY: &str = "The host gains nothing by shrinking a guest whose ballooned pages stay.";
     let text = "a passthrough device or locked memory keeps ballooned pages on the host";
-    (capabilities.discard_inhibited == Some(true))
-        .then(|| finding("discard", WHY, Severity::Warning, text))
+    let remedy = format!("ballast set {} --managed false", guest.guest);
+    (guest.capabilities.discard_inhibited == Some(true))
+        .then(|| finding("discard", WHY, Severity::Warning, text).remedy(remedy))
 }
 
 fn another_owner(guest: &GuestView) -> Option<Finding> {

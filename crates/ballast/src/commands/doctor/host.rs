@@ -2,7 +2,7 @@
 //!
 //! Limits: pure; what depends on how Ballast is configured says so.
 
-use ballast_config::Config;
+use ballast_config::{Config, SourceChoice};
 use ballast_daemon::track::SourceFinding;
 use ballast_host::{Fact, HostFacts, MemInfo, SwapArea, SwapKind};
 use ballast_model::{Bytes, Pressure};
@@ -22,8 +22,11 @@ const RESTART_PSI: &str =
     "sed -i 's/^GRUB_CMDLINE_LINUX=\"/&psi=1 /' /etc/default/grub && update-grub && reboot";
 const RESTART_UNIFIED: &str = "sed -i 's/^GRUB_CMDLINE_LINUX=\"/&systemd.unified_cgroup_hierarchy=1 /' \
      /etc/default/grub && update-grub && reboot";
-const ADD_SWAP: &str =
-    "fallocate -l 8G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile";
+
+/// The line that adds a swap file of that name.
+fn add_swap(file: &str) -> String {
+    format!("fallocate -l 8G {file} && chmod 600 {file} && mkswap {file} && swapon {file}")
+}
 
 /// The findings about a host.
 pub(super) fn judge(
@@ -143,13 +146,11 @@ fn swap(facts: &HostFacts, config: &Config) -> Finding {
     let told = told.join(", ");
     match config.swap_bounds().room(&usage) {
         Err(ReclaimError::NoSwap) => {
-            let paging = config.paging.is_some();
-            let severity = if paging { Severity::Problem } else { Severity::Warning };
-            let but = if paging { ", and [mechanisms.paging] pages out to it" } else { "" };
-            finding(severity, format!("none{but}")).remedy(ADD_SWAP)
+            finding(Severity::Warning, "none".to_owned()).remedy(add_swap("/swapfile"))
         }
+        // The file may be one of those that are full.
         Err(_) => finding(Severity::Warning, format!("{told}: too full to page guests out to"))
-            .remedy(ADD_SWAP),
+            .remedy(add_swap("/swapfile-more")),
         Ok(_) if areas.iter().all(|area| area.kind == SwapKind::Zram) => finding(
             Severity::Note,
             format!("{told}: what is paged out stays in memory, compressed"),
@@ -250,6 +251,15 @@ fn merging(facts: &HostFacts) -> Finding {
     }
 }
 
+/// How bad it is that a source of working sets does not work: there are others, unless the
+/// configuration has chosen it.
+fn unless_chosen(config: &Config, source: SourceChoice) -> Severity {
+    match &config.tracking {
+        Some(tracking) if tracking.source == source => Severity::Problem,
+        _ => Severity::Note,
+    }
+}
+
 fn userfaultfd(facts: &HostFacts, config: &Config) -> Finding {
     const WHY: &str = "The library in QEMU tracks a guest's pages by it; the daemon passes the \
         device on, else any process must be permitted to use it.";
@@ -259,7 +269,7 @@ fn userfaultfd(facts: &HostFacts, config: &Config) -> Finding {
         Err(error) => return Finding::unreadable(Area::Host, "userfaultfd", WHY, error),
         Ok(is_open) => *is_open,
     };
-    let lacking = if config.tracking.is_some() { Severity::Warning } else { Severity::Note };
+    let lacking = unless_chosen(config, SourceChoice::Library);
     match (facts.userfaultfd_device, is_open) {
         (Some(true), _) => finding(Severity::Ok, "/dev/userfaultfd can be opened"),
         (_, Some(true)) => finding(Severity::Ok, "any process may use it"),
@@ -275,10 +285,9 @@ fn userfaultfd(facts: &HostFacts, config: &Config) -> Finding {
 
 fn of_damon(damon: &SourceFinding, config: &Config) -> Finding {
     const WHY: &str = "It finds working sets of guests whose QEMU has no library preloaded.";
-    let severity = match (damon.works, &config.tracking) {
-        (true, _) => Severity::Ok,
-        (false, Some(_)) => Severity::Warning,
-        (false, None) => Severity::Note,
+    let severity = match damon.works {
+        true => Severity::Ok,
+        false => unless_chosen(config, SourceChoice::Damon),
     };
     let finding = Finding::new(Area::Host, "damon", WHY, severity, damon.note.clone());
     Finding { remedy: damon.remedy.clone(), ..finding }
@@ -289,11 +298,7 @@ fn of_cgroups(cgroups: &Result<Option<MemoryCgroups>, String>, config: &Config) 
         are fenced and paged out; version 1 kills what it cannot take.";
     let finding =
         |severity, found: String| Finding::new(Area::Host, "cgroups", WHY, severity, found);
-    let lacking = match (&config.containers, &config.paging) {
-        (Some(_), _) => Severity::Problem,
-        (None, Some(_)) => Severity::Warning,
-        (None, None) => Severity::Note,
-    };
+    let lacking = if config.containers.is_some() { Severity::Problem } else { Severity::Note };
     match cgroups {
         Err(why) => finding(Severity::Warning, why.clone()).remedy("cat /proc/self/mountinfo"),
         Ok(None) => finding(lacking, "none with a memory controller is mounted".to_owned())

@@ -24,7 +24,13 @@ pub(super) fn judge(
     findings.extend(libvirts.iter().filter_map(|it| of_libvirt(it, config)));
     if libvirts.is_empty() {
         let why = "Domains of libvirt are guests too once [libvirt] is enabled.";
-        findings.push(Finding::new(Area::Hypervisors, "libvirt", why, Severity::Ok, "none here"));
+        findings.push(Finding::new(
+            Area::Hypervisors,
+            "libvirt",
+            why,
+            Severity::Ok,
+            "none listens here",
+        ));
     }
     findings.extend(patterns.iter().map(of_pattern));
     findings
@@ -68,7 +74,7 @@ fn of_folder(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
             let unasked = folder.sockets.iter().filter(|it| it.state == SocketState::NotAsked);
             let unasked = match unasked.count() {
                 0 => String::new(),
-                unasked => format!(", {unasked} of which were not asked"),
+                unasked => format!(", {unasked} of them not asked"),
             };
             let text = format!("{good} of {count} sockets are usable{unasked}");
             findings.push(finding(Severity::Ok, text));

@@ -213,7 +213,7 @@ impl Diagnosis {
         output.print(&reply, |reply, width| render::render(reply.findings, width))?;
         // A script that starts guests after it must not go on: what was asked is whether all is
         // well, and the answer is no.
-        anyhow::ensure!(worst <= Severity::Note, "{}", render::count(&self.findings));
+        anyhow::ensure!(worst <= Severity::Note, "not all is well: see the findings");
         Ok(())
     }
 }

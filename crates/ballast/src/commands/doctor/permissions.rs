@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use ballast_config::Config;
+use ballast_config::paging::PagingWay;
 use ballast_host::{ProcessCapability, ProcessRights};
 use ballast_model::BalloonOwner;
 
@@ -69,8 +70,9 @@ pub(super) fn judge_permissions(seen: &RightsSeen, config: &Config) -> Vec<Findi
 fn of_daemon(daemon: &DaemonSeen, config: &Config) -> Finding {
     const WHY: &str = "As root, or with these capabilities, the daemon keeps running on a host that \
         is short, sees hypervisors of other users, and pages them out.";
-    let finding =
-        |severity, found: String| Finding::new(Area::Permissions, "daemon", WHY, severity, found);
+    let finding = |severity, found: String| {
+        Finding::new(Area::Permissions, "daemon-rights", WHY, severity, found)
+    };
     let rights = match &daemon.rights {
         None => return finding(Severity::Note, "no daemon was found running".to_owned()),
         Some((pid, Err(why))) => {
@@ -132,8 +134,11 @@ fn of_smaps(hypervisors: &[ProcessSeen]) -> Option<Finding> {
         (0, _) => return None,
         (all, None) => finding(Severity::Ok, format!("readable of all {all} hypervisors")),
         (all, Some(why)) => {
-            let closed_count = closed.len();
-            let found = format!("of {closed_count} of {all} not: {} ({why})", processes(&closed));
+            let count = closed.len();
+            let found = format!(
+                "not readable of {count} of {all} hypervisors: {} ({why})",
+                processes(&closed)
+            );
             finding(Severity::Warning, found)
                 .remedy("sudo ballast doctor host    # run the daemon as root, too")
         }
@@ -146,25 +151,20 @@ fn of_cgroups(hypervisors: &[ProcessSeen], config: &Config) -> Option<Finding> {
     let finding = |severity, found: String| {
         Finding::new(Area::Permissions, "guest-cgroups", WHY, severity, found)
     };
-    let without: Vec<u32> =
-        hypervisors.iter().filter(|it| it.cgroup.is_err()).map(|it| it.pid).collect();
+    let without: Vec<&ProcessSeen> = hypervisors.iter().filter(|it| it.cgroup.is_err()).collect();
     let why = hypervisors.iter().find_map(|it| it.cgroup.as_ref().err());
     Some(match (hypervisors.len(), why) {
         (0, _) => return None,
         (all, None) => finding(Severity::Ok, format!("writable of all {all} hypervisors")),
         (all, Some(why)) => {
-            let severity = match config.paging {
-                Some(_) => Severity::Warning,
-                None => Severity::Note,
-            };
-            let found = format!("of {} of {all} not: {why}", without.len());
-            let remedy = without.first().map(|pid| {
-                format!(
-                    "mkdir -p /sys/fs/cgroup/ballast/{pid} && \
-                     echo {pid} > /sys/fs/cgroup/ballast/{pid}/cgroup.procs"
-                )
-            });
-            Finding { remedy, ..finding(severity, found) }
+            // Where it is the way chosen to page guests out, and not one of two.
+            let is_chosen = config.paging.is_some_and(|it| it.way == PagingWay::Cgroup);
+            let severity = if is_chosen { Severity::Problem } else { Severity::Note };
+            let count = without.len();
+            let found = format!("{count} of {all} hypervisors have none such: {why}");
+            finding(severity, found).remedy(
+                "systemd-run --scope --slice=machine.slice qemu-system-x86_64 …    # next time",
+            )
         }
     })
 }

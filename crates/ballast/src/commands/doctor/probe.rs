@@ -177,20 +177,24 @@ pub(super) fn patterns(config: &Config, cgroups: Option<&MemoryCgroups>) -> Vec<
     seen
 }
 
-/// The daemon that listens, or any that runs.
+/// The daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DaemonSeen {
     /// Its process, and what that may; `None`: there is none.
     pub(super) rights: Option<(u32, Result<ProcessRights, String>)>,
 }
 
-/// Looks for the daemon on `socket`, else among `daemons`.
+/// Looks for the daemon on `socket`; where that may not be opened, it is taken to be the first of
+/// `daemons`, which are all that run.
 pub(super) async fn daemon(socket: Option<&Path>, daemons: &[u32]) -> DaemonSeen {
-    let listening = match socket {
-        Some(socket) => connect(socket).await.ok().and_then(|stream| peer_pid(&stream)),
+    let pid = match socket {
         None => None,
+        Some(socket) => match connect(socket).await {
+            Ok(stream) => peer_pid(&stream),
+            Err(LinkDown::PermissionDenied) => daemons.first().copied(),
+            Err(_) => None,
+        },
     };
-    let pid = listening.or(daemons.first().copied());
     DaemonSeen { rights: pid.map(|pid| (pid, rights(&pid.to_string()))) }
 }
 

@@ -93,7 +93,7 @@ fn of_finding(finding: &Finding, what: String) -> Vec<Row> {
 }
 
 /// How many findings there are of each kind, the worst first.
-pub(super) fn count(findings: &[Finding]) -> String {
+fn count(findings: &[Finding]) -> String {
     let mut parts = Vec::new();
     for (severity, one, many) in [
         (Severity::Problem, "problem", "problems"),
