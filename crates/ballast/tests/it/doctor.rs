@@ -2,7 +2,7 @@
 //!
 //! Limits: what a machine is like is not asserted, but that it is judged, and how that is told.
 
-use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::harness::{Daemon, Ground, finding, guest, wait_for};
 use ballast_qmp_testing::{Peer, PeerConfig};
 use serde_json::Value;
 
@@ -24,16 +24,12 @@ const HOST_TOPICS: [&str; 12] = [
 
 /// The findings of a run, whose exit status is as the worst of them says.
 fn findings(ground: &Ground, arguments: &[&str]) -> Vec<Value> {
-    let config = ground.config_file();
-    let common = ["--json", "--config", config.to_str().unwrap()];
-    let (code, out, err) = ground.ballast(&[&["doctor"], arguments, &common].concat());
-    let mut reply: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{err}"));
-    assert_eq!(reply["config"].as_str(), config.to_str());
+    let (code, mut reply) = ground.doctor(arguments);
+    assert_eq!(reply["config"].as_str(), ground.config_file().to_str());
     let order = ["ok", "note", "warning", "problem"];
     let worst = order.iter().position(|it| reply["worst"] == **it).unwrap();
-    assert_eq!(code, Some(i32::from(worst > 1)), "{out}{err}");
-    assert_eq!(err.is_empty(), worst <= 1, "{err}");
-    let Value::Array(findings) = reply["findings"].take() else { panic!("{out}") };
+    assert_eq!(code, Some(i32::from(worst > 1)), "{reply}");
+    let Value::Array(findings) = reply["findings"].take() else { panic!("{reply}") };
     let mut seen = 0;
     for finding in &findings {
         let severity = order.iter().position(|it| finding["severity"] == **it).unwrap();
@@ -46,14 +42,6 @@ fn findings(ground: &Ground, arguments: &[&str]) -> Vec<Value> {
     }
     assert_eq!(seen, worst);
     findings
-}
-
-/// The severity and what was found of one topic of one subject.
-fn find<'a>(findings: &'a [Value], topic: &str, subject: Option<&str>) -> (&'a str, &'a str) {
-    let is_it = |it: &&Value| it["topic"] == topic && it["subject"].as_str() == subject;
-    let found = findings.iter().find(is_it);
-    let found = found.unwrap_or_else(|| panic!("{topic} of {subject:?} in {findings:#?}"));
-    (found["severity"].as_str().unwrap(), found["found"].as_str().unwrap())
 }
 
 fn reports(daemon: &Daemon<'_>, name: &str) -> Option<()> {
@@ -72,16 +60,16 @@ fn this_machine_is_judged_without_a_daemon() {
         .collect();
     host.sort_unstable();
     assert_eq!(host, HOST_TOPICS);
-    let (severity, told) = find(&found, "daemon", None);
+    let (severity, told) = finding(&found, "daemon", None);
     assert!(severity == "note" && told.contains("no daemon listens on"), "{told}");
-    assert_eq!(find(&found, "journal", None).0, "ok");
+    assert_eq!(finding(&found, "journal", None).0, "ok");
     let folder = ground.path("qmp");
-    assert_eq!(find(&found, "qmp", folder.to_str()), ("note", "no sockets of guests"));
+    assert_eq!(finding(&found, "qmp", folder.to_str()), ("note", "no sockets of guests"));
 
     let found = findings(&ground, &["host"]);
     assert!(found.iter().all(|it| it["area"] != "guests"), "{found:?}");
     let found = findings(&ground, &["guests"]);
-    assert_eq!(find(&found, "daemon", None).0, "problem", "what was asked for cannot be done");
+    assert_eq!(finding(&found, "daemon", None).0, "problem", "what was asked for cannot be done");
     let config = ground.config_file();
     let (_, out, _) = ground.ballast(&["doctor", "--config", config.to_str().unwrap()]);
     for part in ["HOST", "HYPERVISORS", "GUESTS", "OWNERS", "PERMISSIONS", "not looked at"] {
@@ -102,7 +90,7 @@ fn guests_of_a_daemon_are_judged_and_its_sockets_left() {
 
     // Without a daemon its socket is asked.
     let found = findings(&ground, &["host"]);
-    assert_eq!(find(&found, "qmp", folder.to_str()).0, "warning", "a file is no socket");
+    assert_eq!(finding(&found, "qmp", folder.to_str()).0, "warning", "a file is no socket");
     let usable = "1 of 1 sockets are usable";
     assert!(found.iter().any(|it| it["found"] == usable), "{found:?}");
 
@@ -110,12 +98,12 @@ fn guests_of_a_daemon_are_judged_and_its_sockets_left() {
     wait_for("statistics", || reports(&daemon, "web"));
     let found = findings(&ground, &[]);
     assert!(found.iter().any(|it| it["found"] == usable), "the daemon has it: {found:?}");
-    assert_eq!(find(&found, "monitor", Some("web")), ("ok", "running"));
-    assert_eq!(find(&found, "balloon", Some("web")), ("ok", "has a balloon device"));
-    let (severity, told) = find(&found, "statistics", Some("web"));
+    assert_eq!(finding(&found, "monitor", Some("web")), ("ok", "running"));
+    assert_eq!(finding(&found, "balloon", Some("web")), ("ok", "has a balloon device"));
+    let (severity, told) = finding(&found, "statistics", Some("web"));
     assert!(severity == "ok" && told.starts_with("the driver reports, last "), "{told}");
-    assert_eq!(find(&found, "journal", None), ("ok", "the daemon records"));
-    let (_, told) = find(&found, "daemon-rights", None);
+    assert_eq!(finding(&found, "journal", None), ("ok", "the daemon records"));
+    let (_, told) = finding(&found, "daemon-rights", None);
     assert!(told.contains(&format!("process {}", daemon.pid())), "{told}");
 
     let found = findings(&ground, &["guests", "web"]);

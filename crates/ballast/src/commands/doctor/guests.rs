@@ -187,6 +187,11 @@ fn working_set(guest: &GuestView, tracking: &TrackingDiagnosis) -> Finding {
             view.source.as_ref().map_or_else(String::new, |it| format!(", by {}", it.code));
         return match &view.trouble {
             None => found(Severity::Ok, format!("{}{source}", view.state.text)),
+            // None is there: the host's findings say if that is against the configuration.
+            Some(trouble) if view.state.code == "absent" => {
+                found(Severity::Note, format!("{}: {trouble}", view.state.text))
+                    .remedy("ballast doctor tracking")
+            }
             Some(trouble) => found(Severity::Warning, format!("{}: {trouble}", view.state.text))
                 .remedy("ballast doctor tracking"),
         };
