@@ -50,7 +50,8 @@ pub struct HostFacts {
     pub pressure: Fact<Pressure>,
     /// When private memory gets huge pages: `always`, `madvise` or `never`.
     pub huge_pages: Fact<&'static str>,
-    /// When memory that is shared as a file gets them: also `within_size`, `advise`, `deny`, `force`.
+    /// When memory that is shared as a file gets them: also `within_size`, `advise`, `deny` or
+    /// `force`.
     pub shared_huge_pages: Fact<&'static str>,
     /// Where it swaps to; empty: nowhere.
     pub swaps: Fact<Vec<SwapArea>>,

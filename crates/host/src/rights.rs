@@ -50,7 +50,7 @@ impl ProcessCapability {
     }
 }
 
-/// As whom a process runs, and what it may.
+/// The user of a process, and what it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessRights {
     /// Its effective user.

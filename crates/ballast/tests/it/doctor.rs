@@ -1,6 +1,6 @@
 //! Tests of `ballast doctor` on the machine that runs them, without a daemon and with one.
 //!
-//! Limits: what a machine is like is not asserted, but that it is judged, and how that is told.
+//! Limits: asserts that a machine is judged and in which form, not what it is like.
 
 use crate::harness::{Daemon, Ground, finding, guest, wait_for};
 use ballast_qmp_testing::{Peer, PeerConfig};

@@ -2,8 +2,8 @@
 //!
 //! Idea: a finding is a *problem* if something that is configured or asked for does not work, a
 //! *warning* if it works worse than it could and that can be mended, a *note* if it is good to know
-//! and a matter of choice. What is fine is told too: a diagnosis that says nothing of a thing has
-//! not looked at it.
+//! and a matter of choice. What is fine has a finding too: a diagnosis that says nothing of a thing
+//! has not looked at it.
 
 use ballast_host::ReadError;
 use serde::Serialize;

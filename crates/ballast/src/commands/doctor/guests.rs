@@ -1,6 +1,6 @@
 //! What each guest lacks to be balanced well, by the daemon's own view of it.
 //!
-//! Limits: pure. What only the guest's own kernel knows is told by whether its statistics arrive.
+//! Limits: pure. Of what only the guest's own kernel knows, it sees whether statistics arrive.
 
 use std::time::Duration;
 

@@ -69,7 +69,7 @@ enum Subject {
     Tracking(tracking::TrackingArgs),
 }
 
-/// What is looked at, and how it is told.
+/// Where to look, and how to print.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -78,8 +78,8 @@ Examples:
 
 Exit status as of `ballast doctor`.")]
 struct DiagnosisArgs {
-    /// The daemon's configuration (TOML) [default: /etc/ballast/ballast.toml if there is one, else
-    /// the built-in defaults]
+    /// The daemon's configuration (TOML), whose socket counts unless --socket names one [default:
+    /// /etc/ballast/ballast.toml if there is one, else the built-in defaults]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

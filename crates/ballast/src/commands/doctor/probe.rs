@@ -229,7 +229,7 @@ pub(super) enum JournalSeen {
     Writable { path: PathBuf },
 }
 
-/// What is permitted, and to whom.
+/// Rights of the daemon and of this command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RightsSeen {
     pub(super) own: Result<ProcessRights, String>,

@@ -53,7 +53,7 @@ fn rows(findings: &[&Finding]) -> Vec<Row> {
     rows
 }
 
-/// What was looked at, with the name of which one.
+/// The topic, and the name of the subject.
 fn place(finding: &Finding) -> String {
     match &finding.subject {
         None => finding.topic.to_owned(),
