@@ -4,7 +4,10 @@
 
 use std::path::Path;
 
-use ballast_host::{ReadError, parse_meminfo, parse_pressure, parse_start_time, parse_status};
+use ballast_host::{
+    ReadError, parse_meminfo, parse_pressure, parse_release, parse_rights, parse_start_time,
+    parse_status, parse_swaps,
+};
 
 /// Longest error, in characters: a path, a line's beginning, and what was expected.
 const ERROR_CHARS_MAX: usize = 400;
@@ -29,6 +32,12 @@ libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     let process = told(parse_status(path, text), lines);
     assert_eq!(process, told(parse_status(path, &later), lines + 1));
     told(parse_start_time(path, text), lines);
+    let rights = told(parse_rights(path, text), lines);
+    assert_eq!(rights, told(parse_rights(path, &later), lines + 1));
+    told(parse_release(path, text), lines);
+    if let Some(areas) = told(parse_swaps(path, text), lines) {
+        assert!(areas.len() < lines);
+    }
 });
 
 fn told<T>(read: Result<T, ReadError>, lines: usize) -> Option<T> {

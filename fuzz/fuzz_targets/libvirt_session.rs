@@ -22,6 +22,7 @@ fuzz_target!(|data: &[u8]| {
         }
         if session.is_open() {
             made.extend(session.call(Call::AllDomainStats));
+            made.extend(session.call(Call::LibVersion));
             made.extend(session.call(Call::Watch(EventKind::MetadataChange)));
             let domain = Domain { name: "a".to_owned(), uuid: [7; 16], id: 1 };
             made.extend(session.call(Call::MemoryStats(domain)));

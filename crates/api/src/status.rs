@@ -4,7 +4,10 @@ use ballast_model::{Bytes, Estimate, GuestSample, Plan, Provenance, Reservation}
 use serde::{Deserialize, Serialize};
 
 use crate::tick::{DaemonView, Tick, TickView, millis, version};
-use crate::{ChangeView, Coded, ComplianceView, FenceView, HotplugView, RegretView, TrackingView};
+use crate::{
+    CapabilitiesView, ChangeView, Coded, ComplianceView, FenceView, HotplugView, RegretView,
+    TrackingView,
+};
 
 /// Answer to `GET /v1/status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -194,6 +197,9 @@ pub struct GuestView {
     pub change: Option<ChangeView>,
     /// What its last reductions cost it; `None`: no reduction has been evaluated yet.
     pub regret: Option<RegretView>,
+    /// Its devices and their features.
+    #[serde(default)]
+    pub capabilities: CapabilitiesView,
 }
 
 impl GuestView {
@@ -227,6 +233,7 @@ impl GuestView {
             compliance: plan.map(ComplianceView::new),
             change: plan.map(|plan| ChangeView::from(&plan.change)),
             regret: plan.and_then(|plan| plan.regret.as_ref()).map(RegretView::from),
+            capabilities: CapabilitiesView::from(&sample.capabilities),
         }
     }
 }

@@ -35,7 +35,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Resume(args) => control::resume(args).await,
         Command::Journal(args) => journal::run(args),
         Command::Track(args) => track::run(args).await,
-        Command::Doctor(args) => doctor::run(args),
+        Command::Doctor(args) => doctor::run(args).await,
         Command::Daemon(args) => daemon::run(args).await,
         Command::Demo(args) => args.hand_on("demo"),
         Command::Lab(args) => args.hand_on("lab"),

@@ -53,7 +53,7 @@ impl FromStr for CgroupPattern {
 
 impl CgroupPattern {
     /// The folders below `root` that it names, sorted.
-    pub(crate) fn folders(&self, root: &Path) -> Vec<PathBuf> {
+    pub fn folders(&self, root: &Path) -> Vec<PathBuf> {
         let mut found = vec![root.to_owned()];
         for part in &self.parts {
             let mut next = Vec::new();

@@ -14,14 +14,24 @@ const PROCESSES_MAX: usize = 100_000;
 
 /// The first such program found below `proc`, `/proc`, other than process `own`.
 pub fn balloon_owner(proc: &Path, own: u32) -> Option<BalloonOwner> {
-    let entries = fs::read_dir(proc).ok()?.flatten().take(PROCESSES_MAX);
-    let owner_of = |entry: fs::DirEntry| {
+    owners(proc).find(|(pid, _)| *pid != own).map(|(_, owner)| owner)
+}
+
+/// All such programs found below `proc`, with their PIDs, which are ascending.
+pub fn balloon_owners(proc: &Path) -> Vec<(u32, BalloonOwner)> {
+    let mut found: Vec<_> = owners(proc).collect();
+    found.sort_unstable_by_key(|(pid, _)| *pid);
+    found
+}
+
+fn owners(proc: &Path) -> impl Iterator<Item = (u32, BalloonOwner)> {
+    let entries = fs::read_dir(proc).into_iter().flatten().flatten().take(PROCESSES_MAX);
+    entries.filter_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        let name = fs::read_to_string(entry.path().join("comm")).ok().filter(|_| pid != own)?;
+        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
         let arguments = || fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        owner(name.trim_end(), arguments)
-    };
-    entries.filter_map(owner_of).next()
+        Some((pid, owner(name.trim_end(), arguments)?))
+    })
 }
 
 /// The program of that name, whose command line is read if its name does not tell.
@@ -66,6 +76,10 @@ mod tests {
         assert_eq!(found(1), None);
         add("12", "ballast", "ballast\0daemon\0");
         assert_eq!((found(12), found(1)), (None, Some(BalloonOwner::Ballast)));
+        add("9", "pvestatd", "");
+        let all = [(9, BalloonOwner::Pvestatd), (12, BalloonOwner::Ballast)];
+        assert_eq!(balloon_owners(proc.path()), all);
+        fs::remove_dir_all(proc.path().join("9")).unwrap();
         for (name, arguments, expected) in [
             ("python3", "/usr/bin/python3\0/usr/share/vdsm/vdsmd\0", Some(BalloonOwner::Mom)),
             ("python3.11", "python3\0other\0", None),

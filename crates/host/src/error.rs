@@ -50,6 +50,16 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// The file.
+    pub fn path(&self) -> &Path {
+        match self {
+            ReadError::Io { path, .. }
+            | ReadError::TooLong { path, .. }
+            | ReadError::Malformed { path, .. }
+            | ReadError::MissingLine { path, .. } => path,
+        }
+    }
+
     pub(crate) fn io(path: &Path, source: impl Into<io::Error>) -> Self {
         ReadError::Io { path: path.to_owned(), source: source.into() }
     }

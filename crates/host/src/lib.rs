@@ -3,6 +3,7 @@
 //! Idea: one small reader per file of `/proc`. Each takes the `/proc` folder as a parameter, so
 //! that tests can pass a folder of their own. [`HostReader`] combines the files into the model's
 //! [`HostSample`](ballast_model::HostSample); [`ProcessReader`] follows one hypervisor process.
+//! [`HostFacts`] is what does not change from tick to tick, for a diagnosis.
 //! Begin with `sample.rs`.
 //!
 //! Cost: files stay open and are read with `pread` into one reused buffer: two files for a sample
@@ -19,6 +20,7 @@
 mod balloon_owner;
 mod boot;
 mod error;
+mod facts;
 mod file;
 mod line;
 mod meminfo;
@@ -27,11 +29,14 @@ mod pressure;
 mod pressure_trigger;
 mod priority;
 mod process;
+mod rights;
 mod sample;
+mod swap_areas;
 
-pub use balloon_owner::balloon_owner;
+pub use balloon_owner::{balloon_owner, balloon_owners};
 pub use boot::boot_id;
 pub use error::ReadError;
+pub use facts::{Fact, HostFacts, KernelVersion, PageMerging, parse_release};
 pub use file::READ_BYTES_MAX;
 pub use meminfo::{MemInfo, parse_meminfo};
 pub use own_resources::{keep_freed_memory, lock_memory, raise_open_files};
@@ -41,7 +46,9 @@ pub use priority::{
     Priority, PriorityOutcome, SettingOutcome, give_up_raised_priority, raise_priority,
 };
 pub use process::{ProcessMemory, ProcessReader, parse_start_time, parse_status};
+pub use rights::{ProcessCapability, ProcessRights, parse_rights};
 pub use sample::HostReader;
+pub use swap_areas::{SwapArea, SwapKind, parse_swaps};
 
 /// The usual mount point of procfs.
 pub const PROC: &str = "/proc";

@@ -41,6 +41,8 @@ pub enum Call {
         /// Which one, `qemu:///system` or `qemu:///session`.
         uri: String,
     },
+    /// Which version of libvirt it is.
+    LibVersion,
     /// State and balloon of all active domains.
     AllDomainStats,
     /// A domain's memory, as its hypervisor says at that moment.
@@ -91,6 +93,7 @@ impl Call {
             Call::Xml(_) => 14,
             Call::AuthList => 66,
             Call::IsPersistent(_) => 151,
+            Call::LibVersion => 157,
             Call::MemoryStats(_) => 159,
             Call::UpdateDevice { .. } => 174,
             Call::SetMemory { .. } => 204,
@@ -104,7 +107,7 @@ impl Call {
     /// Its arguments.
     pub(crate) fn arguments(&self) -> Vec<u8> {
         let arguments = match self {
-            Call::AuthList => XdrWriter::default(),
+            Call::AuthList | Call::LibVersion => XdrWriter::default(),
             // The text is there, and no flags.
             Call::Open { uri } => XdrWriter::default().u32(1).text(uri).u32(0),
             // Of all domains: of none in particular.
@@ -141,6 +144,7 @@ impl Call {
                 let all: Result<_, _> = (0..count).map(|_| DomainStats::read(&mut from)).collect();
                 Reply::AllDomainStats(all?)
             }
+            Call::LibVersion => Reply::LibVersion(from.u64("a version")?),
             Call::MemoryStats(_) => Reply::Holds(read_holds(&mut from)?),
             Call::Xml(_) => Reply::Xml(from.text("the domain's XML")?.to_owned()),
             Call::IsPersistent(_) => Reply::IsPersistent(from.i32("an answer")? != 0),
@@ -159,6 +163,8 @@ impl Call {
 pub enum Reply {
     /// The ways to authenticate; 0 means without.
     AuthList(Vec<i32>),
+    /// The version, as `1_000_000 * major + 1_000 * minor + release`.
+    LibVersion(u64),
     /// State and balloon of all active domains.
     AllDomainStats(Vec<DomainStats>),
     /// What a domain holds, but for its virtio-mem devices, KiB; `None`: its hypervisor does not

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::path::Path;
 
 use ballast_model::{GuestId, LinkDown, OutcomeKind, Timestamp};
 use tokio::io::Interest;
@@ -13,6 +14,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::session::{Answer, LibvirtSession, Serial};
 
+/// The folders of a libvirt that manages the whole host.
+const SYSTEM_FOLDERS: [&str; 2] = ["/run/libvirt", "/var/run/libvirt"];
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
 
@@ -47,8 +50,20 @@ pub(crate) enum Purpose {
 }
 
 impl Connection {
-    /// A connection that has just been made; it will open `uri`.
-    pub(crate) fn new(stream: UnixStream, uri: &str) -> Connection {
+    /// Connects to `socket`, before `until`.
+    pub(crate) async fn open(socket: &Path, until: Instant) -> Result<Connection, LinkDown> {
+        match timeout_at(until, UnixStream::connect(socket)).await {
+            Err(_) => Err(LinkDown::TimedOut),
+            Ok(Err(error)) => Err(match error.kind() {
+                io::ErrorKind::PermissionDenied => LinkDown::PermissionDenied,
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => LinkDown::Refused,
+                _ => LinkDown::Closed(error.to_string()),
+            }),
+            Ok(Ok(stream)) => Ok(Connection::new(stream, uri(socket))),
+        }
+    }
+
+    fn new(stream: UnixStream, uri: &str) -> Connection {
         Connection {
             stream,
             session: LibvirtSession::new(uri),
@@ -136,6 +151,12 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// What to open on a socket.
+fn uri(socket: &Path) -> &'static str {
+    let is_system = SYSTEM_FOLDERS.iter().any(|folder| socket.starts_with(folder));
+    if is_system { "qemu:///system" } else { "qemu:///session" }
 }
 
 /// How many bytes were moved; `None`: none can be now.

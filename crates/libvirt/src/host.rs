@@ -15,15 +15,13 @@ mod orders;
 mod unasked;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ballast_backend::{Backend, GuestReading, SampleRequest, Waiting};
 use ballast_model::{Action, GuestChange, GuestId, LinkDown, LinkState, Outcome, Timestamp};
-use tokio::net::UnixStream;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::call::{Call, DomainStats, Reply};
 use crate::connection::{Connection, Purpose};
@@ -41,8 +39,6 @@ const FACTS_PERIOD: Duration = Duration::from_secs(300);
 const REREADS_MAX: usize = 8;
 /// Where processes are.
 const PROC: &str = "/proc";
-/// The folders of a libvirt that manages the whole host.
-const SYSTEM_FOLDERS: [&str; 2] = ["/run/libvirt", "/var/run/libvirt"];
 
 /// Which libvirt, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,19 +126,9 @@ impl LibvirtHost {
         if self.connection.is_some() {
             return;
         }
-        match timeout_at(until, UnixStream::connect(&self.config.socket)).await {
-            Err(_) => self.disconnected(LinkDown::TimedOut),
-            Ok(Err(error)) => {
-                let why = match error.kind() {
-                    io::ErrorKind::PermissionDenied => LinkDown::PermissionDenied,
-                    io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => LinkDown::Refused,
-                    _ => LinkDown::Closed(error.to_string()),
-                };
-                self.disconnected(why);
-            }
-            Ok(Ok(stream)) => {
-                self.connection = Some(Connection::new(stream, uri(&self.config.socket)));
-            }
+        match Connection::open(&self.config.socket, until).await {
+            Err(why) => self.disconnected(why),
+            Ok(connection) => self.connection = Some(connection),
         }
     }
 
@@ -374,12 +360,6 @@ impl LibvirtHost {
             (Some(_), _) => LinkState::Down(LinkDown::TimedOut),
         }
     }
-}
-
-/// What to open on a socket.
-fn uri(socket: &Path) -> &'static str {
-    let is_system = SYSTEM_FOLDERS.iter().any(|folder| socket.starts_with(folder));
-    if is_system { "qemu:///system" } else { "qemu:///session" }
 }
 
 impl Backend for LibvirtHost {

@@ -18,6 +18,7 @@ mod metadata;
 mod session;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod version;
 mod virtio_mem;
 mod xdr;
 
@@ -29,4 +30,5 @@ pub use host::{LibvirtConfig, LibvirtHost};
 pub use message::MESSAGE_MAX;
 pub use metadata::NAMESPACE;
 pub use session::{Answer, LibvirtSession, Serial};
+pub use version::{LibvirtVersion, ask_version};
 pub use virtio_mem::VirtioMem;

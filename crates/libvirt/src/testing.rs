@@ -21,6 +21,8 @@ const ULLONG: i32 = 4;
 /// `VIR_ERR_NO_SUPPORT` and `VIR_FROM_REMOTE`: it does not know the call.
 const NO_SUPPORT: i32 = 3;
 const FROM_REMOTE: i32 = 7;
+/// The version that it says it is: 9.0.0.
+const VERSION: u64 = 9_000_000;
 /// A domain that runs, `virDomainState`.
 const RUNNING: i32 = 1;
 /// Memory that a guest's kernel keeps to itself, KiB.
@@ -117,6 +119,7 @@ impl LibvirtPeer {
     fn carry_out(&mut self, call: Call, wall: u64) -> Option<Reply> {
         Some(match call {
             Call::AuthList => Reply::AuthList(vec![0]),
+            Call::LibVersion => Reply::LibVersion(VERSION),
             Call::AllDomainStats => {
                 Reply::AllDomainStats(self.domains.iter().map(|it| it.stats(wall)).collect())
             }
@@ -159,6 +162,7 @@ impl Call {
             14 => Call::Xml(Domain::read(&mut from)?),
             66 => Call::AuthList,
             151 => Call::IsPersistent(Domain::read(&mut from)?),
+            157 => Call::LibVersion,
             159 => Call::MemoryStats(Domain::read(&mut from)?),
             174 => Call::UpdateDevice {
                 domain: Domain::read(&mut from)?,
@@ -206,6 +210,7 @@ impl Reply {
                 let begin = start.u32(count(figures.iter().flatten().count()));
                 figures.into_iter().flatten().fold(begin, |to, (tag, it)| to.i32(tag).u64(it))
             }
+            Reply::LibVersion(version) => start.u64(*version),
             Reply::Xml(xml) => start.text(xml),
             Reply::IsPersistent(is_persistent) => start.i32((*is_persistent).into()),
             Reply::Done => start,
@@ -275,6 +280,7 @@ mod tests {
         for call in [
             Call::AuthList,
             Call::Open { uri: "qemu:///system".to_owned() },
+            Call::LibVersion,
             Call::AllDomainStats,
             Call::MemoryStats(domain("a")),
             Call::Xml(domain("a")),
@@ -297,6 +303,7 @@ mod tests {
         for (call, reply) in [
             (Call::AuthList, Reply::AuthList(vec![0, 1])),
             (Call::AllDomainStats, Reply::AllDomainStats(all)),
+            (Call::LibVersion, Reply::LibVersion(9_000_000)),
             (Call::MemoryStats(domain("a")), Reply::Holds(Some(77))),
             (Call::MemoryStats(domain("a")), Reply::Holds(None)),
             (Call::Xml(domain("a")), Reply::Xml("<domain>".to_owned())),

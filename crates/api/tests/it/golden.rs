@@ -384,6 +384,15 @@ fn status() {
                     "read_back_bytes": 16777216,
                     "basis_points": 2500,
                     "undone": 1
+                  },
+                  "capabilities": {
+                    "balloon": true,
+                    "statistics": null,
+                    "free_page_reporting": null,
+                    "deflate_on_oom": null,
+                    "memory_devices": null,
+                    "discard_inhibited": null,
+                    "shared_control": null
                   }
                 },
                 {
@@ -427,7 +436,16 @@ fn status() {
                       "text": "unreachable: no answer in time"
                     }
                   },
-                  "regret": null
+                  "regret": null,
+                  "capabilities": {
+                    "balloon": null,
+                    "statistics": null,
+                    "free_page_reporting": null,
+                    "deflate_on_oom": null,
+                    "memory_devices": null,
+                    "discard_inhibited": null,
+                    "shared_control": null
+                  }
                 }
               ]
             }"#]],

@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use ballast_api::StatusReply;
+use serde_json::Value;
 use tempfile::TempDir;
 
 /// Longest wait for a state. Guests under KVM on emulated hardware need minutes for some.
@@ -126,6 +127,26 @@ impl Ground {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout), text(output.stderr))
     }
+
+    /// What `ballast doctor` finds with this configuration, whatever comes of it.
+    pub fn doctor(&self, subject: &[&str]) -> (Option<i32>, Value) {
+        let config = self.config_file();
+        let common = ["--json", "--config", config.to_str().unwrap()];
+        let (code, out, err) = self.ballast(&[&["doctor"], subject, &common].concat());
+        (code, serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{err}")))
+    }
+}
+
+/// One finding of `ballast doctor` among others: how bad it is, and what was found.
+pub fn finding<'a>(
+    findings: &'a [Value],
+    topic: &str,
+    subject: Option<&str>,
+) -> (&'a str, &'a str) {
+    let is_it = |it: &&Value| it["topic"] == topic && it["subject"].as_str() == subject;
+    let found = findings.iter().find(is_it);
+    let found = found.unwrap_or_else(|| panic!("{topic} of {subject:?} in {findings:#?}"));
+    (found["severity"].as_str().unwrap(), found["found"].as_str().unwrap())
 }
 
 /// A running daemon; killed if a test started it and forgets it.

@@ -2,6 +2,7 @@
 
 mod commands;
 mod daemon;
+mod doctor;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod log;

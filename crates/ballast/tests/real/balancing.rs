@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::harness::{Daemon, Ground, PATIENCE, guest, wait_for};
+use crate::harness::{Daemon, Ground, PATIENCE, finding, guest, wait_for};
 use crate::support::journal::{Audit, assert_file_intact};
 use crate::support::monitor::Monitor;
 use crate::support::moved::Destination;
@@ -59,6 +59,7 @@ fn two_guests_share_a_budget_for_one_and_outlive_kills() {
     let daemon = ground.start();
     nothing_moves_while_observing(&ground, &daemon);
     both_are_seen_and_halved(&ground, &daemon);
+    a_doctor_finds_their_drivers(&ground);
     memory_follows_the_work(&lab, &ground, &daemon);
     room_is_made_for_a_third(&ground, &daemon);
     audit.read(&ground.journal());
@@ -127,6 +128,32 @@ fn both_are_seen_and_halved(ground: &Ground, daemon: &Daemon<'_>) {
             assert!(out.contains(words), "{words} in {out}");
         }
     }
+}
+
+/// What a doctor says of guests that have a plain balloon, and of the sockets that the daemon has.
+fn a_doctor_finds_their_drivers(ground: &Ground) {
+    let (code, reply) = ground.doctor(&["guests"]);
+    let findings = reply["findings"].as_array().unwrap();
+    assert_eq!(code, Some(0), "{reply:#}");
+    for name in ["busy", "idle"] {
+        for (topic, severity, told) in [
+            ("monitor", "ok", "running"),
+            ("balloon", "ok", "has a balloon device"),
+            ("statistics", "ok", "the driver reports, last "),
+            ("free-page-reporting", "note", "off"),
+            ("deflate-on-oom", "note", "off"),
+            ("hotplug", "ok", "none: 512MiB is the most it can have"),
+        ] {
+            let found = finding(findings, topic, Some(name));
+            assert!(found.0 == severity && found.1.starts_with(told), "{topic}: {found:?}");
+        }
+    }
+    let (_, reply) = ground.doctor(&["host"]);
+    let findings = reply["findings"].as_array().unwrap();
+    let is_usable = |it: &serde_json::Value| it["found"] == "2 of 2 sockets are usable";
+    assert!(findings.iter().any(is_usable), "{reply:#}");
+    let smaps = finding(findings, "smaps", None);
+    assert!(smaps.1.starts_with("readable of all "), "{smaps:?}");
 }
 
 fn memory_follows_the_work(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {

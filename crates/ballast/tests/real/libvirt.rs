@@ -1,7 +1,7 @@
 //! Domains of a real libvirt under the real daemon, which has no monitor of its own to them; what
 //! libvirt's own client says is the truth.
 
-use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::harness::{Daemon, Ground, finding, guest, wait_for};
 use crate::support::{Lab, allocation, assert_unrefused, set_ceiling, swapping, wait_allocation};
 use ballast_lab_host::{GuestSpec, Hotplug, Run};
 use ballast_model::Bytes;
@@ -86,6 +86,18 @@ fn they_are_seen_as_they_are(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
     assert_eq!(inputs.capabilities.deflate_on_oom, Some(false));
     assert_eq!(inputs.capabilities.discard_inhibited, Some(false));
     assert!(inputs.stats.unwrap().available_bytes.unwrap() < total.get());
+
+    let (_, reply) = ground.doctor(&[]);
+    let findings = reply["findings"].as_array().unwrap();
+    let socket = lab.run.folder().libvirt_socket();
+    let (severity, told) = finding(findings, "libvirt", socket.to_str());
+    let version = lab.run.virsh(&["version", "--daemon"]).unwrap();
+    let number = version.lines().find_map(|line| line.strip_prefix("Running against daemon: "));
+    let number = number.unwrap_or_else(|| panic!("{version}"));
+    assert_eq!((severity, told), ("ok", format!("libvirt {number} answers").as_str()));
+    assert_eq!(finding(findings, "balloon", Some("busy")), ("ok", "has a balloon device"));
+    let (severity, told) = finding(findings, "statistics", Some("busy"));
+    assert!(severity == "ok" && told.starts_with("the driver reports"), "{told}");
 }
 
 /// Domains run on without their libvirtd, and nothing that was decided is lost.

@@ -93,8 +93,13 @@ fn of_damon(probed: Result<(), DamonError>, is_root: bool) -> SourceFinding {
             SourceFinding::fails(error.to_string(), Some("run this as root"))
         }
         Err(error) => {
-            let remedy = error.is_lasting().then_some("boot a kernel that has it");
-            SourceFinding::fails(error.to_string(), remedy)
+            let remedy = match &error {
+                DamonError::NoTracefs(folder) => {
+                    Some(format!("mount -t tracefs tracefs {}", folder.display()))
+                }
+                error => error.is_lasting().then(|| "boot a kernel that has it".to_owned()),
+            };
+            SourceFinding { works: false, note: error.to_string(), remedy }
         }
     }
 }
@@ -183,6 +188,8 @@ mod tests {
             of_damon(Err(absent()), true),
             SourceFinding::fails(absent().to_string(), Some("boot a kernel that has it"))
         );
+        let told = of_damon(Err(DamonError::NoTracefs(PathBuf::from("/sys/t"))), true);
+        assert_eq!(told.remedy.as_deref(), Some("mount -t tracefs tracefs /sys/t"));
         let denied = || DamonError::System {
             what: "open",
             path: PathBuf::from("/sys/x"),

@@ -1,4 +1,5 @@
 //! The integration tests of `ballast-host`.
 
+mod facts;
 mod own_resources;
 mod readers;

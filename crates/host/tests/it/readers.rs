@@ -287,6 +287,9 @@ proptest! {
             parse_pressure(path, &text).err(),
             parse_status(path, &text).err(),
             parse_start_time(path, &text).err(),
+            parse_swaps(path, &text).err(),
+            parse_release(path, &text).err(),
+            parse_rights(path, &text).err(),
         ];
         for error in errors.into_iter().flatten() {
             let message = error.to_string();

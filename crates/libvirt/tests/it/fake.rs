@@ -181,6 +181,8 @@ fn answer(state: &mut State, procedure: u32, arguments: &[u8]) -> Option<(bool, 
         // One figure, that of the balloon.
         159 => [words(&[1, 6]), (domain?.holds << 10).to_be_bytes().to_vec()].concat(),
         151 => words(&[state.is_persistent.into()]),
+        // 9.10.11.
+        157 => 9_010_011_u64.to_be_bytes().to_vec(),
         264 => {
             // Behind the kind of metadata are three texts, each after a word that it is there.
             let len = &arguments[behind + 8..behind + 12];

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use ballast_backend::{Backend, GuestReading, SampleRequest};
-use ballast_libvirt::{LibvirtConfig, LibvirtHost};
+use ballast_libvirt::{LibvirtConfig, LibvirtHost, ask_version};
 use ballast_model::{
     Action, Bytes, Capabilities, Generation, GuestChange, LinkDown, LinkState, OutcomeKind,
     Timestamp,
@@ -115,6 +115,26 @@ async fn domains_are_found_set_and_lost() {
     {
         assert!(notices.contains(part), "{part} in {notices}");
     }
+}
+
+#[tokio::test]
+async fn a_version_is_told_or_why_there_is_none() {
+    const LIB_VERSION: u32 = 157;
+    const OPEN: u32 = 1;
+    let mut libvirt = FakeLibvirt::start(vec![]);
+    let socket = libvirt.socket();
+    let told = ask_version(&socket, PATIENCE).await.unwrap();
+    assert_eq!((told.number, told.to_string()), (9_010_011, "9.10.11".to_owned()));
+    libvirt.state().silent.push(LIB_VERSION);
+    assert_eq!(ask_version(&socket, Duration::from_millis(50)).await, Err(LinkDown::TimedOut));
+    for refused in [LIB_VERSION, OPEN] {
+        libvirt.state().silent.clear();
+        libvirt.state().failing = vec![refused];
+        let why = ask_version(&socket, PATIENCE).await.unwrap_err();
+        assert!(matches!(&why, LinkDown::Closed(_)), "{why:?}");
+    }
+    libvirt.stop();
+    assert_eq!(ask_version(&socket, PATIENCE).await, Err(LinkDown::Refused));
 }
 
 #[tokio::test]

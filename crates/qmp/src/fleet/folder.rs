@@ -154,6 +154,15 @@ pub(super) struct GuestSocket {
     pub(super) inode: u64,
 }
 
+/// Lists the guests' sockets in `folder` once, sorted by guest, and what is wrong with the rest.
+pub fn list_sockets(folder: &Path) -> (Vec<(GuestId, PathBuf)>, Vec<Notice>) {
+    let mut notices = Vec::new();
+    let mut listed = SocketFolder::new(folder.to_owned());
+    listed.refresh(SystemTime::UNIX_EPOCH, &mut notices);
+    let sockets = listed.sockets.into_iter().map(|it| (it.guest, it.path.to_path_buf())).collect();
+    (sockets, notices)
+}
+
 /// One folder and its contents when last listed.
 #[derive(Debug)]
 pub(super) struct SocketFolder {

@@ -32,7 +32,7 @@ use clock::CallerClock;
 use folder::{GuestSocket, SocketFolder};
 use slot::{GuestSlot, SlotState, TickBarrier};
 
-pub use folder::{GUESTS_MAX, Notice};
+pub use folder::{GUESTS_MAX, Notice, list_sockets};
 
 /// Most notices kept; further ones are dropped.
 const NOTICES_MAX: usize = 1000;

@@ -145,7 +145,8 @@ impl MemoryCgroup {
         if path.exists() { Ok(()) } else { Err(ReclaimError::CgroupLacks { path, needs }) }
     }
 
-    pub(crate) fn limit_name(&self) -> &'static str {
+    /// The name of the file with the limit.
+    pub fn limit_name(&self) -> &'static str {
         match self.version {
             CgroupVersion::One => "memory.limit_in_bytes",
             CgroupVersion::Two => "memory.high",

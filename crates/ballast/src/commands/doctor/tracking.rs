@@ -1,25 +1,8 @@
-//! `ballast doctor`: what works on this host, and what does not, without a daemon.
+//! `ballast doctor tracking`: which sources of working sets work here, without a daemon.
 
 use ballast_daemon::track::{GuestDiagnosis, SourceFinding, TrackingDiagnosis};
 use ballast_report::{Output, harmless_line};
-use clap::Subcommand;
 use serde::Serialize;
-
-/// Say what works on this host, what does not, and what to do about it.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  ballast doctor tracking")]
-pub struct Args {
-    #[command(subcommand)]
-    subject: Subject,
-}
-
-#[derive(Clone, Debug, Subcommand)]
-enum Subject {
-    /// By which source the working set of each guest can be tracked here, and why not by others.
-    Tracking(TrackingArgs),
-}
 
 /// Say by which source each guest that runs here can be tracked, and why not by others.
 #[derive(Clone, Debug, clap::Args)]
@@ -30,7 +13,7 @@ Examples:
 
 It asks this host, not the daemon, and leaves nothing changed. Run it as root: it sees no hypervisors of other users
 else. Exit status: 1 if a guest has no source.")]
-struct TrackingArgs {
+pub(super) struct TrackingArgs {
     #[command(flatten)]
     output: Output,
 }
@@ -39,8 +22,7 @@ struct TrackingArgs {
 ///
 /// # Errors
 /// A guest has no source; the output cannot be written.
-pub fn run(args: Args) -> anyhow::Result<()> {
-    let Subject::Tracking(TrackingArgs { output }) = args.subject;
+pub(super) fn run(args: TrackingArgs) -> anyhow::Result<()> {
     let diagnosis = TrackingDiagnosis::of_host();
     let reply = TrackingReply {
         damon: &diagnosis.damon,
@@ -50,7 +32,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             .map(|it| GuestReply { best: it.best(), guest: it })
             .collect(),
     };
-    output.print(&reply, |reply, _| render(reply))?;
+    args.output.print(&reply, |reply, _| render(reply))?;
     let without = reply.guests.iter().filter(|it| it.best.is_none()).count();
     anyhow::ensure!(without == 0, "{without} guests have no source of working sets");
     Ok(())

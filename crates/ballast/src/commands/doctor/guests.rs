@@ -1,0 +1,227 @@
+//! What each guest lacks to be balanced well, by the daemon's own view of it.
+//!
+//! Limits: pure. Of what only the guest's own kernel knows, it sees whether statistics arrive.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use ballast_api::{GuestView, StatusReply};
+use ballast_daemon::track::TrackingDiagnosis;
+use ballast_report::format::{size, span};
+
+use super::finding::{Area, Finding, Severity};
+
+/// Codes of a guest's state in which its figures do not count.
+const NOT_RUNNING: [&str; 4] = ["paused", "shutdown", "panicked", "other"];
+
+/// The findings about the guests called `names`, or about all.
+///
+/// # Errors
+/// There is no guest of one of the names.
+pub(super) fn judge(
+    status: &StatusReply,
+    names: &[String],
+    tracking: &TrackingDiagnosis,
+    stale_after: Duration,
+) -> anyhow::Result<Vec<Finding>> {
+    for name in names {
+        let known: Vec<&str> = status.guests.iter().map(|it| it.guest.as_str()).collect();
+        ensure!(
+            known.contains(&name.as_str()),
+            "the daemon knows no guest `{name}`: it knows {}",
+            if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+        );
+    }
+    let is_asked = |guest: &&GuestView| names.is_empty() || names.contains(&guest.guest);
+    let guests = status.guests.iter().filter(is_asked);
+    Ok(guests.flat_map(|guest| of_guest(guest, tracking, stale_after)).collect())
+}
+
+/// The finding where no daemon tells of guests, though `hypervisors` run.
+pub(super) fn not_looked_at(why: &str, hypervisors: usize, severity: Severity) -> Finding {
+    const WHY: &str = "What a guest's balloon can and does is known to the daemon that talks to its \
+        hypervisor.";
+    let found = format!("not looked at: {why} (hypervisors on this host: {hypervisors})");
+    Finding::new(Area::Guests, "daemon", WHY, severity, found)
+        .remedy("ballast daemon --config /etc/ballast/ballast.toml")
+}
+
+fn of_guest(
+    guest: &GuestView,
+    tracking: &TrackingDiagnosis,
+    stale_after: Duration,
+) -> Vec<Finding> {
+    let mut findings = vec![monitor(guest), balloon(guest)];
+    if guest.capabilities.balloon != Some(false) {
+        findings.push(statistics(guest, stale_after));
+        findings.push(free_page_reporting(guest));
+        findings.push(deflate_on_oom(guest));
+    }
+    findings.push(hotplug(guest));
+    findings.push(working_set(guest, tracking));
+    findings.extend(discard(guest));
+    findings.extend(another_owner(guest));
+    findings.into_iter().map(|finding| finding.of(guest.guest.clone())).collect()
+}
+
+fn finding(
+    topic: &'static str,
+    why: &'static str,
+    severity: Severity,
+    found: impl Into<String>,
+) -> Finding {
+    Finding::new(Area::Guests, topic, why, severity, found)
+}
+
+fn monitor(guest: &GuestView) -> Finding {
+    const WHY: &str = "A guest is balanced only while its hypervisor answers.";
+    let found = |severity| finding("monitor", WHY, severity, guest.state.text.clone());
+    match guest.state.code.as_str() {
+        "running" => found(Severity::Ok),
+        "unknown" | "connecting" => found(Severity::Note),
+        code if NOT_RUNNING.contains(&code) => found(Severity::Note),
+        _ => found(Severity::Problem).remedy("ballast doctor host    # what its socket says"),
+    }
+}
+
+/// The option of its balloon device, for whoever starts the guest.
+fn device(guest: &GuestView, option: &str, attribute: &str) -> String {
+    let name = &guest.guest;
+    match guest.capabilities.shared_control {
+        Some(true) => format!("virsh edit {name}    # <memballoon model='virtio'{attribute}/>"),
+        _ => format!("qemu-system-x86_64 … -device virtio-balloon-pci{option}    # for {name}"),
+    }
+}
+
+fn balloon(guest: &GuestView) -> Finding {
+    const WHY: &str = "Memory is taken from a guest and given back by its balloon.";
+    let found = |severity, found: &str| finding("balloon", WHY, severity, found);
+    match guest.capabilities.balloon {
+        Some(true) => found(Severity::Ok, "has a balloon device"),
+        Some(false) => found(Severity::Problem, "no balloon device").remedy(device(guest, "", "")),
+        None => found(Severity::Note, "not known: its hypervisor has not said yet"),
+    }
+}
+
+fn statistics(guest: &GuestView, stale_after: Duration) -> Finding {
+    const WHY: &str = "What a guest needs is estimated from what its balloon's driver reports; on \
+        old figures it is held.";
+    let found = |severity, found: String| finding("statistics", WHY, severity, found);
+    let stale_ms = u64::try_from(stale_after.as_millis()).unwrap_or(u64::MAX);
+    match (guest.stats_age_ms, guest.capabilities.statistics) {
+        (Some(age), _) if age <= stale_ms => {
+            found(Severity::Ok, format!("the driver reports, last {} ago", span(age)))
+        }
+        (Some(age), _) => {
+            let text = format!("the driver's last report is {} old", span(age));
+            found(Severity::Warning, text).remedy(format!("ballast explain {}", guest.guest))
+        }
+        (None, Some(false)) => {
+            found(Severity::Warning, "its balloon device reports none".to_owned())
+                .remedy(device(guest, "", ""))
+        }
+        (None, _) if guest.state.code != "running" => {
+            found(Severity::Note, "none from a guest that does not run or answer".to_owned())
+        }
+        (None, _) => found(Severity::Warning, "none arrived: no driver in the guest?".to_owned())
+            .remedy("modprobe virtio_balloon    # inside the guest"),
+    }
+}
+
+fn free_page_reporting(guest: &GuestView) -> Finding {
+    const WHY: &str =
+        "With it the host gets back what the guest's kernel frees without being asked.";
+    let found = |severity, found: &str| finding("free-page-reporting", WHY, severity, found);
+    match guest.capabilities.free_page_reporting {
+        Some(true) => found(Severity::Ok, "on"),
+        Some(false) => found(Severity::Note, "off").remedy(device(
+            guest,
+            ",free-page-reporting=on",
+            " freePageReporting='on'",
+        )),
+        None => found(Severity::Note, "not known: its hypervisor has not said"),
+    }
+}
+
+fn deflate_on_oom(guest: &GuestView) -> Finding {
+    const WHY: &str = "With it the balloon gives memory back by itself before the guest's kernel \
+        kills a process.";
+    let found = |severity, found: &str| finding("deflate-on-oom", WHY, severity, found);
+    match guest.capabilities.deflate_on_oom {
+        Some(true) => found(Severity::Ok, "on"),
+        Some(false) => found(Severity::Note, "off").remedy(device(
+            guest,
+            ",deflate-on-oom=on",
+            " autodeflate='on'",
+        )),
+        None => found(Severity::Note, "not known: its hypervisor has not said"),
+    }
+}
+
+fn hotplug(guest: &GuestView) -> Finding {
+    const WHY: &str = "A balloon never grows a guest past its boot memory; memory that is plugged in \
+        does.";
+    let found = |severity, found: String| finding("hotplug", WHY, severity, found);
+    match (&guest.hotplug, guest.capabilities.memory_devices) {
+        (Some(hotplug), _) => {
+            let kind = &hotplug.kind;
+            let (plugged, max) = (size(hotplug.plugged_bytes), size(hotplug.max_bytes));
+            found(Severity::Ok, format!("{plugged} of {max} plugged in by {kind}"))
+        }
+        (None, Some(true)) => {
+            found(Severity::Note, "has memory devices that Ballast does not plug".to_owned())
+        }
+        (None, Some(false)) => {
+            let boot = guest.boot_bytes.map_or("its boot memory".to_owned(), size);
+            found(Severity::Ok, format!("none: {boot} is the most it can have"))
+        }
+        (None, None) => found(Severity::Note, "not known: its hypervisor has not said".to_owned()),
+    }
+}
+
+fn working_set(guest: &GuestView, tracking: &TrackingDiagnosis) -> Finding {
+    const WHY: &str = "With a working set its demand is what it touches, not what it filled once.";
+    let found = |severity, found: String| finding("working-set", WHY, severity, found);
+    if let Some(view) = &guest.tracking {
+        let source =
+            view.source.as_ref().map_or_else(String::new, |it| format!(", by {}", it.code));
+        return match &view.trouble {
+            None => found(Severity::Ok, format!("{}{source}", view.state.text)),
+            // None is there: the host's findings say if that is against the configuration.
+            Some(trouble) if view.state.code == "absent" => {
+                found(Severity::Note, format!("{}: {trouble}", view.state.text))
+                    .remedy("ballast doctor tracking")
+            }
+            Some(trouble) => found(Severity::Warning, format!("{}: {trouble}", view.state.text))
+                .remedy("ballast doctor tracking"),
+        };
+    }
+    let named = |it: &&ballast_daemon::track::GuestDiagnosis| {
+        it.guest.as_deref() == Some(guest.guest.as_str())
+    };
+    match tracking.guests.iter().find(named).map(|it| it.best()) {
+        Some(Some(best)) => {
+            found(Severity::Note, format!("not tracked; with [tracking] it would be by {best}"))
+        }
+        Some(None) => found(Severity::Note, "not tracked, and no source works".to_owned())
+            .remedy("ballast doctor tracking"),
+        None => found(Severity::Note, "not tracked; no hypervisor of that name is seen".to_owned()),
+    }
+}
+
+fn discard(guest: &GuestView) -> Option<Finding> {
+    const WHY: &str = "The host gains nothing by shrinking a guest whose ballooned pages stay.";
+    let text = "a passthrough device or locked memory keeps ballooned pages on the host";
+    let remedy = format!("ballast set {} --managed false", guest.guest);
+    (guest.capabilities.discard_inhibited == Some(true))
+        .then(|| finding("discard", WHY, Severity::Warning, text).remedy(remedy))
+}
+
+fn another_owner(guest: &GuestView) -> Option<Finding> {
+    const WHY: &str =
+        "A balloon with two owners goes to and fro, so Ballast leaves this one alone.";
+    let why = guest.change.as_ref()?.why.as_ref()?;
+    let remedy = format!("ballast set {} --take-over", guest.guest);
+    (why.code == "another-owner")
+        .then(|| finding("another-owner", WHY, Severity::Warning, &why.text).remedy(remedy))
+}

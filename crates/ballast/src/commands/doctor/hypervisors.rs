@@ -1,0 +1,168 @@
+//! Where guests are looked for, and who answers there.
+//!
+//! Limits: pure; where a daemon holds a guest's QMP socket, what it says of that guest counts.
+
+use ballast_libvirt::LibvirtVersion;
+use ballast_model::LinkDown;
+use ballast_qmp::fleet::Notice;
+
+use super::finding::{Area, Finding, Severity};
+use super::probe::{LibvirtSeen, PatternSeen, QmpFolder, QmpSocket, SocketState};
+
+/// The findings about QMP folders, libvirt and cgroups. `config` is the configuration's file.
+pub(super) fn judge(
+    folders: &[QmpFolder],
+    libvirts: &[LibvirtSeen],
+    patterns: &[PatternSeen],
+    config: &str,
+) -> Vec<Finding> {
+    let is_libvirt_on = libvirts.iter().any(|it| it.is_configured);
+    let mut findings: Vec<Finding> = folders
+        .iter()
+        .flat_map(|it| of_folder(it, is_libvirt_on || !patterns.is_empty()))
+        .collect();
+    findings.extend(libvirts.iter().filter_map(|it| of_libvirt(it, config)));
+    if libvirts.is_empty() {
+        let why = "Domains of libvirt are guests too once [libvirt] is enabled.";
+        findings.push(Finding::new(
+            Area::Hypervisors,
+            "libvirt",
+            why,
+            Severity::Ok,
+            "none listens here",
+        ));
+    }
+    findings.extend(patterns.iter().map(of_pattern));
+    findings
+}
+
+const QMP_WHY: &str = "A guest that has no QMP socket for Ballast alone in such a folder, and is no \
+    domain of libvirt, is not seen.";
+
+fn of_folder(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
+    let shown = folder.path.display().to_string();
+    let finding = |severity, found: String| {
+        Finding::new(Area::Hypervisors, "qmp", QMP_WHY, severity, found).of(shown.clone())
+    };
+    let mut findings = Vec::new();
+    for notice in &folder.notices {
+        let found = notice.to_string();
+        findings.push(match notice {
+            Notice::FolderUnreadable { .. } => {
+                let severity = if has_others { Severity::Note } else { Severity::Problem };
+                finding(severity, found).remedy(format!("install -d -g kvm -m 2770 {shown}"))
+            }
+            Notice::InvalidName { path, .. } | Notice::NotASocket { path } => {
+                finding(Severity::Warning, found)
+                    .remedy(format!("mv {0} {0}.not-a-guest", path.display()))
+            }
+            _ => finding(Severity::Warning, found),
+        });
+    }
+    let unusable: Vec<Finding> = folder.sockets.iter().filter_map(of_socket).collect();
+    let count = folder.sockets.len();
+    let good = count - unusable.len();
+    let is_readable =
+        !folder.notices.iter().any(|it| matches!(it, Notice::FolderUnreadable { .. }));
+    match count {
+        0 if is_readable => {
+            let severity = if has_others { Severity::Ok } else { Severity::Note };
+            findings.push(finding(severity, "no sockets of guests".to_owned()));
+        }
+        0 => {}
+        _ if good > 0 || unusable.is_empty() => {
+            let unasked = folder.sockets.iter().filter(|it| it.state == SocketState::NotAsked);
+            let unasked = match unasked.count() {
+                0 => String::new(),
+                unasked => format!(", {unasked} of them not asked"),
+            };
+            let text = format!("{good} of {count} sockets are usable{unasked}");
+            findings.push(finding(Severity::Ok, text));
+        }
+        _ => {}
+    }
+    findings.extend(unusable);
+    findings
+}
+
+/// `None`: it is usable, as far as was asked.
+fn of_socket(socket: &QmpSocket) -> Option<Finding> {
+    const WHY: &str = "Ballast sees and balances a guest only while its socket answers.";
+    let path = socket.path.display();
+    let finding = |severity, found: String| {
+        Finding::new(Area::Hypervisors, "qmp-socket", WHY, severity, found).of(path.to_string())
+    };
+    let down = match &socket.state {
+        SocketState::Answers | SocketState::NotAsked => return None,
+        SocketState::NotWritable => {
+            return Some(
+                finding(Severity::Problem, "not writable by this user".to_owned())
+                    .remedy(format!("setfacl -m u:$USER:rw {path}    # or run as its owner")),
+            );
+        }
+        SocketState::Down(down) => down,
+    };
+    let found = finding(Severity::Warning, down.to_string());
+    Some(match down {
+        LinkDown::PermissionDenied => Finding { severity: Severity::Problem, ..found }
+            .remedy(format!("setfacl -m u:$USER:rw {path}    # or run as its owner")),
+        LinkDown::Refused => {
+            Finding { severity: Severity::Note, ..found }.remedy(format!("rm {path}"))
+        }
+        LinkDown::Taken => found.remedy(format!("ss -xp | grep -F {path}    # who holds it")),
+        _ => found.remedy(format!("fuser -v {path}    # which process that is")),
+    })
+}
+
+/// `None`: nobody answers where nobody was configured.
+fn of_libvirt(libvirt: &LibvirtSeen, config: &str) -> Option<Finding> {
+    const WHY: &str = "Domains of libvirt are balanced through its socket as they run.";
+    let socket = libvirt.socket.display().to_string();
+    let finding = |severity, found: String| {
+        Finding::new(Area::Hypervisors, "libvirt", WHY, severity, found).of(socket.clone())
+    };
+    let answers = |version: &LibvirtVersion| format!("libvirt {version} answers");
+    Some(match (&libvirt.answer, libvirt.is_configured) {
+        (Ok(version), true) => finding(Severity::Ok, answers(version)),
+        (Ok(version), false) => {
+            let found = format!("{}, and is not configured", answers(version));
+            let enable = format!(
+                "sed -i '/^\\[libvirt\\]/,/^enabled/ s/^enabled = false/enabled = true/' {config}"
+            );
+            finding(Severity::Note, found).remedy(enable)
+        }
+        (Err(LinkDown::PermissionDenied), true) => {
+            finding(Severity::Problem, "this user may not connect".to_owned())
+                .remedy("usermod -aG libvirt $USER    # or run the daemon as root")
+        }
+        (Err(down @ LinkDown::Refused), true) => finding(Severity::Problem, down.to_string())
+            .remedy("systemctl start libvirtd || systemctl start virtqemud"),
+        (Err(down), true) => {
+            finding(Severity::Problem, down.to_string()).remedy("virsh -c qemu:///system version")
+        }
+        (Err(LinkDown::Refused), false) => return None,
+        (Err(down), false) => {
+            finding(Severity::Note, format!("it is there and not configured: {down}"))
+        }
+    })
+}
+
+fn of_pattern(seen: &PatternSeen) -> Finding {
+    const WHY: &str = "Containers are balanced by memory.high of their cgroups.";
+    let finding = |severity, found: String| {
+        Finding::new(Area::Hypervisors, "containers", WHY, severity, found).of(seen.pattern.clone())
+    };
+    if let Some(path) = &seen.unreadable {
+        return finding(Severity::Problem, format!("{} cannot be read", path.display()))
+            .remedy(format!("cat {}", path.display()));
+    }
+    if let Some(path) = &seen.unwritable {
+        return finding(Severity::Problem, format!("{} cannot be written", path.display()))
+            .remedy("sudo ballast doctor host    # run the daemon as root, too");
+    }
+    match seen.found {
+        0 => finding(Severity::Warning, "names no cgroup now".to_owned())
+            .remedy("systemd-cgls --no-pager"),
+        found => finding(Severity::Ok, format!("names {found} cgroups, readable and writable")),
+    }
+}

@@ -1,0 +1,230 @@
+//! `ballast doctor`: what works on this host, what does not, and what to do about it.
+//!
+//! Idea: three steps. `probe.rs` and `ballast_host::HostFacts` look, `host.rs`, `hypervisors.rs`,
+//! `guests.rs` and `permissions.rs` judge what was seen and touch nothing, `render.rs` prints it.
+//! Guests are what the daemon knows of them, so without one they are not looked at.
+//! Begin with `finding.rs`.
+//!
+//! Limits: one moment. It changes nothing, but it connects to QMP sockets that no daemon holds, and
+//! takes DAMON into use for an instant (`ballast_daemon::track::TrackingDiagnosis`).
+
+mod finding;
+mod guests;
+mod host;
+mod hypervisors;
+mod permissions;
+mod probe;
+mod render;
+#[cfg(test)]
+mod tests;
+mod tracking;
+
+use std::path::{Path, PathBuf};
+
+use ballast_api::{Client, StatusReply};
+use ballast_config::Config;
+use ballast_daemon::track::TrackingDiagnosis;
+use ballast_host::{HostFacts, PROC, balloon_owners};
+use ballast_model::BalloonOwner;
+use ballast_report::Output;
+use clap::Subcommand;
+use serde::Serialize;
+
+use super::Connection;
+use finding::{Finding, Severity};
+
+/// The daemon's configuration where its unit has it.
+const USUAL_CONFIG: &str = "/etc/ballast/ballast.toml";
+
+/// Say what works on this host, what does not, and what to do about it.
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  ballast doctor
+  ballast doctor host --config /etc/ballast/ballast.toml
+  ballast doctor guests web-1
+  ballast doctor --json | jq -r '.findings[] | select(.severity == \"problem\") | .remedy'
+
+It changes nothing. Run it as the daemon's user or as root: what it may not see it cannot judge.
+Exit status: 0 all is well, or there are notes only; 1 there are warnings or problems, or it could
+not look; 2 wrong usage. A note is good to know and a matter of choice; a warning works and could
+work better; a problem is something configured or asked for that does not work."
+)]
+pub struct Args {
+    #[command(subcommand)]
+    subject: Option<Subject>,
+    #[command(flatten)]
+    all: DiagnosisArgs,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Subject {
+    /// The host's kernel, hypervisors, other owners of balloons, and permissions.
+    Host(DiagnosisArgs),
+    /// What each guest has and lacks to be balanced well, as the daemon sees it.
+    Guests(GuestsArgs),
+    /// By which source the working set of each guest can be tracked here, and why not by others.
+    Tracking(tracking::TrackingArgs),
+}
+
+/// Where to look, and how to print.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast doctor host
+  ballast doctor host --json | jq '.findings[] | select(.topic == \"swap\")'
+
+Exit status as of `ballast doctor`.")]
+struct DiagnosisArgs {
+    /// The daemon's configuration (TOML), whose socket counts unless --socket names one [default:
+    /// /etc/ballast/ballast.toml if there is one, else the built-in defaults]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// The same of some guests.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast doctor guests
+  ballast doctor guests web-1 web-2
+
+Exit status as of `ballast doctor`; 1 also if no daemon answers.")]
+struct GuestsArgs {
+    /// The guests; none: all
+    #[arg(value_name = "GUEST")]
+    guests: Vec<String>,
+    #[command(flatten)]
+    common: DiagnosisArgs,
+}
+
+/// Looks, and prints what was found.
+///
+/// # Errors
+/// There are warnings or problems; the configuration is wrong; a guest is not known; the output
+/// cannot be written.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    match args.subject {
+        None => {
+            let mut diagnosis = Diagnosis::begin(&args.all).await?;
+            diagnosis.look_at_host().await;
+            diagnosis.look_at_guests(&[], Severity::Note)?;
+            diagnosis.end(args.all.output)
+        }
+        Some(Subject::Host(args)) => {
+            let mut diagnosis = Diagnosis::begin(&args).await?;
+            diagnosis.look_at_host().await;
+            diagnosis.end(args.output)
+        }
+        Some(Subject::Guests(args)) => {
+            let mut diagnosis = Diagnosis::begin(&args.common).await?;
+            diagnosis.look_at_guests(&args.guests, Severity::Problem)?;
+            diagnosis.end(args.common.output)
+        }
+        Some(Subject::Tracking(args)) => tracking::run(args),
+    }
+}
+
+/// What is known, and what was found so far.
+struct Diagnosis {
+    config: Config,
+    /// Whether the configuration was read from its file.
+    is_read: bool,
+    /// Where the daemon listens; `None`: this user has no default.
+    socket: Option<PathBuf>,
+    /// What the daemon says, or why none does.
+    status: Result<StatusReply, String>,
+    tracking: TrackingDiagnosis,
+    findings: Vec<Finding>,
+}
+
+/// A diagnosis in JSON.
+#[derive(Debug, Serialize)]
+struct DiagnosisReply<'a> {
+    /// The configuration; `None`: the built-in defaults.
+    config: Option<&'a Path>,
+    /// The worst of all.
+    worst: Severity,
+    findings: &'a [Finding],
+}
+
+impl Diagnosis {
+    async fn begin(args: &DiagnosisArgs) -> anyhow::Result<Diagnosis> {
+        let (config, is_read) = configuration(args.config.as_deref())?;
+        let named = args.connection.socket.clone().or(config.socket.clone());
+        let socket = named.map_or_else(ballast_api::default_socket, Ok);
+        let status = match &socket {
+            Ok(socket) => Client::new(socket).status().await.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let (socket, tracking) = (socket.ok(), TrackingDiagnosis::of_host());
+        Ok(Diagnosis { config, is_read, socket, status, tracking, findings: Vec::new() })
+    }
+
+    async fn look_at_host(&mut self) {
+        let (config, status) = (&self.config, self.status.as_ref().ok());
+        let root = Path::new("/");
+        let cgroups = probe::memory_cgroups(root);
+        let facts = HostFacts::read(root);
+        let mut found = host::judge(&facts, &cgroups, &self.tracking.damon, config);
+
+        let folders = probe::qmp_folders(config, status).await;
+        let libvirts = probe::libvirts(config).await;
+        let patterns = probe::patterns(config, cgroups.as_ref().ok().and_then(Option::as_ref));
+        let file = config.path.display().to_string();
+        found.extend(hypervisors::judge(&folders, &libvirts, &patterns, &file));
+
+        let owners = balloon_owners(Path::new(PROC));
+        found.extend(permissions::judge_owners(&owners));
+        let is_ours = |it: &&(u32, BalloonOwner)| it.1 == BalloonOwner::Ballast;
+        let daemons: Vec<u32> = owners.iter().filter(is_ours).map(|(pid, _)| *pid).collect();
+        let daemon = probe::daemon(self.socket.as_deref(), &daemons).await;
+        let rights = probe::permissions(config, daemon, status, &self.tracking);
+        found.extend(permissions::judge_permissions(&rights, config));
+        self.findings.extend(found);
+    }
+
+    /// `unless_daemon`: how bad it is that no daemon answers.
+    fn look_at_guests(&mut self, names: &[String], unless_daemon: Severity) -> anyhow::Result<()> {
+        let found = match &self.status {
+            Err(why) => {
+                let hypervisors = self.tracking.guests.len();
+                vec![guests::not_looked_at(why, hypervisors, unless_daemon)]
+            }
+            Ok(status) => {
+                let stale_after = self.config.settings.guard.stale_after;
+                guests::judge(status, names, &self.tracking, stale_after)?
+            }
+        };
+        self.findings.extend(found);
+        Ok(())
+    }
+
+    fn end(self, output: Output) -> anyhow::Result<()> {
+        let worst = self.findings.iter().map(|it| it.severity).max().unwrap_or(Severity::Ok);
+        let config = self.is_read.then_some(self.config.path.as_path());
+        let reply = DiagnosisReply { config, worst, findings: &self.findings };
+        output.print(&reply, |reply, width| render::render(reply.findings, width))?;
+        // A script that starts guests after it must not go on: what was asked is whether all is
+        // well, and the answer is no.
+        anyhow::ensure!(worst <= Severity::Note, "not all is well: see the findings");
+        Ok(())
+    }
+}
+
+/// The configuration in `file`, else the usual one, else the built-in defaults; and whether it was
+/// read from a file.
+fn configuration(file: Option<&Path>) -> anyhow::Result<(Config, bool)> {
+    let usual = Path::new(USUAL_CONFIG);
+    match file {
+        Some(file) => Ok((ballast_config::load(file)?, true)),
+        None if usual.exists() => Ok((ballast_config::load(usual)?, true)),
+        None => Ok((ballast_config::parse("", usual)?, false)),
+    }
+}

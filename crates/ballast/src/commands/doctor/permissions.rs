@@ -1,0 +1,197 @@
+//! Who else moves balloons, and what the daemon and this command may do.
+//!
+//! Limits: pure; what is permitted was tried by this command, as its own user.
+
+use std::path::Path;
+
+use ballast_config::Config;
+use ballast_config::paging::PagingWay;
+use ballast_host::{ProcessCapability, ProcessRights};
+use ballast_model::BalloonOwner;
+
+use super::finding::{Area, Finding, Severity};
+use super::probe::{DaemonSeen, JournalSeen, ProcessSeen, RightsSeen};
+
+/// The user that may do everything that is not taken away.
+const ROOT: u32 = 0;
+/// Most processes that a finding names.
+const NAMED_MAX: usize = 5;
+
+/// The findings about other owners of balloons.
+pub(super) fn judge_owners(owners: &[(u32, BalloonOwner)]) -> Vec<Finding> {
+    const WHY: &str =
+        "A balloon with two owners goes to and fro; Ballast leaves such a guest alone.";
+    let finding =
+        |severity, found: String| Finding::new(Area::Owners, "owner", WHY, severity, found);
+    let mut findings = Vec::new();
+    for (pid, owner) in owners {
+        let stop = match owner {
+            BalloonOwner::Ballast => continue,
+            BalloonOwner::Mom => "systemctl disable --now momd || systemctl disable --now vdsmd",
+            BalloonOwner::Pvestatd => "qm set VMID --balloon 0    # for each guest of Ballast's",
+            BalloonOwner::Squeezed => "systemctl disable --now squeezed",
+            BalloonOwner::Qmemman => "systemctl disable --now qubes-qmemman",
+        };
+        let found = format!("{owner} runs (process {pid})");
+        findings.push(finding(Severity::Warning, found).remedy(stop));
+    }
+    let daemons: Vec<u32> =
+        owners.iter().filter(|(_, it)| *it == BalloonOwner::Ballast).map(|(pid, _)| *pid).collect();
+    if daemons.len() > 1 {
+        let found = format!("{} daemons of Ballast run ({})", daemons.len(), processes(&daemons));
+        findings.push(finding(Severity::Warning, found).remedy("ps -o pid,user,args -C ballast"));
+    }
+    if findings.is_empty() {
+        findings
+            .push(finding(Severity::Ok, "no other program is known to move balloons".to_owned()));
+    }
+    findings
+}
+
+fn processes(pids: &[u32]) -> String {
+    let mut named: Vec<String> = pids.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    if pids.len() > NAMED_MAX {
+        named.push("…".to_owned());
+    }
+    let noun = if pids.len() == 1 { "process" } else { "processes" };
+    format!("{noun} {}", named.join(", "))
+}
+
+/// The findings about what the daemon and this command may do.
+pub(super) fn judge_permissions(seen: &RightsSeen, config: &Config) -> Vec<Finding> {
+    let mut findings = vec![of_daemon(&seen.daemon, config)];
+    findings.push(of_user(&seen.own, &seen.daemon));
+    findings.extend(of_smaps(&seen.hypervisors));
+    findings.extend(of_cgroups(&seen.hypervisors, config));
+    findings.push(of_journal(&seen.journal));
+    findings
+}
+
+fn of_daemon(daemon: &DaemonSeen, config: &Config) -> Finding {
+    const WHY: &str = "As root, or with these capabilities, the daemon keeps running on a host that \
+        is short, sees hypervisors of other users, and pages them out.";
+    let finding = |severity, found: String| {
+        Finding::new(Area::Permissions, "daemon-rights", WHY, severity, found)
+    };
+    let rights = match &daemon.rights {
+        None => return finding(Severity::Note, "no daemon was found running".to_owned()),
+        Some((pid, Err(why))) => {
+            return finding(Severity::Warning, format!("process {pid}: {why}"))
+                .remedy("sudo ballast doctor host");
+        }
+        Some((pid, Ok(rights))) => (pid, rights),
+    };
+    let (pid, rights) = rights;
+    let who = format!("process {pid}, user {}", rights.user);
+    let lacks: Vec<&str> = ProcessCapability::ALL
+        .into_iter()
+        .filter(|it| !rights.has(*it))
+        .map(ProcessCapability::as_str)
+        .collect();
+    if lacks.is_empty() {
+        return finding(Severity::Ok, format!("{who}, with all rights that it can use"));
+    }
+    let pages_out =
+        rights.has(ProcessCapability::SysPtrace) && rights.has(ProcessCapability::SysNice);
+    let severity = match config.paging.is_some() && !pages_out {
+        true => Severity::Warning,
+        false => Severity::Note,
+    };
+    finding(severity, format!("{who}, without {}", lacks.join(", ")))
+        .remedy(format!("systemctl edit ballast    # AmbientCapabilities={}", lacks.join(" ")))
+}
+
+fn of_user(own: &Result<ProcessRights, String>, daemon: &DaemonSeen) -> Finding {
+    const WHY: &str = "What this command could try tells what the daemon can only if both have the \
+        same rights.";
+    let finding =
+        |severity, found: String| Finding::new(Area::Permissions, "user", WHY, severity, found);
+    match (own, &daemon.rights) {
+        (Err(why), _) => finding(Severity::Warning, why.clone()).remedy("cat /proc/self/status"),
+        (Ok(own), Some((_, Ok(daemon)))) if own != daemon => {
+            let found = format!(
+                "this command runs as user {}, with other rights than the daemon (user {})",
+                own.user, daemon.user
+            );
+            finding(Severity::Note, found)
+        }
+        (Ok(own), _) if own.user == ROOT => finding(Severity::Ok, "root".to_owned()),
+        (Ok(own), Some(_)) => finding(Severity::Ok, format!("user {}, as the daemon", own.user)),
+        (Ok(own), None) => finding(Severity::Note, format!("user {}, not root", own.user))
+            .remedy("sudo ballast doctor"),
+    }
+}
+
+fn of_smaps(hypervisors: &[ProcessSeen]) -> Option<Finding> {
+    const WHY: &str = "What a guest really occupies, and which of its pages are huge, is in \
+        /proc/PID/smaps of its hypervisor.";
+    let finding =
+        |severity, found: String| Finding::new(Area::Permissions, "smaps", WHY, severity, found);
+    let closed: Vec<u32> =
+        hypervisors.iter().filter(|it| it.smaps.is_err()).map(|it| it.pid).collect();
+    let why = hypervisors.iter().find_map(|it| it.smaps.as_ref().err());
+    Some(match (hypervisors.len(), why) {
+        (0, _) => return None,
+        (all, None) => finding(Severity::Ok, format!("readable of all {all} hypervisors")),
+        (all, Some(why)) => {
+            let count = closed.len();
+            let found = format!(
+                "not readable of {count} of {all} hypervisors: {} ({why})",
+                processes(&closed)
+            );
+            finding(Severity::Warning, found)
+                .remedy("sudo ballast doctor host    # run the daemon as root, too")
+        }
+    })
+}
+
+fn of_cgroups(hypervisors: &[ProcessSeen], config: &Config) -> Option<Finding> {
+    const WHY: &str = "A guest can be fenced, and paged out as a whole, only in a cgroup of its own \
+        whose limit may be written.";
+    let finding = |severity, found: String| {
+        Finding::new(Area::Permissions, "guest-cgroups", WHY, severity, found)
+    };
+    let without: Vec<&ProcessSeen> = hypervisors.iter().filter(|it| it.cgroup.is_err()).collect();
+    let why = hypervisors.iter().find_map(|it| it.cgroup.as_ref().err());
+    Some(match (hypervisors.len(), why) {
+        (0, _) => return None,
+        (all, None) => finding(Severity::Ok, format!("writable of all {all} hypervisors")),
+        (all, Some(why)) => {
+            // Where it is the way chosen to page guests out, and not one of two.
+            let is_chosen = config.paging.is_some_and(|it| it.way == PagingWay::Cgroup);
+            let severity = if is_chosen { Severity::Problem } else { Severity::Note };
+            let count = without.len();
+            let found = format!("{count} of {all} hypervisors have none such: {why}");
+            finding(severity, found).remedy(
+                "systemd-run --scope --slice=machine.slice qemu-system-x86_64 …    # next time",
+            )
+        }
+    })
+}
+
+fn of_journal(journal: &JournalSeen) -> Finding {
+    const WHY: &str = "Without its journal a daemon that is started again forgets what guests were \
+        promised, and nothing can be explained afterwards.";
+    let finding =
+        |severity, found: String| Finding::new(Area::Permissions, "journal", WHY, severity, found);
+    let shown = |path: &Path| path.display().to_string();
+    match journal {
+        JournalSeen::Off => finding(Severity::Note, "[journal] is off".to_owned()),
+        JournalSeen::Failing { why } => {
+            finding(Severity::Problem, format!("the daemon does not record: {why}"))
+                .remedy("ballast status")
+        }
+        JournalSeen::Recording => finding(Severity::Ok, "the daemon records".to_owned()),
+        JournalSeen::NoFolder { folder } => {
+            finding(Severity::Problem, format!("its folder {} is missing", shown(folder)))
+                .remedy(format!("install -d -m 750 {}", shown(folder)))
+        }
+        JournalSeen::NotWritable { path } => {
+            finding(Severity::Problem, format!("this user may not write {}", shown(path)))
+                .remedy("sudo ballast doctor host    # run the daemon as root, too")
+        }
+        JournalSeen::Writable { path } => {
+            finding(Severity::Ok, format!("{} can be written", shown(path)))
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! What is there: the host's kernel, hypervisors, owners of balloons, and what is permitted.
+//!
+//! Idea: everything is tried as the daemon would try it, by the code that the daemon uses, and put
+//! into plain values; what they mean is for others. Nothing is changed.
+//! Cost: some small files, one connection for each QMP socket that no daemon holds, some 10 ms a
+//! hypervisor. Limits: [`ASKED_MAX`] QMP sockets are asked.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ballast_api::StatusReply;
+use ballast_config::Config;
+use ballast_daemon::track::TrackingDiagnosis;
+use ballast_host::{PROC, ProcessRights};
+use ballast_libvirt::{LibvirtVersion, ask_version};
+use ballast_model::LinkDown;
+use ballast_qmp::client::{QmpClient, connect, peer_pid};
+use ballast_qmp::fleet::{Notice, list_sockets};
+use ballast_reclaim::{CgroupVersion, MemoryCgroup, parse_mountinfo};
+use rustix::fs::{Access, access};
+use tokio::task::JoinSet;
+
+/// Most QMP sockets that are asked at once; the others are only listed.
+const ASKED_MAX: usize = 256;
+/// Where a libvirt for the whole host listens.
+const LIBVIRT_SOCKETS: [&str; 2] = ["/run/libvirt/libvirt-sock", "/run/libvirt/virtqemud-sock"];
+/// How long one is asked that is not configured.
+const LIBVIRT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The hierarchy of cgroups that controls memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MemoryCgroups {
+    pub(super) version: CgroupVersion,
+    pub(super) point: PathBuf,
+    /// Whether cgroups in it have the memory controller.
+    pub(super) is_delegated: bool,
+}
+
+/// Looks for them below `root`, which is `/` except for tests. `None`: there are none.
+pub(super) fn memory_cgroups(root: &Path) -> Result<Option<MemoryCgroups>, String> {
+    let path = root.join("proc/self/mountinfo");
+    let told = |why: String| format!("{}: {why}", path.display());
+    let text = fs::read(&path).map_err(|error| told(error.to_string()))?;
+    let mounts = parse_mountinfo(&text).map_err(told)?;
+    let has_memory = |point: &Path, file: &str| {
+        let below = root.join(point.strip_prefix("/").unwrap_or(point));
+        let words = fs::read_to_string(below.join(file)).unwrap_or_default();
+        words.split_whitespace().any(|word| word == "memory")
+    };
+    for mount in mounts {
+        // A controller is in one hierarchy only.
+        let is_delegated = match mount.version {
+            CgroupVersion::One => true,
+            CgroupVersion::Two if !has_memory(&mount.point, "cgroup.controllers") => continue,
+            CgroupVersion::Two => has_memory(&mount.point, "cgroup.subtree_control"),
+        };
+        let (version, point) = (mount.version, mount.point);
+        return Ok(Some(MemoryCgroups { version, point, is_delegated }));
+    }
+    Ok(None)
+}
+
+/// What a QMP socket does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum SocketState {
+    /// It answers, or the daemon has it.
+    Answers,
+    /// There are too many to ask them all.
+    NotAsked,
+    /// This user may not write to it.
+    NotWritable,
+    /// It does not answer.
+    Down(LinkDown),
+}
+
+/// A guest's QMP socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct QmpSocket {
+    pub(super) path: PathBuf,
+    pub(super) state: SocketState,
+}
+
+/// A folder of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct QmpFolder {
+    pub(super) path: PathBuf,
+    pub(super) sockets: Vec<QmpSocket>,
+    pub(super) notices: Vec<Notice>,
+}
+
+/// Asks the sockets in the configured folders, except those that the daemon has.
+pub(super) async fn qmp_folders(config: &Config, status: Option<&StatusReply>) -> Vec<QmpFolder> {
+    let is_held = |guest: &str| {
+        status.is_some_and(|status| status.guests.iter().any(|view| view.guest == guest))
+    };
+    let mut asked = 0;
+    let mut folders = Vec::new();
+    for folder in &config.qmp_folders {
+        let (listed, notices) = list_sockets(folder);
+        let mut sockets = Vec::new();
+        let mut asking = JoinSet::new();
+        for (guest, path) in listed {
+            let state = if is_held(guest.as_str()) {
+                SocketState::Answers
+            } else if access(&path, Access::WRITE_OK).is_err() {
+                SocketState::NotWritable
+            } else {
+                if asked < ASKED_MAX {
+                    asked += 1;
+                    let (at, path, timeout) = (sockets.len(), path.clone(), config.qmp_timeout);
+                    asking.spawn(async move { (at, QmpClient::connect(&path, timeout).await) });
+                }
+                SocketState::NotAsked
+            };
+            sockets.push(QmpSocket { path, state });
+        }
+        while let Some(answer) = asking.join_next().await {
+            let Ok((at, answer)) = answer else { continue };
+            sockets[at].state = answer.map_or_else(SocketState::Down, |_| SocketState::Answers);
+        }
+        folders.push(QmpFolder { path: folder.clone(), sockets, notices });
+    }
+    folders
+}
+
+/// A libvirt's socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LibvirtSeen {
+    pub(super) socket: PathBuf,
+    pub(super) is_configured: bool,
+    pub(super) answer: Result<LibvirtVersion, LinkDown>,
+}
+
+/// Asks the libvirt that is configured, or those there are.
+pub(super) async fn libvirts(config: &Config) -> Vec<LibvirtSeen> {
+    if let Some(settings) = &config.libvirt {
+        let answer = ask_version(&settings.socket, settings.timeout).await;
+        return vec![LibvirtSeen { socket: settings.socket.clone(), is_configured: true, answer }];
+    }
+    let mut seen = Vec::new();
+    for socket in LIBVIRT_SOCKETS.map(PathBuf::from) {
+        if socket.exists() {
+            let answer = ask_version(&socket, LIBVIRT_TIMEOUT).await;
+            seen.push(LibvirtSeen { socket, is_configured: false, answer });
+        }
+    }
+    seen
+}
+
+/// What a pattern of `[containers]` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PatternSeen {
+    pub(super) pattern: String,
+    pub(super) found: usize,
+    /// A file of them that cannot be read.
+    pub(super) unreadable: Option<PathBuf>,
+    /// A file of them that cannot be written.
+    pub(super) unwritable: Option<PathBuf>,
+}
+
+/// Looks at the configured cgroups.
+pub(super) fn patterns(config: &Config, cgroups: Option<&MemoryCgroups>) -> Vec<PatternSeen> {
+    let cgroups = cgroups.filter(|it| it.version == CgroupVersion::Two);
+    let mut seen = Vec::new();
+    for pattern in config.containers.iter().flat_map(|it| &it.cgroups) {
+        let folders = cgroups.map_or(Vec::new(), |cgroups| pattern.folders(&cgroups.point));
+        let current = folders.iter().map(|folder| folder.join("memory.current"));
+        let high = folders.iter().map(|folder| folder.join("memory.high"));
+        seen.push(PatternSeen {
+            pattern: pattern.to_string(),
+            found: folders.len(),
+            unreadable: current.into_iter().find(|path| File::open(path).is_err()),
+            unwritable: high.into_iter().find(|path| access(path, Access::WRITE_OK).is_err()),
+        });
+    }
+    seen
+}
+
+/// The daemon.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct DaemonSeen {
+    /// Its process, and what that may; `None`: there is none.
+    pub(super) rights: Option<(u32, Result<ProcessRights, String>)>,
+}
+
+/// Looks for the daemon on `socket`; where that may not be opened, it is taken to be the first of
+/// `daemons`, which are all that run.
+pub(super) async fn daemon(socket: Option<&Path>, daemons: &[u32]) -> DaemonSeen {
+    let pid = match socket {
+        None => None,
+        Some(socket) => match connect(socket).await {
+            Ok(stream) => peer_pid(&stream),
+            Err(LinkDown::PermissionDenied) => daemons.first().copied(),
+            Err(_) => None,
+        },
+    };
+    DaemonSeen { rights: pid.map(|pid| (pid, rights(&pid.to_string()))) }
+}
+
+fn rights(who: &str) -> Result<ProcessRights, String> {
+    ProcessRights::read(Path::new(PROC), who).map_err(|error| error.to_string())
+}
+
+/// What may be done to a hypervisor's process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ProcessSeen {
+    pub(super) pid: u32,
+    /// Whether its `smaps` can be opened.
+    pub(super) smaps: Result<(), String>,
+    /// Whether it has a cgroup of its own whose limit can be written.
+    pub(super) cgroup: Result<(), String>,
+}
+
+/// Where the daemon is to record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum JournalSeen {
+    /// Nowhere.
+    Off,
+    /// A daemon records.
+    Recording,
+    /// A daemon does not.
+    Failing { why: String },
+    /// The folder is missing.
+    NoFolder { folder: PathBuf },
+    /// No daemon runs, and this user could not.
+    NotWritable { path: PathBuf },
+    /// No daemon runs, and this user could.
+    Writable { path: PathBuf },
+}
+
+/// Rights of the daemon and of this command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RightsSeen {
+    pub(super) own: Result<ProcessRights, String>,
+    pub(super) daemon: DaemonSeen,
+    pub(super) hypervisors: Vec<ProcessSeen>,
+    pub(super) journal: JournalSeen,
+}
+
+/// Tries what this user may do.
+pub(super) fn permissions(
+    config: &Config,
+    daemon: DaemonSeen,
+    status: Option<&StatusReply>,
+    tracking: &TrackingDiagnosis,
+) -> RightsSeen {
+    let hypervisors = tracking.guests.iter().map(|guest| process(guest.pid)).collect();
+    RightsSeen { own: rights("self"), daemon, hypervisors, journal: journal(config, status) }
+}
+
+fn process(pid: u32) -> ProcessSeen {
+    let smaps = File::open(Path::new(PROC).join(format!("{pid}/smaps")));
+    ProcessSeen {
+        pid,
+        smaps: smaps.map(drop).map_err(|error| error.to_string()),
+        cgroup: cgroup(pid),
+    }
+}
+
+fn cgroup(pid: u32) -> Result<(), String> {
+    let cgroup = MemoryCgroup::find(Path::new("/"), pid).map_err(|error| error.to_string())?;
+    let limit = cgroup.folder().join(cgroup.limit_name());
+    access(&limit, Access::WRITE_OK).map_err(|error| format!("{}: {error}", limit.display()))
+}
+
+fn journal(config: &Config, status: Option<&StatusReply>) -> JournalSeen {
+    let Some(settings) = &config.journal else { return JournalSeen::Off };
+    if let Some(daemon) = status.and_then(|status| status.daemon.as_ref()) {
+        return match &daemon.journal_error {
+            Some(why) => JournalSeen::Failing { why: why.clone() },
+            None => JournalSeen::Recording,
+        };
+    }
+    let path = settings.path.clone();
+    let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
+    if !folder.is_dir() {
+        return JournalSeen::NoFolder { folder };
+    }
+    let written = if path.exists() { &path } else { &folder };
+    match access(written, Access::WRITE_OK) {
+        Ok(()) => JournalSeen::Writable { path },
+        Err(_) => JournalSeen::NotWritable { path },
+    }
+}

@@ -1,0 +1,111 @@
+//! A diagnosis as text: a table for each area, worst things with why and what to type.
+//!
+//! Limits: of one guest all that is well shares a row, so that what is not can be seen.
+
+use ballast_report::{Report, harmless_line};
+
+use super::finding::{Area, Finding, Severity};
+
+/// A row of a table.
+struct Row {
+    what: String,
+    severity: &'static str,
+    text: String,
+}
+
+/// All findings, wrapped to `width` columns if given.
+pub(super) fn render(findings: &[Finding], width: Option<u16>) -> String {
+    let areas = [Area::Host, Area::Hypervisors, Area::Guests, Area::Owners, Area::Permissions];
+    let mut text = String::new();
+    for area in areas {
+        let of_area: Vec<&Finding> = findings.iter().filter(|it| it.area == area).collect();
+        if of_area.is_empty() {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let heading = area.as_str().to_uppercase();
+        let table = Report::<Row>::new()
+            .text(&heading, |row| row.what.clone())
+            .text("", |row| row.severity)
+            .text("", |row| row.text.clone());
+        text.push_str(&table.table(rows(&of_area), width));
+    }
+    text.push_str(&format!("\n{}\n", count(findings)));
+    text
+}
+
+fn rows(findings: &[&Finding]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut done: Vec<&str> = Vec::new();
+    for finding in findings {
+        let guest = finding.subject.as_deref().filter(|_| finding.area == Area::Guests);
+        match guest {
+            None => rows.extend(of_finding(finding, place(finding))),
+            Some(guest) if done.contains(&guest) => {}
+            Some(guest) => {
+                done.push(guest);
+                rows.extend(of_guest(guest, findings));
+            }
+        }
+    }
+    rows
+}
+
+/// The topic, and the name of the subject.
+fn place(finding: &Finding) -> String {
+    match &finding.subject {
+        None => finding.topic.to_owned(),
+        Some(subject) => format!("{} {}", finding.topic, harmless_line(subject)),
+    }
+}
+
+fn of_guest(guest: &str, findings: &[&Finding]) -> Vec<Row> {
+    let own = findings.iter().filter(|it| it.subject.as_deref() == Some(guest));
+    let (well, other): (Vec<&Finding>, Vec<&Finding>) =
+        own.partition(|it| it.severity == Severity::Ok);
+    let told = |it: &&Finding| format!("{}: {}", it.topic, harmless_line(&it.found));
+    let well: Vec<String> = well.iter().map(told).collect();
+    let mut rows = Vec::new();
+    if !well.is_empty() {
+        let severity = Severity::Ok.as_str();
+        rows.push(Row { what: harmless_line(guest), severity, text: well.join("; ") });
+    }
+    for finding in other {
+        rows.extend(of_finding(finding, format!("{} {}", harmless_line(guest), finding.topic)));
+    }
+    rows
+}
+
+fn of_finding(finding: &Finding, what: String) -> Vec<Row> {
+    let severity = finding.severity.as_str();
+    let mut rows = vec![Row { what, severity, text: harmless_line(&finding.found) }];
+    if finding.severity == Severity::Ok {
+        return rows;
+    }
+    let mut more = |text: String| rows.push(Row { what: String::new(), severity: "", text });
+    more(finding.why.to_owned());
+    if let Some(remedy) = &finding.remedy {
+        more(format!("  $ {}", harmless_line(remedy)));
+    }
+    rows
+}
+
+/// How many findings there are of each kind, the worst first.
+fn count(findings: &[Finding]) -> String {
+    let mut parts = Vec::new();
+    for (severity, one, many) in [
+        (Severity::Problem, "problem", "problems"),
+        (Severity::Warning, "warning", "warnings"),
+        (Severity::Note, "note", "notes"),
+    ] {
+        let count = findings.iter().filter(|it| it.severity == severity).count();
+        match count {
+            0 => {}
+            1 => parts.push(format!("1 {one}")),
+            _ => parts.push(format!("{count} {many}")),
+        }
+    }
+    if parts.is_empty() { "all is well".to_owned() } else { parts.join(", ") }
+}

@@ -1,0 +1,128 @@
+//! Tests of `ballast doctor` on the machine that runs them, without a daemon and with one.
+//!
+//! Limits: asserts that a machine is judged and in which form, not what it is like.
+
+use crate::harness::{Daemon, Ground, finding, guest, wait_for};
+use ballast_qmp_testing::{Peer, PeerConfig};
+use serde_json::Value;
+
+/// What is said of every host, whatever it is like.
+const HOST_TOPICS: [&str; 12] = [
+    "cgroups",
+    "damon",
+    "huge-pages",
+    "kernel",
+    "ksm",
+    "memory",
+    "overcommit",
+    "pressure",
+    "swap",
+    "swappiness",
+    "userfaultfd",
+    "zswap",
+];
+
+/// The findings of a run, whose exit status is as the worst of them says.
+fn findings(ground: &Ground, arguments: &[&str]) -> Vec<Value> {
+    let (code, mut reply) = ground.doctor(arguments);
+    assert_eq!(reply["config"].as_str(), ground.config_file().to_str());
+    let order = ["ok", "note", "warning", "problem"];
+    let worst = order.iter().position(|it| reply["worst"] == **it).unwrap();
+    assert_eq!(code, Some(i32::from(worst > 1)), "{reply}");
+    let Value::Array(findings) = reply["findings"].take() else { panic!("{reply}") };
+    let mut seen = 0;
+    for finding in &findings {
+        let severity = order.iter().position(|it| finding["severity"] == **it).unwrap();
+        seen = seen.max(severity);
+        for key in ["area", "topic", "found", "why"] {
+            let text = finding[key].as_str().unwrap();
+            assert!(!text.is_empty() && !text.contains('\n'), "{key} of {finding}");
+        }
+        assert!(finding["why"].as_str().unwrap().ends_with('.'), "a sentence: {finding}");
+    }
+    assert_eq!(seen, worst);
+    findings
+}
+
+fn reports(daemon: &Daemon<'_>, name: &str) -> Option<()> {
+    guest(&daemon.status()?, name)?.stats_age_ms.map(drop)
+}
+
+#[test]
+fn this_machine_is_judged_without_a_daemon() {
+    let ground = Ground::new();
+    ground.configure("", "");
+    let found = findings(&ground, &[]);
+    let mut host: Vec<&str> = found
+        .iter()
+        .filter(|it| it["area"] == "host")
+        .map(|it| it["topic"].as_str().unwrap())
+        .collect();
+    host.sort_unstable();
+    assert_eq!(host, HOST_TOPICS);
+    let (severity, told) = finding(&found, "daemon", None);
+    assert!(severity == "note" && told.contains("no daemon listens on"), "{told}");
+    assert_eq!(finding(&found, "journal", None).0, "ok");
+    let folder = ground.path("qmp");
+    assert_eq!(finding(&found, "qmp", folder.to_str()), ("note", "no sockets of guests"));
+
+    let found = findings(&ground, &["host"]);
+    assert!(found.iter().all(|it| it["area"] != "guests"), "{found:?}");
+    let found = findings(&ground, &["guests"]);
+    assert_eq!(finding(&found, "daemon", None).0, "problem", "what was asked for cannot be done");
+    let config = ground.config_file();
+    let (_, out, _) = ground.ballast(&["doctor", "--config", config.to_str().unwrap()]);
+    for part in ["HOST", "HYPERVISORS", "GUESTS", "OWNERS", "PERMISSIONS", "not looked at"] {
+        assert!(out.contains(part), "{part} in {out}");
+    }
+}
+
+#[test]
+fn guests_of_a_daemon_are_judged_and_its_sockets_left() {
+    let ground = Ground::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let _runtime = runtime.enter();
+    let _peer = Peer::spawn(&ground.guest("web"), PeerConfig::default()).unwrap();
+    std::fs::write(ground.guest("file"), "").unwrap();
+    ground.configure("tick = \"100ms\"", "");
+    let config = ground.config_file();
+    let folder = ground.path("qmp");
+
+    // Without a daemon its socket is asked.
+    let found = findings(&ground, &["host"]);
+    assert_eq!(finding(&found, "qmp", folder.to_str()).0, "warning", "a file is no socket");
+    let usable = "1 of 1 sockets are usable";
+    assert!(found.iter().any(|it| it["found"] == usable), "{found:?}");
+
+    let daemon = ground.start();
+    wait_for("statistics", || reports(&daemon, "web"));
+    let found = findings(&ground, &[]);
+    assert!(found.iter().any(|it| it["found"] == usable), "the daemon has it: {found:?}");
+    assert_eq!(finding(&found, "monitor", Some("web")), ("ok", "running"));
+    assert_eq!(finding(&found, "balloon", Some("web")), ("ok", "has a balloon device"));
+    let (severity, told) = finding(&found, "statistics", Some("web"));
+    assert!(severity == "ok" && told.starts_with("the driver reports, last "), "{told}");
+    assert_eq!(finding(&found, "journal", None), ("ok", "the daemon records"));
+    let (_, told) = finding(&found, "daemon-rights", None);
+    assert!(told.contains(&format!("process {}", daemon.pid())), "{told}");
+
+    let found = findings(&ground, &["guests", "web"]);
+    assert!(found.iter().all(|it| it["subject"] == "web"), "{found:?}");
+    let line = ["doctor", "guests", "db", "--config", config.to_str().unwrap()];
+    let (code, out, err) = ground.ballast(&line);
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(err.contains("no guest `db`: it knows web"), "{err}");
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_bad_configuration_is_an_error_that_names_it() {
+    let ground = Ground::new();
+    std::fs::write(ground.config_file(), "[host]\nreserv = 1\n").unwrap();
+    let config = ground.config_file();
+    let (code, out, err) = ground.ballast(&["doctor", "--config", config.to_str().unwrap()]);
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(err.contains("ballast.toml:2:1: unknown key `reserv`"), "{err}");
+    let (code, _, _) = ground.ballast(&["doctor", "everything"]);
+    assert_eq!(code, Some(2));
+}

@@ -1,0 +1,186 @@
+//! What the host's kernel is and how it is set, as far as it matters to guests' memory.
+//!
+//! Idea: [`HostFacts`] holds what the kernel's files say and judges nothing. Each is a [`Fact`]: a
+//! file that is not there is a kernel without that feature, and one that cannot be read or holds
+//! something else is an error that names it.
+//! Cost: some fifteen small files, for a diagnosis. Source: Linux, Documentation/admin-guide/mm and
+//! sysctl/vm.rst; proc_swaps(5). Limits: what was so at that moment.
+
+use std::path::{Path, PathBuf};
+
+use ballast_model::{Bytes, Pressure};
+use rustix::fs::{Access, access};
+
+use crate::error::ReadError;
+use crate::file::{KernelFile, read_once};
+use crate::line::number;
+use crate::meminfo::{MemInfo, parse_meminfo};
+use crate::pressure::read_open;
+use crate::swap_areas::{SwapArea, parse_swaps};
+
+/// What a file says; `None`: this kernel has no such file.
+pub type Fact<T> = Result<Option<T>, ReadError>;
+
+/// The kernel's version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelVersion {
+    /// As `uname -r` prints it.
+    pub release: String,
+    /// Its first two numbers.
+    pub number: (u64, u64),
+}
+
+/// Merging of like pages (KSM).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageMerging {
+    /// Whether it goes on.
+    pub is_running: bool,
+    /// What it saves: pages that would exist beside those they are shared with.
+    pub saved: Bytes,
+}
+
+/// Features and settings of the host's kernel.
+#[derive(Debug)]
+pub struct HostFacts {
+    /// Its version.
+    pub kernel: Fact<KernelVersion>,
+    /// The host's memory and the size of its swap.
+    pub memory: Fact<MemInfo>,
+    /// Memory pressure; `None`: the kernel has no PSI.
+    pub pressure: Fact<Pressure>,
+    /// When private memory gets huge pages: `always`, `madvise` or `never`.
+    pub huge_pages: Fact<&'static str>,
+    /// When memory that is shared as a file gets them: also `within_size`, `advise`, `deny` or
+    /// `force`.
+    pub shared_huge_pages: Fact<&'static str>,
+    /// Where it swaps to; empty: nowhere.
+    pub swaps: Fact<Vec<SwapArea>>,
+    /// Whether what is swapped out is kept compressed in memory first (zswap).
+    pub zswap: Fact<bool>,
+    /// How readily it swaps rather than drops cache, 0 to 200 (`vm.swappiness`).
+    pub swappiness: Fact<u64>,
+    /// Whether it promises more memory than it has: 0 within reason, 1 always, 2 never
+    /// (`vm.overcommit_memory`).
+    pub overcommit: Fact<u64>,
+    /// Whether any process may use userfaultfd (`vm.unprivileged_userfaultfd`).
+    pub open_userfaultfd: Fact<bool>,
+    /// Whether this process may open `/dev/userfaultfd`; `None`: there is none.
+    pub userfaultfd_device: Option<bool>,
+    /// Merging of like pages.
+    pub merging: Fact<PageMerging>,
+}
+
+impl HostFacts {
+    /// Reads them below `root`, which is `/` except for tests.
+    pub fn read(root: &Path) -> HostFacts {
+        let at = |path: &str| root.join(path);
+        let proc = root.join("proc");
+        let device = at("dev/userfaultfd");
+        HostFacts {
+            kernel: fact(at("proc/sys/kernel/osrelease"), parse_release),
+            memory: fact(at("proc/meminfo"), parse_meminfo),
+            pressure: read_open(
+                &mut KernelFile::new(proc.join("pressure/memory")),
+                &mut Vec::new(),
+            ),
+            huge_pages: fact(at("sys/kernel/mm/transparent_hugepage/enabled"), |path, text| {
+                choice(path, text, &PRIVATE_CHOICES, "`always [madvise] never`, one in brackets")
+            }),
+            shared_huge_pages: fact(
+                at("sys/kernel/mm/transparent_hugepage/shmem_enabled"),
+                |path, text| {
+                    let expected =
+                        "`always within_size advise [never] deny force`, one in brackets";
+                    choice(path, text, &SHARED_CHOICES, expected)
+                },
+            ),
+            swaps: fact(at("proc/swaps"), parse_swaps),
+            zswap: fact(at("sys/module/zswap/parameters/enabled"), parse_switch),
+            swappiness: fact(at("proc/sys/vm/swappiness"), |path, text| {
+                at_most(path, text, 200, "a number from 0 to 200")
+            }),
+            overcommit: fact(at("proc/sys/vm/overcommit_memory"), |path, text| {
+                at_most(path, text, 2, "0, 1 or 2")
+            }),
+            open_userfaultfd: fact(at("proc/sys/vm/unprivileged_userfaultfd"), |path, text| {
+                Ok(at_most(path, text, 1, "0 or 1")? == 1)
+            }),
+            userfaultfd_device: device
+                .exists()
+                .then(|| access(&device, Access::READ_OK | Access::WRITE_OK).is_ok()),
+            merging: merging(&at("sys/kernel/mm/ksm")),
+        }
+    }
+}
+
+const PRIVATE_CHOICES: [&str; 3] = ["always", "madvise", "never"];
+const SHARED_CHOICES: [&str; 6] = ["always", "within_size", "advise", "never", "deny", "force"];
+
+fn merging(folder: &Path) -> Fact<PageMerging> {
+    // 2 stops it and unmerges all.
+    let run = fact(folder.join("run"), |path, text| at_most(path, text, 2, "0, 1 or 2"))?;
+    let pages = fact(folder.join("pages_sharing"), |path, text| {
+        at_most(path, text, u64::MAX, "a number of pages")
+    })?;
+    let merging = |(run, pages): (u64, u64)| PageMerging {
+        is_running: run == 1,
+        saved: Bytes::new(pages.saturating_mul(Bytes::pages(1).get())),
+    };
+    Ok(run.zip(pages).map(merging))
+}
+
+/// Reads and parses a file.
+fn fact<T>(path: PathBuf, parse: impl FnOnce(&Path, &[u8]) -> Result<T, ReadError>) -> Fact<T> {
+    match read_once(path) {
+        Ok((path, text)) => parse(&path, &text).map(Some),
+        Err(ReadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The word in brackets, which is one of `choices`.
+fn choice(
+    path: &Path,
+    text: &[u8],
+    choices: &[&'static str],
+    expected: &'static str,
+) -> Result<&'static str, ReadError> {
+    let chosen = std::str::from_utf8(text).ok().and_then(|text| {
+        let mut words = text.split_whitespace();
+        words.find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
+    });
+    let known = choices.iter().find(|it| Some(**it) == chosen);
+    known.copied().ok_or_else(|| ReadError::malformed(path, 1, text, expected))
+}
+
+fn at_most(path: &Path, text: &[u8], max: u64, expected: &'static str) -> Result<u64, ReadError> {
+    let found = number(text.trim_ascii()).filter(|found| *found <= max);
+    found.ok_or_else(|| ReadError::malformed(path, 1, text, expected))
+}
+
+fn parse_switch(path: &Path, text: &[u8]) -> Result<bool, ReadError> {
+    match text.trim_ascii() {
+        b"Y" | b"1" => Ok(true),
+        b"N" | b"0" => Ok(false),
+        _ => Err(ReadError::malformed(path, 1, text, "`Y` or `N`")),
+    }
+}
+
+/// Parses the text of `/proc/sys/kernel/osrelease`; `path` is for error messages.
+///
+/// # Errors
+/// It does not begin with two numbers.
+pub fn parse_release(path: &Path, text: &[u8]) -> Result<KernelVersion, ReadError> {
+    let malformed =
+        || ReadError::malformed(path, 1, text, "a version that begins with two numbers: `6.12.1`");
+    let release = std::str::from_utf8(text.trim_ascii()).map_err(|_| malformed())?;
+    let digits = |part: &str| {
+        let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        number(&part.as_bytes()[..end])
+    };
+    let (major, rest) = release.split_once('.').ok_or_else(malformed)?;
+    let found = number(major.as_bytes()).zip(digits(rest)).ok_or_else(malformed)?;
+    Ok(KernelVersion { release: release.to_owned(), number: found })
+}
