@@ -3,15 +3,14 @@
 use std::time::SystemTime;
 
 use ballast_model::{
-    Bounds, Bytes, Capabilities, GuestId, GuestLimits, GuestStats, LimitSource, LimitSources,
-    Measured, Outcome,
+    Bounds, Bytes, GuestId, GuestLimits, GuestStats, LimitSource, LimitSources, Measured, Outcome,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::tick::{Tick, TickView, millis, unix_millis, version};
 use crate::{
-    AgentView, BudgetView, ChangeView, Coded, ComplianceView, EstimateView, FenceView, HotplugView,
-    MoveView, RegretView, TrackingView,
+    AgentView, BudgetView, CapabilitiesView, ChangeView, Coded, ComplianceView, EstimateView,
+    FenceView, HotplugView, MoveView, RegretView, TrackingView,
 };
 
 /// Answer to `GET /v1/guests/{id}/explain`: every step of the last decision, in order.
@@ -177,40 +176,6 @@ impl From<&Measured<GuestStats>> for StatsView {
             swap_out_bytes: stats.swap_out.map(Bytes::get),
             major_faults: stats.major_faults,
             minor_faults: stats.minor_faults,
-        }
-    }
-}
-
-/// A guest's devices and their features; `None`: not known yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CapabilitiesView {
-    /// A balloon device is present.
-    pub balloon: Option<bool>,
-    /// It reports statistics.
-    pub statistics: Option<bool>,
-    /// The guest reports free pages, which the host takes back.
-    pub free_page_reporting: Option<bool>,
-    /// The balloon deflates by itself when the guest runs out of memory.
-    pub deflate_on_oom: Option<bool>,
-    /// Hot-pluggable memory devices are present.
-    pub memory_devices: Option<bool>,
-    /// Ballooned pages stay on the host.
-    pub discard_inhibited: Option<bool>,
-    /// Others can order its balloon through the same manager.
-    #[serde(default)]
-    pub shared_control: Option<bool>,
-}
-
-impl From<&Capabilities> for CapabilitiesView {
-    fn from(capabilities: &Capabilities) -> Self {
-        CapabilitiesView {
-            balloon: capabilities.balloon,
-            statistics: capabilities.statistics,
-            free_page_reporting: capabilities.free_page_reporting,
-            deflate_on_oom: capabilities.deflate_on_oom,
-            memory_devices: capabilities.memory_devices,
-            discard_inhibited: capabilities.discard_inhibited,
-            shared_control: capabilities.shared_control,
         }
     }
 }

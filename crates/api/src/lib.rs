@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod capabilities;
 mod client;
 mod coded;
 mod command;
@@ -28,6 +29,7 @@ mod tracking;
 
 pub use agent::AgentView;
 pub use ballast_model::GuestChange;
+pub use capabilities::CapabilitiesView;
 pub use client::{Client, ClientError, REPLY_BYTES_MAX};
 pub use coded::{ChangeView, Coded, ComplianceView};
 pub use command::{CommandReply, ErrorReply, ModeReply, Reserve, SetMode, SetPolicy};
@@ -35,8 +37,7 @@ pub use estimate::{
     CURVE_PERCENTS, CurvePointView, CurveView, DemandView, EstimateView, PassedOverView,
 };
 pub use explain::{
-    CapabilitiesView, DesiredView, ExplainReply, InputsView, LimitsView, OutcomeView, SourcesView,
-    StatsView,
+    DesiredView, ExplainReply, InputsView, LimitsView, OutcomeView, SourcesView, StatsView,
 };
 pub use fence::FenceView;
 pub use mechanism::{HotplugView, MoveView, PagingView, RegretView};

@@ -3,11 +3,12 @@
 //! Source: libvirt's domain format. Limits: what can change while it runs is read again by asking
 //! for the XML again.
 
-use ballast_model::{Bytes, Capabilities, GuestChange};
+use ballast_model::{Capabilities, GuestChange};
 use roxmltree::{Document, Node};
 
 use crate::metadata;
 use crate::virtio_mem::VirtioMem;
+use crate::xml::{child, children};
 
 /// Largest XML that is read.
 const XML_MAX: usize = 4 << 20;
@@ -77,36 +78,10 @@ pub fn read_domain_xml(xml: &str) -> Result<DomainFacts, String> {
     })
 }
 
-fn children<'a, 'input>(
-    of: Node<'a, 'input>,
-    name: &'static str,
-) -> impl Iterator<Item = Node<'a, 'input>> {
-    of.children().filter(move |node| node.has_tag_name(name))
-}
-
-pub(crate) fn child<'a, 'input>(
-    of: Node<'a, 'input>,
-    name: &'static str,
-) -> Option<Node<'a, 'input>> {
-    children(of, name).next()
-}
-
-/// A size with its unit, which is KiB in what libvirt writes.
-pub(crate) fn size(node: Node<'_, '_>) -> Option<Bytes> {
-    let number: u64 = node.text()?.trim().parse().ok()?;
-    let unit = match node.attribute("unit").unwrap_or("KiB") {
-        "b" | "bytes" => 1,
-        "KiB" | "k" => 1 << 10,
-        "MiB" | "M" => 1 << 20,
-        "GiB" | "G" => 1 << 30,
-        _ => return None,
-    };
-    number.checked_mul(unit).map(Bytes::new)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ballast_model::Bytes;
     use proptest::prelude::*;
 
     #[test]

@@ -21,6 +21,7 @@ pub mod testing;
 mod version;
 mod virtio_mem;
 mod xdr;
+mod xml;
 
 pub use call::{BalloonStats, Call, DomainStats, RemoteError, Reply};
 pub use domain::Domain;

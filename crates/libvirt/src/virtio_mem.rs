@@ -11,7 +11,7 @@
 use ballast_model::{Bytes, Hotplug, HotplugKind};
 use roxmltree::Node;
 
-use crate::domain_xml::{child, size};
+use crate::xml::{child, size};
 
 /// A device.
 #[derive(Clone, Debug, PartialEq, Eq)]
