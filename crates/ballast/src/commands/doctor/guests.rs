@@ -2,17 +2,21 @@
 //!
 //! Limits: pure. Of what only the guest's own kernel knows, it sees whether statistics arrive.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::ensure;
 use ballast_api::{GuestView, StatusReply};
-use ballast_daemon::track::TrackingDiagnosis;
+use ballast_daemon::track::{GuestDiagnosis, TrackingDiagnosis};
 use ballast_report::format::{size, span};
 
 use super::finding::{Area, Finding, Severity};
 
 /// Codes of a guest's state in which its figures do not count.
 const NOT_RUNNING: [&str; 4] = ["paused", "shutdown", "panicked", "other"];
+
+/// By which source each guest that was seen can be tracked, by name; `None`: by none.
+type Sources = BTreeMap<String, Option<&'static str>>;
 
 /// The findings about the guests called `names`, or about all.
 ///
@@ -32,9 +36,11 @@ pub(super) fn judge(
             if known.is_empty() { "none".to_owned() } else { known.join(", ") }
         );
     }
+    let named = |it: &GuestDiagnosis| it.guest.clone().map(|name| (name, it.best()));
+    let sources: Sources = tracking.guests.iter().filter_map(named).collect();
     let is_asked = |guest: &&GuestView| names.is_empty() || names.contains(&guest.guest);
     let guests = status.guests.iter().filter(is_asked);
-    Ok(guests.flat_map(|guest| of_guest(guest, tracking, stale_after)).collect())
+    Ok(guests.flat_map(|guest| of_guest(guest, &sources, stale_after)).collect())
 }
 
 /// The finding where no daemon tells of guests, though `hypervisors` run.
@@ -46,11 +52,7 @@ pub(super) fn not_looked_at(why: &str, hypervisors: usize, severity: Severity) -
         .remedy("ballast daemon --config /etc/ballast/ballast.toml")
 }
 
-fn of_guest(
-    guest: &GuestView,
-    tracking: &TrackingDiagnosis,
-    stale_after: Duration,
-) -> Vec<Finding> {
+fn of_guest(guest: &GuestView, sources: &Sources, stale_after: Duration) -> Vec<Finding> {
     let mut findings = vec![monitor(guest), balloon(guest)];
     if guest.capabilities.balloon != Some(false) {
         findings.push(statistics(guest, stale_after));
@@ -58,7 +60,7 @@ fn of_guest(
         findings.push(deflate_on_oom(guest));
     }
     findings.push(hotplug(guest));
-    findings.push(working_set(guest, tracking));
+    findings.push(working_set(guest, sources));
     findings.extend(discard(guest));
     findings.extend(another_owner(guest));
     findings.into_iter().map(|finding| finding.of(guest.guest.clone())).collect()
@@ -179,7 +181,7 @@ fn hotplug(guest: &GuestView) -> Finding {
     }
 }
 
-fn working_set(guest: &GuestView, tracking: &TrackingDiagnosis) -> Finding {
+fn working_set(guest: &GuestView, sources: &Sources) -> Finding {
     const WHY: &str = "With a working set its demand is what it touches, not what it filled once.";
     let found = |severity, found: String| finding("working-set", WHY, severity, found);
     if let Some(view) = &guest.tracking {
@@ -196,10 +198,7 @@ fn working_set(guest: &GuestView, tracking: &TrackingDiagnosis) -> Finding {
                 .remedy("ballast doctor tracking"),
         };
     }
-    let named = |it: &&ballast_daemon::track::GuestDiagnosis| {
-        it.guest.as_deref() == Some(guest.guest.as_str())
-    };
-    match tracking.guests.iter().find(named).map(|it| it.best()) {
+    match sources.get(&guest.guest) {
         Some(Some(best)) => {
             found(Severity::Note, format!("not tracked; with [tracking] it would be by {best}"))
         }

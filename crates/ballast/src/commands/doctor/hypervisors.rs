@@ -49,7 +49,9 @@ fn of_folder(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
         let found = notice.to_string();
         findings.push(match notice {
             Notice::FolderUnreadable { .. } => {
-                let severity = if has_others { Severity::Note } else { Severity::Problem };
+                // It may be made while the daemon runs.
+                let is_harmless = has_others || !folder.is_there;
+                let severity = if is_harmless { Severity::Note } else { Severity::Problem };
                 finding(severity, found).remedy(format!("install -d -g kvm -m 2770 {shown}"))
             }
             Notice::InvalidName { path, .. } | Notice::NotASocket { path } => {

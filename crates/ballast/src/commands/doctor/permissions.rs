@@ -183,7 +183,7 @@ fn of_journal(journal: &JournalSeen) -> Finding {
         }
         JournalSeen::Recording => finding(Severity::Ok, "the daemon records".to_owned()),
         JournalSeen::NoFolder { folder } => {
-            finding(Severity::Problem, format!("its folder {} is missing", shown(folder)))
+            finding(Severity::Warning, format!("its folder {} is missing", shown(folder)))
                 .remedy(format!("install -d -m 750 {}", shown(folder)))
         }
         JournalSeen::NotWritable { path } => {

@@ -85,6 +85,7 @@ pub(super) struct QmpSocket {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct QmpFolder {
     pub(super) path: PathBuf,
+    pub(super) is_there: bool,
     pub(super) sockets: Vec<QmpSocket>,
     pub(super) notices: Vec<Notice>,
 }
@@ -119,7 +120,8 @@ pub(super) async fn qmp_folders(config: &Config, status: Option<&StatusReply>) -
             let Ok((at, answer)) = answer else { continue };
             sockets[at].state = answer.map_or_else(SocketState::Down, |_| SocketState::Answers);
         }
-        folders.push(QmpFolder { path: folder.clone(), sockets, notices });
+        let (path, is_there) = (folder.clone(), folder.exists());
+        folders.push(QmpFolder { path, is_there, sockets, notices });
     }
     folders
 }

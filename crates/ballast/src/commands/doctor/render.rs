@@ -38,15 +38,13 @@ pub(super) fn render(findings: &[Finding], width: Option<u16>) -> String {
 
 fn rows(findings: &[&Finding]) -> Vec<Row> {
     let mut rows = Vec::new();
-    let mut done: Vec<&str> = Vec::new();
-    for finding in findings {
-        let guest = finding.subject.as_deref().filter(|_| finding.area == Area::Guests);
-        match guest {
-            None => rows.extend(of_finding(finding, place(finding))),
-            Some(guest) if done.contains(&guest) => {}
-            Some(guest) => {
-                done.push(guest);
-                rows.extend(of_guest(guest, findings));
+    for group in findings.chunk_by(|a, b| a.subject == b.subject) {
+        match &group[0].subject {
+            Some(guest) if group[0].area == Area::Guests => rows.extend(of_guest(guest, group)),
+            _ => {
+                for finding in group {
+                    rows.extend(of_finding(finding, place(finding)));
+                }
             }
         }
     }
@@ -62,9 +60,8 @@ fn place(finding: &Finding) -> String {
 }
 
 fn of_guest(guest: &str, findings: &[&Finding]) -> Vec<Row> {
-    let own = findings.iter().filter(|it| it.subject.as_deref() == Some(guest));
     let (well, other): (Vec<&Finding>, Vec<&Finding>) =
-        own.partition(|it| it.severity == Severity::Ok);
+        findings.iter().copied().partition(|it| it.severity == Severity::Ok);
     let told = |it: &&Finding| format!("{}: {}", it.topic, harmless_line(&it.found));
     let well: Vec<String> = well.iter().map(told).collect();
     let mut rows = Vec::new();

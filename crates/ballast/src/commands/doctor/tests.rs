@@ -272,9 +272,16 @@ fn hypervisors_are_told_by_who_answers() {
         state,
     };
     let down = |down| SocketState::Down(down);
+    let unreadable = |folder: &str, is_there, why: &str| QmpFolder {
+        path: folder.into(),
+        is_there,
+        sockets: vec![],
+        notices: vec![Notice::FolderUnreadable { folder: folder.into(), why: why.to_owned() }],
+    };
     let folders = [
         QmpFolder {
             path: "/q".into(),
+            is_there: true,
             sockets: vec![
                 socket("fine", SocketState::Answers),
                 socket("late", SocketState::NotAsked),
@@ -286,15 +293,9 @@ fn hypervisors_are_told_by_who_answers() {
             ],
             notices: vec![Notice::NotASocket { path: "/q/file.sock".into() }],
         },
-        QmpFolder { path: "/empty".into(), sockets: vec![], notices: vec![] },
-        QmpFolder {
-            path: "/none".into(),
-            sockets: vec![],
-            notices: vec![Notice::FolderUnreadable {
-                folder: "/none".into(),
-                why: "No such file".to_owned(),
-            }],
-        },
+        QmpFolder { path: "/empty".into(), is_there: true, sockets: vec![], notices: vec![] },
+        unreadable("/closed", true, "Permission denied"),
+        unreadable("/none", false, "No such file"),
     ];
     let found = hypervisors::judge(&folders, &[], &[], "/etc/b.toml");
     expect![[r#"
@@ -312,7 +313,9 @@ fn hypervisors_are_told_by_who_answers() {
         warning qmp-socket /q/hung.sock: no answer in time
           $ fuser -v /q/hung.sock    # which process that is
         note qmp /empty: no sockets of guests
-        problem qmp /none: cannot read the folder /none: No such file
+        problem qmp /closed: cannot read the folder /closed: Permission denied
+          $ install -d -g kvm -m 2770 /closed
+        note qmp /none: cannot read the folder /none: No such file
           $ install -d -g kvm -m 2770 /none
         ok libvirt: none listens here
     "#]].assert_eq(&told(&found));
@@ -345,6 +348,8 @@ fn hypervisors_are_told_by_who_answers() {
     let found = hypervisors::judge(&folders[1..], &seen, &patterns, "/etc/b.toml");
     expect![[r#"
         ok qmp /empty: no sockets of guests
+        note qmp /closed: cannot read the folder /closed: Permission denied
+          $ install -d -g kvm -m 2770 /closed
         note qmp /none: cannot read the folder /none: No such file
           $ install -d -g kvm -m 2770 /none
         ok libvirt /l/sock: libvirt 9.0.0 answers
@@ -572,7 +577,7 @@ fn owners_and_rights_are_told_with_what_mends_them() {
         note daemon-rights: no daemon was found running
         note user: user 1000, not root
           $ sudo ballast doctor
-        problem journal: its folder /var/lib/ballast is missing
+        warning journal: its folder /var/lib/ballast is missing
           $ install -d -m 750 /var/lib/ballast
         note journal: [journal] is off
         problem journal: this user may not write /j/journal.db
