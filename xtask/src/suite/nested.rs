@@ -178,6 +178,10 @@ fn execute(cases: &[Case<'_>], path: &Path) -> anyhow::Result<String> {
     let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
     let mut command = Command::new(built.join("ballast-lab"));
     command.args(["nested", "exec", "--timeout", &TIMEOUT_S.to_string()]);
+    let has_domains = cases.iter().any(|case| case.test.starts_with("libvirt::"));
+    if has_domains && Path::new(LIBVIRT[0]).exists() {
+        command.arg("--apparmor");
+    }
     let mut files: Vec<_> = STARTED.iter().map(|name| built.join(name)).collect();
     files.extend(cases.iter().map(|case| case.program.path.clone()));
     let installed = SYSTEMD.into_iter().chain(LIBVIRT).map(PathBuf::from);

@@ -46,6 +46,7 @@ fn domains_of_libvirt_are_balanced_without_a_monitor() {
         wait_allocation("half of the budget", &daemon, name, |holds| holds == HALF);
     }
     assert_agreed(&lab, &daemon);
+    they_are_confined_where_libvirt_is(&lab);
     they_are_seen_as_they_are(&lab, &ground, &daemon);
 
     lab.start_constant("busy", WORKING_SET);
@@ -61,6 +62,19 @@ fn domains_of_libvirt_are_balanced_without_a_monitor() {
     lab.run.virsh(&["destroy", "idle"]).unwrap();
     wait_for("the domain to be gone", || guest(&daemon.status()?, "idle").is_none().then_some(()));
     assert!(daemon.stop().success());
+}
+
+/// As in an outer machine with AppArmor, where libvirtd's profile is loaded.
+fn they_are_confined_where_libvirt_is(lab: &Lab) {
+    let profiles = std::fs::read_to_string("/sys/kernel/security/apparmor/profiles");
+    let is_confined = profiles.is_ok_and(|text| text.contains("libvirtd (enforce)"));
+    for name in ["busy", "idle"] {
+        let file = format!("/proc/{}/attr/current", lab.guest(name).pid());
+        let profile = std::fs::read_to_string(file).unwrap_or_default();
+        eprintln!("{name} is confined by {profile:?}");
+        let is_its_own = profile.starts_with("libvirt-") && profile.contains("(enforce)");
+        assert_eq!(is_its_own, is_confined, "{name}: {profile}");
+    }
 }
 
 fn they_are_seen_as_they_are(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {

@@ -66,6 +66,9 @@ struct Machine {
     /// this host's sources [default: bookworm-backports, 6.12]
     #[arg(long, value_name = "SUITE")]
     kernel: Option<KernelChoice>,
+    /// Have AppArmor confine libvirt and its domains in it, by Debian's profiles
+    #[arg(long)]
+    apparmor: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -162,6 +165,7 @@ impl Machine {
             with: with.into_iter().collect(),
             guest_kernels,
             programs: own_programs()?,
+            apparmor: self.apparmor,
             ..default
         })
     }

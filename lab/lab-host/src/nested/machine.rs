@@ -18,6 +18,7 @@ use ballast_lab_guest::procfs;
 use ballast_lab_guest::protocol::ProcessEnd;
 use ballast_model::{Bytes, GuestId};
 
+use super::apparmor;
 use super::files::{self, ARTIFACTS_FOLDER, CACHE_FOLDER};
 use super::image::image;
 use super::output::forward;
@@ -65,6 +66,8 @@ pub struct NestedOptions {
     /// Programs of this host to have in it, with their libraries: place in the machine (an absolute
     /// path), and file here.
     pub programs: Vec<(PathBuf, PathBuf)>,
+    /// Whether AppArmor confines libvirt and its domains in it.
+    pub apparmor: bool,
     /// The folder of runs; `None`: this user's.
     pub runs_folder: Option<PathBuf>,
     /// The program with the hidden commands; this program by default.
@@ -79,6 +82,7 @@ impl Default for NestedOptions {
             with: BTreeSet::new(),
             guest_kernels: Vec::new(),
             programs: Vec::new(),
+            apparmor: false,
             runs_folder: None,
             helper: Helper::default(),
         }
@@ -118,7 +122,12 @@ impl Nested {
         say("booting the outer machine");
         let run = Run::start(&run_options, say)?;
         let outputs = set_up(run.guest(MACHINE)?)?;
-        Ok(Nested { run, outputs })
+        let nested = Nested { run, outputs };
+        if options.apparmor {
+            let done = nested.watched(&in_root(apparmor::LOAD), SET_UP_PATIENCE)?;
+            nested.ensure_success(&done, || "cannot load AppArmor's profiles".to_owned())?;
+        }
+        Ok(nested)
     }
 
     /// Runs a program with its arguments in the machine, in `/root`, and hands on what it writes.
@@ -323,6 +332,9 @@ fn disk(options: &NestedOptions, cache: &Cache, say: &dyn Fn(&str)) -> Result<Pa
     let kernels: Vec<Kernel> =
         choices.iter().map(|choice| Kernel::fetch(cache, choice, say)).collect::<Result<_, _>>()?;
     let mut files = files::host(cache, &kernels, &options.with, say)?;
+    if options.apparmor {
+        files.extend(apparmor::files(cache, say)?);
+    }
     for (place, file) in &options.programs {
         let place = place.strip_prefix("/").unwrap_or(place);
         files.extend(programs::libraries(file, &[])?);

@@ -13,6 +13,7 @@
 //! and then (it patches code that another thread has translated). Counts and states are those of a
 //! KVM host; no figure of time means anything. One command at a time.
 
+mod apparmor;
 mod files;
 mod image;
 mod machine;
