@@ -122,7 +122,8 @@ fn pages_of_two_guests_are_seen_until_they_end() {
     let mut is_exact_of = [false; 2];
     wait_until("exactly the touched pages of both", || {
         for window in read(&mut session).unwrap() {
-            is_exact_of[window.target] = is_exact(&chosen[window.target], &window);
+            // On a busy machine not both get through their pages within one window.
+            is_exact_of[window.target] |= is_exact(&chosen[window.target], &window);
         }
         is_exact_of == [true; 2]
     });
