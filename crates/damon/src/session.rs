@@ -123,6 +123,25 @@ impl DamonSession {
         Ok(())
     }
 
+    /// Makes later windows `window` long, of the same pages; the window in progress is lost. While
+    /// nobody is sampled, it does nothing.
+    ///
+    /// # Errors
+    /// A guest is gone, or the kernel refuses; then no guest is sampled.
+    pub fn set_window(&mut self, window: Duration) -> Result<(), DamonError> {
+        if self.running.is_none() {
+            return Ok(());
+        }
+        // The files keep the regions, which are most of what a set-up writes.
+        let changed = write(&self.kdamond().join("state"), "off")
+            .and_then(|()| write_window(&self.kdamond().join("contexts/0"), window))
+            .and_then(|()| self.turn_on());
+        if changed.is_err() {
+            self.stop();
+        }
+        changed
+    }
+
     /// Reads what has come since the last call, without waiting: a window a guest as it ends.
     ///
     /// # Errors
@@ -144,14 +163,14 @@ impl DamonSession {
                 }
             }
         }
-        let is_on = read(&self.paths.kdamonds.join("0/state")).is_ok_and(|state| state == "on");
+        let is_on = read(&self.kdamond().join("state")).is_ok_and(|state| state == "on");
         if is_on || !windows.is_empty() { Ok(windows) } else { Err(DamonError::Stopped) }
     }
 
     /// Processor time of the kdamond since it was turned on; `None`: unknown.
     pub fn cost(&self) -> Option<Duration> {
         self.running.as_ref()?;
-        let pid = read_number(&self.paths.kdamonds.join("0/pid")).ok()?;
+        let pid = read_number(&self.kdamond().join("pid")).ok()?;
         let text = read(&self.paths.proc.join(format!("{pid}/schedstat"))).ok()?;
         text.split_ascii_whitespace().next()?.parse().ok().map(Duration::from_nanos)
     }
@@ -162,12 +181,9 @@ impl DamonSession {
         window: Duration,
         samples: usize,
     ) -> Result<Running, DamonError> {
-        let kdamond = self.paths.kdamonds.join("0");
         let context = self.create_context()?;
         let set = |name: &str, value: u64| write(&context.join(name), &value.to_string());
-        let window_us = u64::try_from(window.max(WINDOW_MIN).as_micros()).unwrap_or(u64::MAX);
-        set("monitoring_attrs/intervals/sample_us", window_us)?;
-        set("monitoring_attrs/intervals/aggr_us", window_us)?;
+        write_window(&context, window)?;
         set("monitoring_attrs/nr_regions/min", samples as u64)?;
         set("monitoring_attrs/nr_regions/max", samples as u64)?;
         set("targets/nr_targets", targets.len() as u64)?;
@@ -175,18 +191,26 @@ impl DamonSession {
             set_up_target(&context.join(format!("targets/{number}")), target)?;
         }
         let pipe = self.trace(samples)?;
-        write(&kdamond.join("state"), "on").map_err(|error| match error {
+        self.turn_on()?;
+        Ok(Running { pipe, reader: WindowReader::new(targets) })
+    }
+
+    fn kdamond(&self) -> PathBuf {
+        self.paths.kdamonds.join("0")
+    }
+
+    fn turn_on(&self) -> Result<(), DamonError> {
+        write(&self.kdamond().join("state"), "on").map_err(|error| match error {
             DamonError::System { source, .. } if source.kind() == ErrorKind::ResourceBusy => {
                 DamonError::Kernel
             }
             other => other,
-        })?;
-        Ok(Running { pipe, reader: WindowReader::new(targets) })
+        })
     }
 
     /// Creates the kdamond's context, signed and for chosen addresses; its folder.
     fn create_context(&self) -> Result<PathBuf, DamonError> {
-        let kdamond = self.paths.kdamonds.join("0");
+        let kdamond = self.kdamond();
         let context = kdamond.join("contexts/0");
         write(&self.paths.kdamonds.join("nr_kdamonds"), "1")?;
         write(&kdamond.join("contexts/nr_contexts"), "1")?;
@@ -245,6 +269,15 @@ fn mounted_tracefs(paths: &DamonPaths) -> Result<&Path, DamonError> {
             _ => Err(DamonError::NoTracefs(first.clone())),
         },
     }
+}
+
+/// A window is one sample: the two intervals are the same.
+fn write_window(context: &Path, window: Duration) -> Result<(), DamonError> {
+    let window_us = u64::try_from(window.max(WINDOW_MIN).as_micros()).unwrap_or(u64::MAX);
+    for name in ["sample_us", "aggr_us"] {
+        write(&context.join("monitoring_attrs/intervals").join(name), &window_us.to_string())?;
+    }
+    Ok(())
 }
 
 fn set_up_target(folder: &Path, target: &DamonTarget) -> Result<(), DamonError> {

@@ -110,10 +110,10 @@ impl DamonFollower {
         Ok(())
     }
 
-    fn row(&self, cost: Duration, seen: Option<Seen>) -> Row {
+    fn row(&self, length: Duration, cost: Duration, seen: Option<Seen>) -> Row {
         Row {
             at: self.began.elapsed(),
-            length: self.hub.window(),
+            length,
             tracked: Bytes::pages(self.chosen.all),
             known: self.known,
             moved: None,
@@ -125,10 +125,10 @@ impl DamonFollower {
         }
     }
 
-    fn seen(&mut self, touches: &[u64]) -> Seen {
+    fn seen(&mut self, touches: &[u64], length: Duration) -> Seen {
         let share = self.chosen.share();
         let watched = Sampling { share, ..Sampling::ALL };
-        let interval = IntervalTouches { watched, touches, lost: 0, length: self.hub.window() };
+        let interval = IntervalTouches { watched, touches, lost: 0, length };
         let seen = self.analysis.end_interval(interval, |_| true);
         let is_coarse = self.huge.ratio() > HUGE_MAX;
         let (source, granule_pages) = match is_coarse {
@@ -161,13 +161,13 @@ impl WorkingSetSource for DamonFollower {
         if self.windows > 0 && self.windows.is_multiple_of(LOOK_WINDOWS) {
             self.look()?;
         }
-        let (began, patience) = (Instant::now(), self.hub.window() * 2 + PATIENCE);
+        let (began, patience) = (Instant::now(), self.hub.longest_window() * 2 + PATIENCE);
         let window = loop {
             if let Some(window) = self.membership.next(WAIT)? {
                 break window;
             }
             if !go_on() {
-                return Ok((self.row(Duration::ZERO, None), Vec::new()));
+                return Ok((self.row(began.elapsed(), Duration::ZERO, None), Vec::new()));
             }
             if began.elapsed() > patience {
                 return Err(SourceError::Silent(patience));
@@ -176,9 +176,9 @@ impl WorkingSetSource for DamonFollower {
         self.windows += 1;
         let pages = window.touched.iter().filter_map(|&at| self.chosen.numbers.get(at as usize));
         let touches = in_random_order(pages.copied().collect(), self.windows);
-        let seen = self.seen(&touches);
+        let seen = self.seen(&touches, window.length);
         self.known = Some(seen.working_set);
-        Ok((self.row(window.cost, Some(seen)), touches))
+        Ok((self.row(window.length, window.cost, Some(seen)), touches))
     }
 
     /// All guests have windows of one length: this one has it already.

@@ -4,7 +4,10 @@
 //! has the [`DamonSession`]; guests join and leave, and take their windows as they come. While
 //! nobody is sampled, DAMON is free for others. Why DAMON fails hardly ever has to do with one
 //! guest: after a failure all are refused for a growing pause, and then one of them tries.
-//! Cost: one thread, which looks ten times a second.
+//!
+//! A window costs the same however long it is: windows are lengthened until the kernel's thread
+//! keeps within [`BUDGET`].
+//! Cost: one thread, which looks ten times a second; the kernel's, within its budget.
 //! Limits: [`GUESTS_MAX`] guests; when some join or leave, all lose the window in progress.
 //! Windows that a guest does not take are dropped, the oldest first.
 
@@ -14,7 +17,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ballast_damon::{DamonError, DamonPaths, DamonSession, DamonTarget, SAMPLES_MAX, WINDOW_MIN};
+use ballast_damon::{
+    DamonError, DamonPaths, DamonSession, DamonTarget, DamonWindow, SAMPLES_MAX, WINDOW_MIN,
+};
 use ballast_host::{PROC, give_up_raised_priority};
 
 use super::source::SourceError;
@@ -24,6 +29,13 @@ use super::source::SourceError;
 pub(super) const SAMPLES: usize = 1024;
 /// Most guests sampled.
 const GUESTS_MAX: usize = SAMPLES_MAX / SAMPLES;
+/// Share of one core that the kernel's thread may take, for all guests.
+const BUDGET: f64 = 0.01;
+/// Longest window to which that may lead: with one that is lost, the next comes before a working
+/// set is stale (30 s).
+const WINDOW_MAX: Duration = Duration::from_secs(12);
+/// Windows over which the cost is measured.
+const WINDOWS_MEASURED: u32 = 4;
 /// Windows kept for a guest that does not take them.
 const WINDOWS_MAX: usize = 4;
 /// Time between two looks.
@@ -43,7 +55,8 @@ const END_PATIENCE: Duration = Duration::from_secs(3);
 pub struct DamonHub {
     shared: Arc<HubShared>,
     paths: DamonPaths,
-    window: Duration,
+    /// Shortest window.
+    shortest: Duration,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -88,6 +101,7 @@ struct SampledGuest {
 pub(super) struct GuestWindow {
     /// The positions of the touched pages among those sampled.
     pub(super) touched: Vec<u32>,
+    pub(super) length: Duration,
     /// The guest's part of the kernel's processor time since the window before.
     pub(super) cost: Duration,
 }
@@ -100,19 +114,19 @@ pub(super) struct Membership {
 }
 
 impl DamonHub {
-    /// Samples nobody yet. Windows are `window` long, at least [`WINDOW_MIN`].
-    pub fn new(window: Duration) -> DamonHub {
-        DamonHub::of(DamonPaths::default(), window)
+    /// Samples nobody yet. Windows are at least `shortest` long, and at least [`WINDOW_MIN`].
+    pub fn new(shortest: Duration) -> DamonHub {
+        DamonHub::of(DamonPaths::default(), shortest)
     }
 
-    fn of(paths: DamonPaths, window: Duration) -> DamonHub {
-        let window = window.max(WINDOW_MIN);
-        DamonHub { shared: Arc::default(), paths, window, thread: Mutex::default() }
+    fn of(paths: DamonPaths, shortest: Duration) -> DamonHub {
+        let shortest = shortest.max(WINDOW_MIN);
+        DamonHub { shared: Arc::default(), paths, shortest, thread: Mutex::default() }
     }
 
-    /// Length of a window.
-    pub(super) fn window(&self) -> Duration {
-        self.window
+    /// Longest that a window may be.
+    pub(super) fn longest_window(&self) -> Duration {
+        self.shortest.max(WINDOW_MAX)
     }
 
     /// Takes a place for one guest more and waits until DAMON is in use: before that, it is no use
@@ -125,8 +139,8 @@ impl DamonHub {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.as_ref().is_none_or(JoinHandle::is_finished) {
             let (shared, paths) = (Arc::clone(&self.shared), self.paths.clone());
-            let window = self.window;
-            let serve = move || serve(&shared, window, &paths);
+            let shortest = self.shortest;
+            let serve = move || serve(&shared, shortest, &paths);
             // Without a thread no window comes, which the guest's own thread reports.
             *thread = std::thread::Builder::new().name("damon".to_owned()).spawn(serve).ok();
         }
@@ -286,11 +300,23 @@ struct Served {
     session: DamonSession,
     /// The guests' numbers, by the positions of their targets.
     numbers: Vec<u64>,
+    shortest: Duration,
+    window: Duration,
+    /// The kernel's processor time when windows were handed on last.
+    cost: Duration,
+    measured: Measured,
+}
+
+/// What windows of one length have cost so far.
+#[derive(Default)]
+struct Measured {
+    /// Windows, of all guests.
+    windows: u32,
     cost: Duration,
 }
 
 /// Serves the guests until it is over.
-fn serve(shared: &HubShared, window: Duration, paths: &DamonPaths) {
+fn serve(shared: &HubShared, shortest: Duration, paths: &DamonPaths) {
     give_up_raised_priority();
     let mut served: Option<Served> = None;
     let mut generation = 0;
@@ -320,12 +346,12 @@ fn serve(shared: &HubShared, window: Duration, paths: &DamonPaths) {
             served = None;
         }
         let done = match &mut served {
-            None if has_need => Served::begin(paths).map(|begun| served = Some(begun)),
+            None if has_need => Served::begin(paths, shortest).map(|begun| served = Some(begun)),
             None => Ok(()),
             Some(served) => served.read(shared),
         };
         let done = done.and_then(|()| match (&mut served, changed) {
-            (Some(served), Some(guests)) => served.watch(guests, window),
+            (Some(served), Some(guests)) => served.watch(guests),
             _ => Ok(()),
         });
         if done.is_err() {
@@ -342,44 +368,80 @@ fn serve(shared: &HubShared, window: Duration, paths: &DamonPaths) {
 
 impl Served {
     /// Takes DAMON into use; nobody is sampled yet.
-    fn begin(paths: &DamonPaths) -> Result<Served, DamonError> {
+    fn begin(paths: &DamonPaths, shortest: Duration) -> Result<Served, DamonError> {
         let session = DamonSession::begin(paths.clone())?;
-        Ok(Served { session, numbers: Vec::new(), cost: Duration::ZERO })
+        Ok(Served {
+            session,
+            numbers: Vec::new(),
+            shortest,
+            window: shortest,
+            cost: Duration::ZERO,
+            measured: Measured::default(),
+        })
     }
 
     /// Samples `guests` from now on, in place of those before.
-    fn watch(
-        &mut self,
-        mut guests: Vec<(u64, DamonTarget)>,
-        window: Duration,
-    ) -> Result<(), DamonError> {
+    fn watch(&mut self, mut guests: Vec<(u64, DamonTarget)>) -> Result<(), DamonError> {
         // The kernel refuses all guests if one has ended.
         guests.retain(|(_, target)| Path::new(PROC).join(target.pid.to_string()).exists());
         let (numbers, targets): (Vec<u64>, Vec<DamonTarget>) = guests.into_iter().unzip();
-        (self.numbers, self.cost) = (numbers, Duration::ZERO);
+        self.numbers = numbers;
+        (self.cost, self.measured) = Default::default();
         match targets.as_slice() {
             [] => self.session.stop(),
-            targets => self.session.watch(targets, window)?,
+            targets => self.session.watch(targets, self.window)?,
         }
         Ok(())
     }
 
-    /// Hands on the windows that have ended.
+    /// Hands on the windows that have ended; lengthens or shortens those that follow.
     fn read(&mut self, shared: &HubShared) -> Result<(), DamonError> {
         let windows = self.session.read()?;
         if windows.is_empty() {
             return Ok(());
         }
         let cost = self.session.cost().unwrap_or(self.cost);
-        let each = cost.saturating_sub(self.cost) / u32::try_from(windows.len()).unwrap_or(1);
+        let spent = cost.saturating_sub(self.cost);
+        let count = u32::try_from(windows.len()).unwrap_or(1);
         self.cost = cost;
-        for window in windows {
-            if let Some(&number) = self.numbers.get(window.target) {
-                shared.hand_on(number, GuestWindow { touched: window.touched, cost: each });
+        self.measured.cost += spent;
+        self.measured.windows += count;
+        for DamonWindow { target, touched } in windows {
+            if let Some(&number) = self.numbers.get(target) {
+                let window = GuestWindow { touched, length: self.window, cost: spent / count };
+                shared.hand_on(number, window);
             }
         }
-        Ok(())
+        self.keep_within_budget()
     }
+
+    fn keep_within_budget(&mut self) -> Result<(), DamonError> {
+        let guests = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+        if self.measured.windows < guests.saturating_mul(WINDOWS_MEASURED) {
+            return Ok(());
+        }
+        let Measured { windows, cost } = std::mem::take(&mut self.measured);
+        let window = window_within_budget(self.window, cost * guests / windows, self.shortest);
+        if window == self.window {
+            return Ok(());
+        }
+        tracing::debug!(?window, "DAMON's windows have another length, for what they cost");
+        self.window = window;
+        self.cost = Duration::ZERO;
+        self.session.set_window(window)
+    }
+}
+
+/// The length of later windows if a window of all guests costs `each` and is `now` long: `now`,
+/// unless that is beyond the budget, or much within it and longer than `shortest`.
+fn window_within_budget(now: Duration, each: Duration, shortest: Duration) -> Duration {
+    /// So that the next ones are not a little beyond it again.
+    const HEADROOM: f64 = 1.2;
+    let share = each.as_secs_f64() / now.as_secs_f64();
+    if (BUDGET / 2.0..=BUDGET).contains(&share) {
+        return now;
+    }
+    each.mul_f64(HEADROOM / BUDGET).clamp(shortest, shortest.max(WINDOW_MAX))
 }
 
 #[cfg(test)]
@@ -398,14 +460,14 @@ mod tests {
     }
 
     fn window(touched: u32) -> GuestWindow {
-        GuestWindow { touched: vec![touched], cost: Duration::ZERO }
+        GuestWindow { touched: vec![touched], length: WINDOW_MIN, cost: Duration::ZERO }
     }
 
     #[test]
     fn what_fails_is_told_to_every_guest() {
         let root = tempfile::tempdir().unwrap();
         let hub = hub(root.path());
-        assert_eq!(hub.window(), WINDOW_MIN);
+        assert_eq!(hub.shortest, WINDOW_MIN);
         let guests = [(); 2].map(|()| sampled(&hub, std::process::id()));
         let is_absent = |error: &DamonError| matches!(error, DamonError::Absent(_));
         let absent = |joined: Result<Membership, SourceError>| matches!(joined, Err(SourceError::Damon(error)) if is_absent(&error));
@@ -424,6 +486,20 @@ mod tests {
         // It was seen: all may join.
         hub.shared.hand_on(one.number, window(1));
         assert!(hub.take_place().is_ok());
+    }
+
+    #[test]
+    fn windows_lengthen_until_their_cost_is_within_the_budget() {
+        let ms = Duration::from_millis;
+        let next = |now, each| window_within_budget(now, ms(each), WINDOW_MIN);
+        assert_eq!(next(WINDOW_MIN, 0), WINDOW_MIN);
+        assert_eq!(next(WINDOW_MIN, 9), WINDOW_MIN);
+        assert_eq!(next(WINDOW_MIN, 50), ms(6000));
+        assert_eq!(next(ms(6000), 50), ms(6000));
+        assert_eq!(next(ms(6000), 20), ms(2400));
+        assert_eq!(next(ms(6000), 1), WINDOW_MIN);
+        assert_eq!(next(WINDOW_MIN, 1000), WINDOW_MAX);
+        assert_eq!(window_within_budget(ms(60_000), ms(1), ms(60_000)), ms(60_000));
     }
 
     #[test]

@@ -33,6 +33,8 @@ fn refusal(kernel: &FakeKernel) -> String {
 fn guests_become_targets_with_regions_of_one_page() {
     let kernel = FakeKernel::new();
     let mut session = DamonSession::begin(kernel.paths()).unwrap();
+    session.set_window(WINDOW).unwrap();
+    assert_eq!(kernel.get("nr_kdamonds"), "0", "nobody is sampled");
     session.watch(&targets(), WINDOW).unwrap();
     for (path, text) in [
         ("nr_kdamonds", "1"),
@@ -63,6 +65,11 @@ fn guests_become_targets_with_regions_of_one_page() {
     kernel.set("0/pid", "9");
     assert_eq!(session.cost(), Some(Duration::from_micros(1500)));
 
+    session.set_window(WINDOW * 2).unwrap();
+    let interval =
+        |name: &str| kernel.get(&format!("0/contexts/0/monitoring_attrs/intervals/{name}"));
+    assert_eq!(["sample_us", "aggr_us"].map(interval), ["4000000", "4000000"]);
+    assert_eq!((kernel.get("0/state"), kernel.get(UPDATE)), ("on".into(), "195107415".into()));
     kernel.set("0/state", "off");
     assert!(matches!(session.read().unwrap_err(), DamonError::Stopped));
     kernel.set("0/state", "on");
