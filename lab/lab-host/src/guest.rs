@@ -154,7 +154,7 @@ impl GuestStart<'_> {
             command.env("TMPDIR", self.cache.root());
         }
         if spec.tracked {
-            tracker::preload(&mut command, &paths.tracker)?;
+            command.envs(tracker::environment(&paths.tracker)?);
         }
         let files = files.into_iter().map(|disk| disk.file).collect();
         let child = self.spawner.spawn(command, files).map_err(LabError::io("start", QEMU))?;

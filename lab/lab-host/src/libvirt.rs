@@ -7,9 +7,10 @@
 //! machine, which has none, it is that one (`qemu:///system`), with libvirt's own user and sandbox
 //! for each QEMU.
 //! Source: libvirt's domain format, and its `drvqemu` page for `qemu:commandline`.
-//! Limits: no memory modules, no tracker, no record of accesses; the lab's own monitor stays, to
+//! Limits: no memory modules, no record of accesses; the lab's own monitor stays, to
 //! see what a balloon holds without asking libvirt.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,7 +24,7 @@ use crate::process::ProcessId;
 use crate::qemu::CommandLine;
 use crate::run_folder::RunFolder;
 use crate::spawn::Spawner;
-use crate::{GuestSpec, HotplugKind, LabError, tool};
+use crate::{GuestSpec, HotplugKind, LabError, tool, tracker};
 
 const LIBVIRTD: (&str, &str) = ("libvirtd", "libvirt-daemon");
 const VIRSH: (&str, &str) = ("virsh", "libvirt-clients");
@@ -119,7 +120,7 @@ impl Libvirtd {
             open_to_all(folders)?;
         }
         let file = self.folder.join(format!("{id}.xml"));
-        fs::write(&file, domain_xml(line)).map_err(LabError::io("write", &file))?;
+        fs::write(&file, domain_xml(line)?).map_err(LabError::io("write", &file))?;
         self.virsh(&["create", &file.to_string_lossy()])?;
         let pid_file = if is_system() {
             Path::new(SYSTEM_FOLDER).join(format!("qemu/{id}.pid"))
@@ -186,7 +187,7 @@ fn as_user(program: &Path, folder: &Path) -> Command {
 }
 
 /// The domain of a guest.
-fn domain_xml(line: &CommandLine<'_>) -> String {
+fn domain_xml(line: &CommandLine<'_>) -> Result<String, LabError> {
     let (spec, mib) = (line.spec, line.spec.memory.get() >> 20);
     let (kind, mode, feature) = match line.accel {
         Accel::Kvm => ("kvm", "host-passthrough", ""),
@@ -206,7 +207,16 @@ fn domain_xml(line: &CommandLine<'_>) -> String {
         .iter()
         .map(|it| format!("<qemu:arg value='{}'/>", escaped(&it.to_string_lossy())))
         .collect();
-    format!(
+    let environment: String = if line.spec.tracked {
+        let variables = tracker::environment(&line.paths.tracker)?;
+        let element = |(name, value): (&str, OsString)| {
+            format!("<qemu:env name='{name}' value='{}'/>", escaped(&value.to_string_lossy()))
+        };
+        variables.map(element).concat()
+    } else {
+        String::new()
+    };
+    Ok(format!(
         "<domain type='{kind}' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>\
          <name>{}</name>{most}<memory unit='MiB'>{mib}</memory>\
          <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>\
@@ -214,13 +224,13 @@ fn domain_xml(line: &CommandLine<'_>) -> String {
          <kernel>{}</kernel><initrd>{}</initrd><cmdline>{}</cmdline></os>\
          <features><acpi/></features><on_reboot>destroy</on_reboot><on_crash>destroy</on_crash>\
          <devices><emulator>{}</emulator>{balloon}{device}</devices>\
-         <qemu:commandline>{arguments}</qemu:commandline></domain>\n",
+         <qemu:commandline>{arguments}{environment}</qemu:commandline></domain>\n",
         spec.id,
         escaped(&line.kernel.to_string_lossy()),
         escaped(&line.initramfs.to_string_lossy()),
         escaped(&line.kernel_arguments()),
         escaped(&tool::find(tool::QEMU).unwrap_or_default().to_string_lossy()),
-    )
+    ))
 }
 
 /// What memory that can be plugged in needs: room for it, a node, and a device.
@@ -268,7 +278,6 @@ pub(crate) fn validate(guest: &GuestSpec) -> Result<(), LabError> {
     };
     match guest {
         _ if guest.hotplug.is_some_and(|it| it.kind == HotplugKind::Dimm) => no("memory modules"),
-        _ if guest.tracked => no("a tracker"),
         _ if guest.truth.is_some() => no("a record of accesses"),
         _ if guest.kvm_host.is_some() => no("a KVM host"),
         _ => Ok(()),

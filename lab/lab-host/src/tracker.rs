@@ -3,8 +3,8 @@
 //! Idea: the tracker is a library (`crates/tracker-preload`) that QEMU preloads; it tracks nothing
 //! until a client connects and asks for it.
 
+use std::ffi::OsString;
 use std::path::Path;
-use std::process::Command;
 
 use ballast_tracker_proto::SOCKET_VARIABLE;
 
@@ -15,16 +15,15 @@ use crate::artifact::{Artifact, ArtifactMissing};
 pub const TRACK_LIBRARY: Artifact =
     Artifact { variable: "BALLAST_TRACK_LIBRARY", built: "release/libballast_track.so" };
 
-/// Makes QEMU preload the library, which listens at `socket`.
+/// The environment in which QEMU preloads the library, which listens at `socket`.
 ///
 /// # Errors
 /// When the library is not built.
-pub(crate) fn preload(command: &mut Command, socket: &Path) -> Result<(), LabError> {
+pub(crate) fn environment(socket: &Path) -> Result<[(&'static str, OsString); 2], LabError> {
     let library = TRACK_LIBRARY
         .find()
         .map_err(|ArtifactMissing { looked_for }| LabError::TrackerMissing { looked_for })?;
-    command.env("LD_PRELOAD", library).env(SOCKET_VARIABLE, socket);
-    Ok(())
+    Ok([("LD_PRELOAD", library.into()), (SOCKET_VARIABLE, socket.into())])
 }
 
 /// Whether guests that this user starts can be tracked: the kernel gives a process a userfaultfd

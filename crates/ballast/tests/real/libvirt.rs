@@ -68,9 +68,9 @@ fn domains_of_libvirt_are_balanced_without_a_monitor() {
 fn they_are_confined_where_libvirt_is(lab: &Lab) {
     let profiles = std::fs::read_to_string("/sys/kernel/security/apparmor/profiles");
     let is_confined = profiles.is_ok_and(|text| text.contains("libvirtd (enforce)"));
-    for name in ["busy", "idle"] {
-        let file = format!("/proc/{}/attr/current", lab.guest(name).pid());
-        let profile = std::fs::read_to_string(file).unwrap_or_default();
+    for domain in lab.run.guests() {
+        let profile = std::fs::read_to_string(format!("/proc/{}/attr/current", domain.pid()));
+        let (name, profile) = (domain.id(), profile.unwrap_or_default());
         eprintln!("{name} is confined by {profile:?}");
         let is_its_own = profile.starts_with("libvirt-") && profile.contains("(enforce)");
         assert_eq!(is_its_own, is_confined, "{name}: {profile}");
@@ -112,6 +112,32 @@ fn they_are_seen_as_they_are(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
     assert_eq!(finding(findings, "balloon", Some("busy")), ("ok", "has a balloon device"));
     let (severity, told) = finding(findings, "statistics", Some("busy"));
     assert!(severity == "ok" && told.starts_with("the driver reports"), "{told}");
+}
+
+#[test]
+fn a_domain_with_the_tracker_shows_its_working_set() {
+    const LOOP: Bytes = Bytes::mib(96);
+    let tracked = GuestSpec { tracked: true, ..swapping("busy", BOOT) };
+    let Some(lab) = Lab::boot_under_libvirt(vec![tracked]) else { return };
+    let (ground, nothing) = (Ground::new(), tempfile::tempdir().unwrap());
+    let socket = lab.run.folder().libvirt_socket();
+    let settings = format!(
+        "[policy]\nname = \"static\"\n[libvirt]\nenabled = true\nsocket = {socket:?}\n\
+         [tracking]\nsource = \"library\""
+    );
+    ground.configure_for(nothing.path(), FAST, &settings);
+    let daemon = ground.start();
+    they_are_confined_where_libvirt_is(&lab);
+    lab.start_constant("busy", LOOP);
+    wait_for("a working set from the library", || {
+        let status = daemon.status()?;
+        let tracking = guest(&status, "busy")?.tracking.as_ref()?;
+        let size = Bytes::new(tracking.working_set_bytes?);
+        let is_library = tracking.source.as_ref()?.code == "library";
+        let near = LOOP.fraction(3, 4)..LOOP.fraction(3, 2);
+        (is_library && near.contains(&size)).then_some(())
+    });
+    assert!(daemon.stop().success());
 }
 
 /// Domains run on without their libvirtd, and nothing that was decided is lost.

@@ -5,11 +5,12 @@
 //! states and amounts, never times.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::harness::{Daemon, Ground, guest, wait_for};
-use crate::support::{Lab, swapping};
-use ballast_api::TrackingView;
-use ballast_lab_host::{GuestSpec, NESTED_VARIABLE};
+use crate::support::{Lab, allocation, swapping, wait_allocation};
+use ballast_api::{StatusReply, TrackingView};
+use ballast_lab_host::{GuestSpec, Hotplug, HotplugKind, NESTED_VARIABLE};
 use ballast_model::Bytes;
 
 /// Memory of the guest, and what it goes through.
@@ -21,19 +22,27 @@ const HUGE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 /// A guest as QEMU starts it by default, going through its loop; none outside of an outer machine.
 fn boot(huge_pages: &str) -> Option<Lab> {
-    boot_guest(huge_pages, GuestSpec { private_memory: true, ..swapping("stock", BOOT) })
+    boot_guest(huge_pages, stock())
+}
+
+fn stock() -> GuestSpec {
+    GuestSpec { private_memory: true, ..swapping("stock", BOOT) }
 }
 
 fn boot_guest(huge_pages: &str, guest: GuestSpec) -> Option<Lab> {
+    let lab = boot_guests(huge_pages, vec![guest])?;
+    lab.start_constant("stock", LOOP);
+    Some(lab)
+}
+
+fn boot_guests(huge_pages: &str, guests: Vec<GuestSpec>) -> Option<Lab> {
     if std::env::var_os(NESTED_VARIABLE).is_none() || !Path::new(COUNT).exists() {
         println!("SKIPPED: needs an outer machine of `ballast-lab nested` whose kernel has DAMON");
         return None;
     }
     // The machine has nobody else.
     std::fs::write(HUGE, huge_pages).unwrap();
-    let lab = Lab::boot(vec![guest]);
-    lab.start_constant("stock", LOOP);
-    Some(lab)
+    Some(Lab::boot(guests))
 }
 
 fn configured(lab: &Lab, tracking: &str) -> Ground {
@@ -44,7 +53,11 @@ fn configured(lab: &Lab, tracking: &str) -> Ground {
 }
 
 fn tracking(daemon: &Daemon<'_>) -> Option<TrackingView> {
-    guest(&daemon.status()?, "stock")?.tracking.clone()
+    tracking_of(&daemon.status()?, "stock")
+}
+
+fn tracking_of(status: &StatusReply, name: &str) -> Option<TrackingView> {
+    guest(status, name)?.tracking.clone()
 }
 
 /// Waits until the daemon has a working set from `source`.
@@ -189,5 +202,100 @@ fn tracker_and_damon_see_the_same_working_set() {
         working_set(last)
     });
     assert!(by_library.abs_diff(by_damon).get() * 8 < by_library.get());
+    assert!(!is_left_behind());
+}
+
+/// A loop that does not fit into what the guest booted with.
+const LONG_LOOP: Bytes = Bytes::mib(300);
+const PLUGGABLE: Bytes = Bytes::mib(256);
+
+/// Samples a guest, has the daemon plug in memory, and waits until a loop that needs it is seen.
+fn assert_plugged_memory_is_sampled(kind: HotplugKind) {
+    let hotplug = Hotplug { kind, ..Hotplug::virtio_mem(PLUGGABLE) };
+    let guest = GuestSpec { hotplug: Some(hotplug), ..stock() };
+    let Some(lab) = boot_guests("never", vec![guest]) else { return };
+    let ground = Ground::new();
+    let settings = "[policy]\nname = \"static\"\n[tracking]\nsource = \"damon\"";
+    ground.configure_for(lab.sockets(), "tick = \"250ms\"", settings);
+    ground.configure_to_observe();
+    let daemon = ground.start();
+    wait_for("the guest to be sampled", || {
+        (tracking(&daemon)?.state.code == "sampling").then_some(())
+    });
+    assert_eq!(allocation(&daemon, "stock"), Some(BOOT));
+    let (code, out, err) = ground.ballast(&["mode", "balance"]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    wait_allocation("all memory", &daemon, "stock", |holds| holds == BOOT + PLUGGABLE);
+    lab.start_constant("stock", LONG_LOOP);
+    let size = wait_for("the loop through boot memory and plugged memory", || {
+        let size = Bytes::new(tracking(&daemon)?.working_set_bytes?);
+        let near = LONG_LOOP.fraction(9, 10)..LONG_LOOP.fraction(11, 10);
+        near.contains(&size).then_some(size)
+    });
+    eprintln!("a loop of {LONG_LOOP} is seen as {size}");
+    assert!(daemon.stop().success());
+    assert!(!is_left_behind());
+}
+
+#[test]
+fn blocks_plugged_by_virtio_mem_are_sampled() {
+    assert_plugged_memory_is_sampled(HotplugKind::VirtioMem);
+}
+
+#[test]
+fn a_memory_module_plugged_while_sampled_is_sampled() {
+    assert_plugged_memory_is_sampled(HotplugKind::Dimm);
+}
+
+/// As many as are sampled at once.
+const GUESTS: usize = 16;
+/// Windows of each over which the kernel's thread is measured.
+const WINDOWS_MEASURED: u32 = 8;
+/// Share of a core that the kernel's thread may take; it is to take 1 %.
+const COST_MAX: f64 = 0.015;
+/// Longest to which its windows grow.
+const LONGEST_WINDOW: Duration = Duration::from_secs(12);
+
+/// Processor time of the kernel's thread, and its number.
+fn kdamond() -> Option<(u32, Duration)> {
+    let pid = std::fs::read_to_string(COUNT.replace("nr_kdamonds", "0/pid")).ok()?;
+    let pid = pid.trim().parse().ok()?;
+    let times = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    Some((pid, Duration::from_nanos(times.split_whitespace().next()?.parse().ok()?)))
+}
+
+#[test]
+fn sixteen_guests_are_sampled_for_a_hundredth_of_a_core() {
+    let name = |number: usize| format!("g{number}");
+    let memory = Bytes::mib(128);
+    let guest = |number| GuestSpec {
+        private_memory: true,
+        ..GuestSpec::new(name(number).parse().unwrap(), memory)
+    };
+    let Some(lab) = boot_guests("never", (0..GUESTS).map(guest).collect()) else { return };
+    let ground = Ground::new();
+    let settings = "[policy]\nname = \"static\"\n[tracking]\nsource = \"damon\"";
+    ground.configure_for(lab.sockets(), "tick = \"1s\"", settings);
+    let daemon = ground.start();
+    wait_for("all guests to be sampled", || {
+        let status = daemon.status()?;
+        let is_sampled = |number| {
+            let tracking = tracking_of(&status, &name(number));
+            tracking.is_some_and(|it| it.state.code == "sampling" && it.working_set_bytes.is_some())
+        };
+        (0..GUESTS).all(is_sampled).then_some(())
+    });
+    // The windows have found their length when one thread has run for long enough.
+    let span = LONGEST_WINDOW * WINDOWS_MEASURED;
+    let share = wait_for("the cost of windows of one length", || {
+        let (pid, before) = kdamond()?;
+        let began = Instant::now();
+        std::thread::sleep(span);
+        let (same, after) = kdamond()?;
+        (same == pid).then(|| (after - before).as_secs_f64() / began.elapsed().as_secs_f64())
+    });
+    eprintln!("the kernel's thread takes {:.2} % of an emulated core", 100.0 * share);
+    assert!(share > 0.0 && share <= COST_MAX, "{share}");
+    assert!(daemon.stop().success());
     assert!(!is_left_behind());
 }

@@ -19,8 +19,14 @@ const FOLDERS: [&str; 2] = ["etc/apparmor.d", "usr/share/apparmor-features"];
 const PARSER: &str = "sbin/apparmor_parser";
 /// Makes and loads a domain's profile.
 const HELPER: &str = "/usr/lib/libvirt/virt-aa-helper";
-/// What loads the profiles, run once in the machine.
-pub(super) const LOAD: &str = include_str!("apparmor.sh");
+const LOAD: &str = include_str!("apparmor.sh");
+/// What a host adds so that domains can have the tracker.
+const TRACKER_RULES: &str = include_str!("../../../../docs/apparmor-libvirt-qemu");
+
+/// The script that loads the profiles, run once in the machine.
+pub(super) fn load() -> String {
+    format!("tracker_rules='{TRACKER_RULES}'\n{LOAD}")
+}
 
 /// The files that it needs.
 ///

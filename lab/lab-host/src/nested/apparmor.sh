@@ -1,4 +1,5 @@
-# Loads Debian's profiles of libvirt, in an outer machine that has them: run once, in its root.
+# Loads Debian's profiles of libvirt, in an outer machine that has them: run once, in its root, with
+# what Ballast adds to them in $tracker_rules.
 set -e
 mount -t securityfs securityfs /sys/kernel/security
 cd /etc/apparmor.d
@@ -11,7 +12,13 @@ sed -n 's/.*include.*<\(local\/.*\)>.*/\1/p' $(find . -type f) | while read -r n
 done
 # The machine's root is a folder to its kernel, which profiles do not know; the lab's files are
 # nowhere in a domain's XML.
-echo '/host/** rwkmix,' >local/abstractions/libvirt-qemu
+{
+    echo '/host/** rkmix,'
+    echo '/host/{tmp,var,proc,run/libvirt,dev/pts,dev/shm}/** w,'
+    echo '/host/dev/{kvm,null,zero,ptmx} w,'
+    # What a host adds for the tracker (docs/apparmor-libvirt-qemu).
+    echo "$tracker_rules" | sed 's|^/|/host/|'
+} >local/abstractions/libvirt-qemu
 echo '/host/** r,' >local/usr.lib.libvirt.virt-aa-helper
 /sbin/apparmor_parser -r -K usr.sbin.libvirtd
 /sbin/apparmor_parser -r -K usr.lib.libvirt.virt-aa-helper

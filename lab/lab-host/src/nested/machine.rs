@@ -124,7 +124,7 @@ impl Nested {
         let outputs = set_up(run.guest(MACHINE)?)?;
         let nested = Nested { run, outputs };
         if options.apparmor {
-            let done = nested.watched(&in_root(apparmor::LOAD), SET_UP_PATIENCE)?;
+            let done = nested.watched(&in_root(&apparmor::load()), SET_UP_PATIENCE)?;
             nested.ensure_success(&done, || "cannot load AppArmor's profiles".to_owned())?;
         }
         Ok(nested)

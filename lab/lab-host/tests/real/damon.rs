@@ -19,7 +19,7 @@ use ballast_damon::{
     ChosenPages, DamonError, DamonPaths, DamonSession, DamonTarget, DamonWindow, HugeShare,
     WINDOW_MIN, choose_pages,
 };
-use ballast_lab_guest::workload::Pattern;
+use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
 use ballast_lab_host::{Guest, GuestSpec};
 use ballast_model::Bytes;
 use ballast_reclaim::{GuestMemory, GuestRam};
@@ -242,6 +242,18 @@ fn sampled(session: &mut DamonSession, guest: &Guest) -> (Vec<Bytes>, f64) {
     (seen, huge)
 }
 
+/// Waits until a guest has booted and is idle; what it touches then.
+fn wait_until_idle(session: &mut DamonSession, guest: &Guest) -> Bytes {
+    let mut idle = Bytes::MAX;
+    wait_until("the guest to have booted and be idle", || {
+        let (mut seen, _) = sampled(session, guest);
+        seen.sort();
+        idle = seen[WINDOWS / 2];
+        idle <= IDLE_MAX
+    });
+    idle
+}
+
 /// The same while it goes through a loop of `mib`.
 fn looping(session: &mut DamonSession, guest: &Guest, mib: u64) -> (Vec<Bytes>, f64) {
     let pattern = Pattern::Constant { size: Bytes::mib(mib) };
@@ -284,19 +296,59 @@ fn loops_of_a_stock_guest_are_seen_within_a_tenth() {
     let run = linux(folder.path());
     let guest = run.guest("a").unwrap();
     let mut session = begin();
-    let mut idle = Bytes::MAX;
-    wait_until("the guest to have booted and be idle", || {
-        let (mut seen, _) = sampled(&mut session, guest);
-        seen.sort();
-        idle = seen[WINDOWS / 2];
-        idle <= IDLE_MAX
-    });
+    let idle = wait_until_idle(&mut session, guest);
     for mib in [24, 48, 72] {
         let (seen, huge) = looping(&mut session, guest, mib);
         let expected = Bytes::mib(mib) + idle;
         let is_near = |seen: &Bytes| seen.abs_diff(expected).get() * 10 <= expected.get();
         assert!(huge == 0.0 && seen.iter().all(is_near), "{mib} MiB: {seen:?}");
     }
+    drop(session);
+    assert!(!is_left_behind());
+}
+
+/// How many of `pages` are hit by `touches` that go to the page of rank r in proportion to
+/// r^-`exponent`.
+fn distinct_of_zipf(pages: u64, exponent: f64, touches: f64) -> f64 {
+    let weights = (1..=pages).map(|rank| (rank as f64).powf(-exponent));
+    let sum: f64 = weights.clone().sum();
+    weights.map(|weight| 1.0 - (1.0 - weight / sum).powf(touches)).sum()
+}
+
+/// What the workload has touched so far, and when it said so.
+fn touches(guest: &Guest) -> (u64, Duration) {
+    let report = guest.latest_report().unwrap().unwrap();
+    let workload = report.workloads.iter().find(|workload| workload.id == "w");
+    (workload.map_or(0, |workload| workload.touches), Duration::from_millis(report.uptime_ms))
+}
+
+#[test]
+fn popular_pages_of_a_stock_guest_are_seen_within_a_tenth() {
+    const SIZE: Bytes = Bytes::mib(128);
+    const EXPONENT: f64 = 0.7;
+    if !may_sample() {
+        return;
+    }
+    let _pages = HugePages::set("never");
+    let folder = folder();
+    let run = linux(folder.path());
+    let guest = run.guest("a").unwrap();
+    let mut session = begin();
+    let idle = wait_until_idle(&mut session, guest);
+    let pattern = Pattern::Zipf { size: SIZE, exponent: EXPONENT, file: false };
+    let spec = WorkloadSpec { touches_per_s: Some(30_000), ..WorkloadSpec::from(pattern) };
+    guest.start_workload("w", &spec, PATIENCE).unwrap();
+    wait_until("the workload to have its memory", || touches(guest).0 > 0);
+    let (before, from) = touches(guest);
+    let (seen, _) = sampled(&mut session, guest);
+    let (after, until) = touches(guest);
+    // The windows are of a second.
+    let rate = (after - before) as f64 / (until - from).as_secs_f64();
+    let pages = distinct_of_zipf(SIZE.to_pages(), EXPONENT, rate).round() as u64;
+    let expected = Bytes::pages(pages) + idle;
+    let mean = seen.iter().copied().sum::<Bytes>().fraction(1, seen.len() as u64);
+    eprintln!("{rate:.0} touches a second, so {expected} with {idle} of its own: {mean} seen");
+    assert!(mean.abs_diff(expected).get() * 10 <= expected.get(), "{expected}: {seen:?}");
     drop(session);
     assert!(!is_left_behind());
 }
