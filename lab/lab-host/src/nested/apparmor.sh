@@ -14,7 +14,7 @@ done
 # nowhere in a domain's XML.
 {
     echo '/host/** rkmix,'
-    echo '/host/{tmp,var,proc,run/libvirt,dev/pts,dev/shm}/** w,'
+    echo '/host/{cache,tmp,var,proc,run/libvirt,dev/pts,dev/shm}/** w,'
     echo '/host/dev/{kvm,null,zero,ptmx} w,'
     # What a host adds for the tracker (docs/apparmor-libvirt-qemu).
     echo "$tracker_rules" | sed 's|^/|/host/|'
