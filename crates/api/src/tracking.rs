@@ -9,10 +9,10 @@ use crate::tick::millis;
 /// How a guest's page touches are tracked. The age is as of the tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrackingView {
-    /// `waiting`, `watching`, `resting`, `sampling`, `referenced`, `absent` or `failing`.
+    /// `waiting`, `watching`, `resting`, `sampling`, `aging`, `referenced`, `absent` or `failing`.
     pub state: Coded,
-    /// What found the working set: `library`, `damon`, `damon-huge` (in huge pages: an upper bound)
-    /// or `referenced`.
+    /// What found the working set: `library`, `damon`, `mglru`, `referenced`; in huge pages
+    /// `damon-huge` and `mglru-huge`, which are upper bounds.
     #[serde(default)]
     pub source: Option<Coded>,
     /// The last working set found.

@@ -64,13 +64,16 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceChoice {
-    /// By the tracker in a guest's hypervisor where there is one, else by the kernel's DAMON.
+    /// By the tracker in a guest's hypervisor where there is one, else by the kernel's DAMON, else
+    /// by the generations of its cgroup's pages.
     #[default]
     Auto,
     /// By the tracker alone.
     Library,
     /// By DAMON alone.
     Damon,
+    /// By the generations of its cgroup's pages (MGLRU) alone.
+    Mglru,
 }
 
 /// Settings of working-set tracking.

@@ -143,7 +143,7 @@ fn a_hot_set_comes_with_watching_every_page() {
 }
 
 #[test]
-fn the_source_of_tracking_is_one_of_three() {
+fn the_source_of_tracking_is_one_of_four() {
     let source = |text: &str| {
         let config = read(&format!("[tracking]\n{text}")).map_err(|error| error.to_string())?;
         Ok::<_, String>(config.tracking.unwrap().source)
@@ -153,10 +153,11 @@ fn the_source_of_tracking_is_one_of_three() {
         ("source = \"auto\"", SourceChoice::Auto),
         ("source = \"library\"", SourceChoice::Library),
         ("source = \"damon\"", SourceChoice::Damon),
+        ("source = \"mglru\"", SourceChoice::Mglru),
     ] {
         assert_eq!(source(text), Ok(expected));
     }
-    let error = source("source = \"mglru\"").unwrap_err();
+    let error = source("source = \"magic\"").unwrap_err();
     assert!(error.contains("tracking.source") && error.contains("damon"), "{error}");
 }
 

@@ -95,6 +95,10 @@ pub enum TrackingSource {
     Damon,
     /// DAMON, in pieces of a huge page: what is found is an upper bound.
     DamonHuge,
+    /// The generations of its cgroup's pages (MGLRU), page by page.
+    Mglru,
+    /// The same, in pieces of a huge page: what is found is an upper bound.
+    MglruHuge,
     /// The kernel's referenced bits.
     Referenced,
 }
@@ -106,6 +110,8 @@ impl TrackingSource {
             TrackingSource::Library => "library",
             TrackingSource::Damon => "damon",
             TrackingSource::DamonHuge => "damon-huge",
+            TrackingSource::Mglru => "mglru",
+            TrackingSource::MglruHuge => "mglru-huge",
             TrackingSource::Referenced => "referenced",
         }
     }
@@ -114,8 +120,8 @@ impl TrackingSource {
     pub const fn of_demand(self) -> DemandSource {
         match self {
             TrackingSource::Library | TrackingSource::Referenced => DemandSource::WorkingSet,
-            TrackingSource::Damon => DemandSource::Sampled,
-            TrackingSource::DamonHuge => DemandSource::Coarse,
+            TrackingSource::Damon | TrackingSource::Mglru => DemandSource::Sampled,
+            TrackingSource::DamonHuge | TrackingSource::MglruHuge => DemandSource::Coarse,
         }
     }
 
@@ -132,6 +138,8 @@ impl fmt::Display for TrackingSource {
             TrackingSource::Library => "the tracker in its hypervisor",
             TrackingSource::Damon => "DAMON, by pages of 4KiB",
             TrackingSource::DamonHuge => "DAMON, by pieces of 2MiB: an upper bound",
+            TrackingSource::Mglru => "page generations, by pages of 4KiB",
+            TrackingSource::MglruHuge => "page generations, by pieces of 2MiB: an upper bound",
             TrackingSource::Referenced => "referenced bits",
         })
     }
@@ -153,6 +161,8 @@ pub enum TrackingState {
     Resting,
     /// The kernel's DAMON samples it: there is no tracker.
     Sampling,
+    /// The kernel ages the pages of its cgroup (MGLRU): there is no tracker.
+    Aging,
     /// The kernel's referenced bits are read: there is no tracker.
     Referenced,
     /// None of these: there is no tracker, and the others are not wanted or not to be had.
@@ -169,6 +179,7 @@ impl TrackingState {
             TrackingState::Watching => "watching",
             TrackingState::Resting => "resting",
             TrackingState::Sampling => "sampling",
+            TrackingState::Aging => "aging",
             TrackingState::Referenced => "referenced",
             TrackingState::Absent => "absent",
             TrackingState::Failing => "failing",
@@ -183,6 +194,7 @@ impl fmt::Display for TrackingState {
             TrackingState::Watching => "watching page touches",
             TrackingState::Resting => "resting until a new phase begins",
             TrackingState::Sampling => "sampling page touches by DAMON",
+            TrackingState::Aging => "counting page touches by the generations of its pages (MGLRU)",
             TrackingState::Referenced => "reading referenced bits",
             TrackingState::Absent => "its page touches are not watched",
             TrackingState::Failing => "does not work",

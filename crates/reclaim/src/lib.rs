@@ -4,7 +4,8 @@
 //! random, because the host knows less about them than the guest does; pages that a tracker found
 //! cold go first, hot ones last ([`Coldness`]). [`PageIn`] reads pages back before the guest faults
 //! on them. [`CgroupPageOut`] lets the kernel pick pages within the guest's own [`MemoryCgroup`].
-//! A [`Fence`] keeps a guest from growing beyond what it is to hold.
+//! A [`Fence`] keeps a guest from growing beyond what it is to hold. [`PageGenerations`] say how
+//! much of a cgroup's memory was touched.
 //! [`capabilities()`] says which of these methods work for a process, and why the others do not.
 //! Begin with `page_out.rs`.
 //!
@@ -54,9 +55,9 @@ mod token_bucket;
 
 pub use capabilities::{ReclaimCapabilities, capabilities};
 pub use cgroup::{
-    CgroupMount, CgroupVersion, Fence, LIMIT_STEP, MARK, MemoryCgroup, ProcessCgroups,
-    RECLAIM_BYTES_MAX, Reclaimed, Squeeze, SqueezeState, SqueezeStep, parse_amount,
-    parse_mountinfo, parse_proc_cgroup,
+    Aging, CgroupMount, CgroupVersion, Fence, LIMIT_STEP, MARK, MemoryCgroup, NodeGenerations,
+    PageGenerations, ProcessCgroups, RECLAIM_BYTES_MAX, Reclaimed, Squeeze, SqueezeState,
+    SqueezeStep, parse_amount, parse_generations, parse_mountinfo, parse_proc_cgroup,
 };
 pub use cgroup_page_out::{CgroupMethod, CgroupPageOut};
 pub use coldness::{Coldness, FilePart};

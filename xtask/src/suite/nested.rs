@@ -59,11 +59,13 @@ pub(super) const IN_A_LONG_RUN: [Chosen; 3] = [
     Chosen {
         program: "ballast::real",
         tests: &[
+            "balancing::a_guest_moved_in_mid_action_is_held_then_followed",
             "balancing::guests_are_balanced_and_outlive_the_daemon",
             "containers::",
             "libvirt::",
             "paging::a_fence_takes_what_a_stuck_guest_owes",
             "paging::a_guest_ignoring_its_balloon_is_paged_for_its_neighbour",
+            "paging::a_guest_moved_in_mid_page_out_keeps_its_memory",
             "sampled::",
             "unit::the_shipped_unit_raises_its_limits",
             "unit::the_unit_open_to_damon_samples_and_fences_guests",

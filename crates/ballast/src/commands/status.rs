@@ -212,9 +212,10 @@ fn tracked(tracking: Option<&TrackingView>) -> String {
     match tracking.state.code.as_str() {
         "absent" => parts.push("no".to_owned()),
         "watching" => {}
-        "sampling" => {
-            let is_bound = tracking.source.as_ref().is_some_and(|it| it.code == "damon-huge");
-            parts.push(if is_bound { "at most, by DAMON" } else { "by DAMON" }.to_owned());
+        code @ ("sampling" | "aging") => {
+            let by = if code == "aging" { "by MGLRU" } else { "by DAMON" };
+            let is_bound = tracking.source.as_ref().is_some_and(|it| it.code.ends_with("-huge"));
+            parts.push(if is_bound { format!("at most, {by}") } else { by.to_owned() });
         }
         code => parts.push(code.to_owned()),
     }

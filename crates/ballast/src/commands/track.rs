@@ -18,8 +18,8 @@ use serde::Serialize;
 
 use ballast_config::{Intermittent, SourceChoice};
 use ballast_daemon::track::{
-    DamonFollower, DamonHub, FollowSettings, Follower, GuestCounts, IntervalJson, Recording, Row,
-    Sampler, SignalReader, WorkingSetSource,
+    DamonFollower, DamonHub, FollowSettings, Follower, GuestCounts, IntervalJson, MglruFollower,
+    Recording, Row, Sampler, SignalReader, WorkingSetSource,
 };
 use ballast_report::command_line::command_line;
 use ballast_report::files::Destination;
@@ -79,7 +79,7 @@ JSON: an object a line for every interval. What was not watched has no figures o
   events                      what tells a new phase, scaled to all memory; null if not seen
   known_bytes                 the working set as last seen, moved as the tiny sample told; null before
   next                        what follows for the next interval, with --rest
-  source                      what saw it: library, damon, or damon-huge: an upper bound
+  source                      what saw it: library, damon, mglru; damon-huge, mglru-huge: an upper bound
   working_set_bytes, touched_bytes, half_miss_bytes
   granule_pages, share        pages of a piece, and the share of pieces that were watched
   hot_granules, touches, lost
@@ -91,8 +91,8 @@ pub struct Args {
     /// it
     #[arg(value_name = "GUEST")]
     guest: Option<String>,
-    /// By what: the tracker in its hypervisor (library), the kernel's DAMON, or the first of these
-    /// that is there
+    /// By what: the tracker in its hypervisor (library), the kernel's DAMON, the generations of its
+    /// cgroup's pages (mglru), or the library if it is there and DAMON if not (auto)
     #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = source)]
     source: SourceChoice,
     /// How long; until interrupted without it
@@ -161,7 +161,8 @@ fn source(text: &str) -> Result<SourceChoice, String> {
         "auto" => Ok(SourceChoice::Auto),
         "library" => Ok(SourceChoice::Library),
         "damon" => Ok(SourceChoice::Damon),
-        _ => Err("expected auto, library or damon".to_owned()),
+        "mglru" => Ok(SourceChoice::Mglru),
+        _ => Err("expected auto, library, damon or mglru".to_owned()),
     }
 }
 
@@ -439,12 +440,12 @@ fn watch(args: &Args, guest: &Hypervisor) -> anyhow::Result<Box<dyn WorkingSetSo
             "there is no tracker in the guest: it is started with libballast_track.so in LD_PRELOAD \
              and BALLAST_TRACK_SOCKET; or leave --source out"
         ),
+        (SourceChoice::Mglru, _) => {
+            ensure_no_traps_are_asked_for(args)?;
+            return Ok(Box::new(MglruFollower::begin(guest.pid, args.interval)?));
+        }
         (SourceChoice::Auto, None) | (SourceChoice::Damon, _) => {
-            anyhow::ensure!(
-                !args.every && !args.hot_set && args.statistical.is_none() && args.rest.0.is_none(),
-                "DAMON samples pages without traps: --every, --hot-set, --rest and --statistical need \
-                 the tracker in the guest's hypervisor"
-            );
+            ensure_no_traps_are_asked_for(args)?;
             let hub = Arc::new(DamonHub::new(args.interval));
             return Ok(Box::new(DamonFollower::begin(hub, guest.pid, None, SEED)?));
         }
@@ -461,6 +462,15 @@ fn watch(args: &Args, guest: &Hypervisor) -> anyhow::Result<Box<dyn WorkingSetSo
     };
     let settings = FollowSettings { interval: args.interval, planner, seed: SEED };
     Ok(Box::new(Follower::begin(tracker, &settings, None, None)?))
+}
+
+fn ensure_no_traps_are_asked_for(args: &Args) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !args.every && !args.hot_set && args.statistical.is_none() && args.rest.0.is_none(),
+        "the kernel sees touches without traps: --every, --hot-set, --rest and --statistical need the \
+         tracker in the guest's hypervisor"
+    );
+    Ok(())
 }
 
 fn show(row: &Row, number: u64, output: Output) -> anyhow::Result<()> {

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::support::own_cgroup::OwnCgroup;
 use crate::support::{Lab, allocation, swapping, wait_allocation};
 use ballast_api::{StatusReply, TrackingView};
 use ballast_lab_host::{GuestSpec, Hotplug, HotplugKind, NESTED_VARIABLE};
@@ -71,7 +72,8 @@ fn tracking_of(status: &StatusReply, name: &str) -> Option<TrackingView> {
 fn wait_source(daemon: &Daemon<'_>, source: &str) -> Bytes {
     wait_for(&format!("a working set from {source}"), || {
         let tracking = tracking(daemon)?;
-        let is_it = tracking.state.code == "sampling" && tracking.source?.code == source;
+        let is_seen = ["sampling", "aging"].contains(&tracking.state.code.as_str());
+        let is_it = is_seen && tracking.source?.code == source;
         let size = Bytes::new(tracking.working_set_bytes?);
         // Of what a guest that boots touched beside its workload nothing is left in the end.
         (is_it && size < LOOP.fraction(3, 2)).then_some(size)
@@ -210,6 +212,38 @@ fn tracker_and_damon_see_the_same_working_set() {
     });
     assert!(by_library.abs_diff(by_damon).get() * 8 < by_library.get());
     assert!(!is_left_behind());
+}
+
+#[test]
+fn a_stock_guest_is_seen_by_its_page_generations() {
+    if !may_sample("never") {
+        return;
+    }
+    // libvirt and systemd start each hypervisor in a cgroup of its own, which all of its memory is
+    // charged to. The lab moves it to another after its boot, to limit its processor time.
+    let cgroup = OwnCgroup::around_myself().expect("an outer machine has cgroups of version 2");
+    let Some(lab) = boot_idle("never", stock()) else { return };
+    let pid = u32::try_from(lab.guest("stock").pid()).unwrap();
+    cgroup.take_in(pid);
+    lab.start_constant("stock", LOOP);
+    let ground = configured(&lab, "source = \"mglru\"");
+    let daemon = ground.start();
+    let trouble = wait_for("the reason", || tracking(&daemon)?.trouble);
+    assert!(trouble.contains("in this cgroup"), "{trouble}");
+    cgroup.leave_only(pid);
+    let size = wait_for("the loop", || {
+        let size = wait_source(&daemon, "mglru");
+        eprintln!("the generations show {size}");
+        (LOOP.fraction(9, 10)..LOOP.fraction(5, 4)).contains(&size).then_some(size)
+    });
+    eprintln!("the daemon sees {size}");
+    let (_, told, _) = ground.ballast(&["status"]);
+    assert!(told.contains("by MGLRU"), "{told}");
+    let found = diagnosis(&ground);
+    assert_eq!(found["mglru"]["note"], "page by page", "{found}");
+    assert!(daemon.stop().success());
+    let seen = track(&ground, "mglru");
+    assert!(seen.iter().all(|seen| seen["source"] == "mglru"), "{seen:?}");
 }
 
 /// A loop that does not fit into what the guest booted with.

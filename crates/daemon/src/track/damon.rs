@@ -41,7 +41,7 @@ pub(super) const HUGE_MAX: f64 = 0.05;
 /// hypervisor's own, and comes and goes.
 const PIECE_MIN: Bytes = Bytes::mib(16);
 /// Pages of a huge page.
-const HUGE_PAGES: u64 = 512;
+pub(super) const HUGE_PAGES: u64 = 512;
 /// Windows between two looks at the guest's mappings.
 const LOOK_WINDOWS: u64 = 16;
 /// How long no window may come, beside its own length twice.
@@ -200,13 +200,15 @@ fn open(pid: u32, start_ticks: Option<u64>) -> Result<GuestMemory, ReclaimError>
     GuestMemory::open(Path::new(PROC), pid, start_ticks, GuestRam::AtLeast(RAM_MIN))
 }
 
-/// How much memory of the guest of process `pid` is in huge pages.
+/// How large the memory of the guest of process `pid` is, and how much of it is in huge pages.
 ///
 /// # Errors
 /// The process is gone or has no guest memory.
-pub(super) fn huge_share(pid: u32) -> Result<HugeShare, SourceError> {
+pub(super) fn memory_in_huge_pages(pid: u32) -> Result<(Bytes, HugeShare), SourceError> {
     let memory = open(pid, None)?;
-    Ok(huge(&memory, &regions(&memory)?))
+    let regions = regions(&memory)?;
+    let size = regions.iter().map(|region| Bytes::new(region.end - region.start)).sum();
+    Ok((size, huge(&memory, &regions)))
 }
 
 fn regions(memory: &GuestMemory) -> Result<Vec<Range<u64>>, SourceError> {

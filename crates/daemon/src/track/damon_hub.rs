@@ -33,7 +33,7 @@ const GUESTS_MAX: usize = SAMPLES_MAX / SAMPLES;
 const BUDGET: f64 = 0.01;
 /// Longest window to which that may lead: with one that is lost, the next comes before a working
 /// set is stale (30 s).
-const WINDOW_MAX: Duration = Duration::from_secs(12);
+pub(super) const WINDOW_MAX: Duration = Duration::from_secs(12);
 /// Windows over which the cost is measured.
 const WINDOWS_MEASURED: u32 = 4;
 /// Windows kept for a guest that does not take them.

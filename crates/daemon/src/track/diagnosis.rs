@@ -10,12 +10,15 @@ use std::path::Path;
 
 use ballast_damon::{DamonError, DamonPaths, DamonSession};
 use ballast_host::PROC;
+use ballast_reclaim::ReclaimError;
 use ballast_tracker::{
     Hypervisor, TrackerError, check_bits_tell, check_shared, hypervisors, memory_paths_at,
 };
 use serde::Serialize;
 
-use super::damon::{HUGE_MAX, huge_share};
+use super::damon::{HUGE_MAX, memory_in_huge_pages};
+use super::mglru;
+use super::source::SourceError;
 
 /// Whether a source works, and why not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -40,6 +43,8 @@ pub struct GuestDiagnosis {
     pub library: SourceFinding,
     /// The kernel's DAMON.
     pub damon: SourceFinding,
+    /// The generations of its cgroup's pages.
+    pub mglru: SourceFinding,
     /// The kernel's referenced bits.
     pub referenced: SourceFinding,
 }
@@ -66,8 +71,12 @@ impl SourceFinding {
 impl GuestDiagnosis {
     /// The source that `source = "auto"` takes; `None`: none works.
     pub fn best(&self) -> Option<&'static str> {
-        let sources =
-            [("library", &self.library), ("damon", &self.damon), ("referenced", &self.referenced)];
+        let sources = [
+            ("library", &self.library),
+            ("damon", &self.damon),
+            ("mglru", &self.mglru),
+            ("referenced", &self.referenced),
+        ];
         sources.into_iter().find(|(_, finding)| finding.works).map(|(name, _)| name)
     }
 }
@@ -112,7 +121,8 @@ fn of_guest(guest: &Hypervisor, damon: &SourceFinding) -> GuestDiagnosis {
         guest: guest.name.clone(),
         pid: guest.pid,
         library: of_library(guest.tracker.is_some(), &is_shared),
-        damon: of_damon_for(guest.pid, damon),
+        damon: of_pages_of(guest.pid, damon.clone()),
+        mglru: of_mglru_for(guest.pid),
         referenced: match check_bits_tell(Path::new(PROC), guest.pid).and(is_shared) {
             Ok(()) => SourceFinding::works("with `referenced = true` under [tracking]"),
             // Its remedy is another source.
@@ -135,15 +145,29 @@ fn of_library(is_preloaded: bool, is_shared: &Result<(), TrackerError>) -> Sourc
     }
 }
 
-fn of_damon_for(pid: u32, host: &SourceFinding) -> SourceFinding {
+fn of_mglru_for(pid: u32) -> SourceFinding {
+    const OWN: &str = "give the guest's hypervisor a memory cgroup of its own (docs/tracking.md)";
+    match mglru::find(pid) {
+        Ok(_) => of_pages_of(pid, SourceFinding::works("its cgroup is its own")),
+        Err(SourceError::Memory(error)) => SourceFinding::fails(
+            error.to_string(),
+            matches!(error, ReclaimError::NoCgroup { .. } | ReclaimError::SharedCgroup { .. })
+                .then_some(OWN),
+        ),
+        Err(error) => SourceFinding::fails(error.to_string(), None),
+    }
+}
+
+/// What the kernel sees of a guest's pages, if it may at all, which `host` says.
+fn of_pages_of(pid: u32, host: SourceFinding) -> SourceFinding {
     const SPLIT: &str =
         "write never to /sys/kernel/mm/transparent_hugepage/enabled before the guest starts";
     if !host.works {
-        return host.clone();
+        return host;
     }
-    match huge_share(pid) {
+    match memory_in_huge_pages(pid) {
         Err(error) => SourceFinding::fails(error.to_string(), None),
-        Ok(huge) if huge.ratio() > HUGE_MAX => SourceFinding {
+        Ok((_, huge)) if huge.ratio() > HUGE_MAX => SourceFinding {
             works: true,
             note: format!(
                 "an upper bound: {:.0} % of its memory is in huge pages",
@@ -167,6 +191,7 @@ mod tests {
             pid: 1,
             library: finding(library),
             damon: finding(damon),
+            mglru: finding(false),
             referenced: finding(referenced),
         }
     }

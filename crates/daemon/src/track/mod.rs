@@ -2,9 +2,10 @@
 //!
 //! Idea: [`Follower`] connects one guest's tracker (`crates/tracker`) with the state machines that
 //! turn touches into a working set and plan the next interval (`crates/working-set`).
-//! [`DamonFollower`] does so for a guest without a tracker, by the kernel's DAMON (`crates/damon`).
-//! Both are a [`WorkingSetSource`]: each interval yields a [`Row`]. `ballast track` prints the
-//! rows; the daemon passes them to its policy.
+//! [`DamonFollower`] does so for a guest without a tracker, by the kernel's DAMON (`crates/damon`);
+//! [`MglruFollower`] counts what the kernel's multi-generational LRU saw. Each is a
+//! [`WorkingSetSource`]: an interval yields a [`Row`]. `ballast track` prints the rows; the daemon
+//! passes them to its policy.
 
 mod coldness;
 mod damon;
@@ -15,6 +16,7 @@ pub mod fixture;
 mod follow;
 mod interval_json;
 mod latest;
+mod mglru;
 mod record;
 mod row;
 mod sampler;
@@ -30,6 +32,7 @@ pub use damon_hub::DamonHub;
 pub use diagnosis::{GuestDiagnosis, SourceFinding, TrackingDiagnosis};
 pub use follow::{FollowSettings, Follower};
 pub use interval_json::IntervalJson;
+pub use mglru::MglruFollower;
 pub use record::Recording;
 pub use row::{Row, Seen};
 pub use sampler::Sampler;

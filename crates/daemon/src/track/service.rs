@@ -157,7 +157,10 @@ impl Service {
         self.is_tracking(id, |tracking| {
             !matches!(
                 tracking.state,
-                TrackingState::Absent | TrackingState::Referenced | TrackingState::Sampling
+                TrackingState::Absent
+                    | TrackingState::Referenced
+                    | TrackingState::Sampling
+                    | TrackingState::Aging
             )
         })
     }
@@ -176,6 +179,7 @@ impl Service {
             TrackingState::Absent
             | TrackingState::Referenced
             | TrackingState::Sampling
+            | TrackingState::Aging
             | TrackingState::Waiting => false,
             TrackingState::Watching | TrackingState::Resting => {
                 tracking.watched.is_some_and(|watched| watched > HIDES_LITTLE)

@@ -1,5 +1,5 @@
-//! What watches one guest: the tracker in its hypervisor, the kernel's DAMON, or statistical
-//! sampling.
+//! What watches one guest: the tracker in its hypervisor, the kernel's DAMON, the kernel's
+//! multi-generational LRU, or statistical sampling.
 //!
 //! Idea: every source yields one [`Row`] an interval; who uses them does not ask which it is, but
 //! what a figure is worth stands in it ([`TrackingSource`](ballast_model::TrackingSource)).
@@ -32,6 +32,12 @@ pub enum SourceError {
     /// More guests than DAMON is set up for.
     #[error("DAMON samples {0} guests already, which is the most")]
     Full(usize),
+    /// The kernel does not see what guests under KVM touch.
+    #[error(
+        "the guest runs under KVM, which this kernel ({0}) does not ask what its guests touch when it \
+         ages pages: Linux 6.12 does"
+    )]
+    Blind(String),
     /// No window of the guest was complete.
     #[error("DAMON said nothing of the guest for {0:?}")]
     Silent(Duration),
@@ -43,6 +49,7 @@ impl SourceError {
         match self {
             SourceError::Tracker(error) => error.is_lasting(),
             SourceError::Damon(error) => error.is_lasting(),
+            SourceError::Blind(_) => true,
             SourceError::Memory(_) | SourceError::Full(_) | SourceError::Silent(_) => false,
         }
     }

@@ -1,8 +1,9 @@
 //! What the thread of a tracked guest does.
 //!
 //! Idea: it watches the guest by the best source that works: the tracker in its hypervisor, the
-//! kernel's DAMON, the kernel's referenced bits. What fails is retried with growing pauses, or
-//! given up for the next if it will not work as long as the guest lives.
+//! kernel's DAMON, the generations of its pages, the kernel's referenced bits. What fails is
+//! retried with growing pauses, or given up for the next if it will not work as long as the guest
+//! lives.
 //!
 //! Referenced bits, if configured, give a working set but no curve; the interval is chosen so that
 //! the cost stays within the budget.
@@ -23,6 +24,7 @@ use ballast_tracker::{check_shared, clear_referenced, memory_paths_at, reference
 use super::damon::DamonFollower;
 use super::follow::{Follower, Remembered};
 use super::latest::Latest;
+use super::mglru::MglruFollower;
 use super::row::{Row, Seen};
 use super::shared::{ServiceSettings, Shared};
 use super::source::{SourceError, WorkingSetSource};
@@ -45,11 +47,10 @@ pub(super) fn track_process(process: ProcessId, settings: &ServiceSettings, shar
     if reader.is_none_or(|reader| reader.start_time() != start_ticks) {
         return; // The next tick has another process, or none.
     }
-    let (may_be_library, may_be_damon) = match settings.source {
-        SourceChoice::Auto => (true, true),
-        SourceChoice::Library => (true, false),
-        SourceChoice::Damon => (false, true),
-    };
+    let is_auto = settings.source == SourceChoice::Auto;
+    let may_be_library = is_auto || settings.source == SourceChoice::Library;
+    let may_be_damon = is_auto || settings.source == SourceChoice::Damon;
+    let may_be_mglru = is_auto || settings.source == SourceChoice::Mglru;
     // The daemon's raised priority is for ticks, which no tracking may delay.
     give_up_raised_priority();
     let has_bits = settings.referenced;
@@ -76,6 +77,17 @@ pub(super) fn track_process(process: ProcessId, settings: &ServiceSettings, shar
         };
         // Somebody else may leave DAMON soon; the bits are there now.
         let may_give_up = |error: &SourceError| error.is_lasting() || has_bits;
+        let Some(error) = track(&open, TrackingState::Absent, may_give_up, shared) else {
+            return;
+        };
+        why.push(error.to_string());
+    }
+    if may_be_mglru {
+        let open = |_, _| -> Result<Box<dyn WorkingSetSource>, SourceError> {
+            Ok(Box::new(MglruFollower::begin(pid, settings.follow.interval)?))
+        };
+        // Hardly any host that lacks DAMON has it: where it is not asked for, it is tried once.
+        let may_give_up = |error: &SourceError| is_auto || error.is_lasting() || has_bits;
         let Some(error) = track(&open, TrackingState::Absent, may_give_up, shared) else {
             return;
         };
@@ -164,6 +176,7 @@ fn follow(
 fn tracking_of(row: &Row) -> Tracking {
     let state = match row.seen.as_ref().map(|seen| seen.source) {
         Some(TrackingSource::Damon | TrackingSource::DamonHuge) => TrackingState::Sampling,
+        Some(TrackingSource::Mglru | TrackingSource::MglruHuge) => TrackingState::Aging,
         Some(TrackingSource::Library | TrackingSource::Referenced) => TrackingState::Watching,
         None => TrackingState::Resting,
     };
@@ -223,7 +236,7 @@ fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: &str) {
 }
 
 /// The interval at which readings that take `cost` each use `share` of the time.
-fn interval_within(cost: Duration, share: f64) -> Duration {
+pub(super) fn interval_within(cost: Duration, share: f64) -> Duration {
     let seconds = cost.as_secs_f64() / share;
     Duration::try_from_secs_f64(seconds).unwrap_or(REFERENCED_MAX)
 }

@@ -1,8 +1,8 @@
 //! A kdamond's own report, read by Ballast and by DAMON's own tool.
 //!
-//! Idea: `trace.txt` is what Debian's 6.12 reported of two processes, one of which works and sleeps
-//! in turn; `damo.txt` is what `damo` 3.4 makes of it, window by window. The scripts beside them
-//! made both.
+//! Idea: `trace.txt` is what Debian's 6.12 reported of two processes: one stands still, the other
+//! works and sleeps in turn. `damo.txt` is what `damo` 3.4 makes of it, window by window. The
+//! scripts beside them made both.
 
 use std::collections::BTreeSet;
 

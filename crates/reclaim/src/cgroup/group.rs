@@ -30,6 +30,8 @@ const UNLIMITED: u64 = i64::MAX as u64 & !0xffff;
 pub struct MemoryCgroup {
     pub(super) root: PathBuf,
     folder: PathBuf,
+    /// Its name in its hierarchy, such as `/machine.slice/vm`.
+    group: PathBuf,
     version: CgroupVersion,
 }
 
@@ -83,7 +85,9 @@ impl MemoryCgroup {
                     }
                     continue;
                 };
-                let cgroup = MemoryCgroup { root: root.to_owned(), folder, version };
+                let inside = folder.strip_prefix(&point).unwrap_or(&folder);
+                let group = mount.root.join(inside);
+                let cgroup = MemoryCgroup { root: root.to_owned(), folder, group, version };
                 cgroup.check_alone(pid)?;
                 return Ok(cgroup);
             }
@@ -99,6 +103,11 @@ impl MemoryCgroup {
     /// The folder of its files.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Its name in its hierarchy.
+    pub(super) fn group(&self) -> &Path {
+        &self.group
     }
 
     /// Memory charged to it: swap cache counts, swap does not.

@@ -17,11 +17,13 @@
 
 mod fence;
 mod find;
+mod generations;
 mod group;
 mod squeeze;
 
 pub use fence::{Fence, MARK};
 pub use find::{CgroupMount, CgroupVersion, ProcessCgroups, parse_mountinfo, parse_proc_cgroup};
+pub use generations::{Aging, NodeGenerations, PageGenerations, parse_generations};
 pub(crate) use group::RECLAIM_NEEDS;
 pub use group::{MemoryCgroup, RECLAIM_BYTES_MAX, Reclaimed, parse_amount};
 pub use squeeze::{LIMIT_STEP, Squeeze, SqueezeState, SqueezeStep};

@@ -3,4 +3,5 @@
 mod cgroups;
 mod common;
 mod fence;
+mod generations;
 mod paging;

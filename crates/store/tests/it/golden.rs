@@ -273,6 +273,7 @@ fn tracking(at: usize) -> Option<Tracking> {
         TrackingState::Absent,
         TrackingState::Failing,
         TrackingState::Sampling,
+        TrackingState::Aging,
     ];
     Some(Tracking {
         state: *states.get(at)?,
@@ -339,6 +340,8 @@ fn guest_samples() -> Vec<GuestSample> {
         TrackingSource::Damon,
         TrackingSource::DamonHuge,
         TrackingSource::Referenced,
+        TrackingSource::Mglru,
+        TrackingSource::MglruHuge,
     ];
     let yes = Some(true);
     let capable = Capabilities {

@@ -593,6 +593,8 @@ fn tracker() -> impl Strategy<Value = Measured<TrackerReport>> {
         TrackingSource::Library,
         TrackingSource::Damon,
         TrackingSource::DamonHuge,
+        TrackingSource::Mglru,
+        TrackingSource::MglruHuge,
         TrackingSource::Referenced,
     ];
     let source = prop::sample::select(sources.to_vec());
@@ -610,6 +612,7 @@ fn tracking() -> impl Strategy<Value = Tracking> {
         TrackingState::Absent,
         TrackingState::Failing,
         TrackingState::Sampling,
+        TrackingState::Aging,
     ];
     let share = || option::of(any::<u32>().prop_map(Share::from_millionths));
     let state = prop::sample::select(states.to_vec());

@@ -323,7 +323,7 @@ fn touches(guest: &Guest) -> (u64, Duration) {
 }
 
 #[test]
-fn popular_pages_of_a_stock_guest_are_seen_within_a_tenth() {
+fn popular_pages_of_a_guest_are_seen_within_a_tenth() {
     const SIZE: Bytes = Bytes::mib(128);
     const EXPONENT: f64 = 0.7;
     if !may_sample() {

@@ -384,6 +384,7 @@ fn tracking() -> TrackingDiagnosis {
         pid: 7,
         library: source(false, "not preloaded"),
         damon: damon.clone(),
+        mglru: source(false, "turned off"),
         referenced: source(false, "under KVM"),
     };
     let (works, fails) = (source(true, "page by page"), source(false, "absent"));

@@ -64,6 +64,7 @@ fn render(reply: &TrackingReply<'_>) -> String {
         text.push_str(&format!("\n{name} (process {}): tracked by {best}\n", guest.pid));
         text.push_str(&finding("  library", &guest.library));
         text.push_str(&finding("  damon", &guest.damon));
+        text.push_str(&finding("  mglru", &guest.mglru));
         text.push_str(&finding("  referenced", &guest.referenced));
     }
     text
@@ -97,6 +98,7 @@ mod tests {
             pid: 4711,
             library: fails("not preloaded", Some("restart the guest")),
             damon: works.clone(),
+            mglru: fails("turned off", None),
             referenced: fails("under KVM", None),
         };
         let reply = TrackingReply {
@@ -110,6 +112,7 @@ mod tests {
               library: does not work: not preloaded
                 to do: restart the guest
               damon: works: page by page
+              mglru: does not work: turned off
               referenced: does not work: under KVM
         "#]]
         .assert_eq(&render(&reply));

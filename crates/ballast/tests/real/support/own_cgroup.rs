@@ -26,8 +26,28 @@ impl OwnCgroup {
             println!("SKIPPED: {}: {error}", folder.display());
             return None;
         }
-        std::fs::write(folder.join("cgroup.procs"), pid.to_string()).unwrap();
-        Some(OwnCgroup { folder, version: mount.version })
+        let cgroup = OwnCgroup { folder, version: mount.version };
+        cgroup.take_in(pid);
+        Some(cgroup)
+    }
+
+    /// Moves a process into it.
+    pub fn take_in(&self, pid: u32) {
+        std::fs::write(self.folder.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+
+    /// Around this process, so that what it starts is charged to it from the beginning.
+    pub fn around_myself() -> Option<OwnCgroup> {
+        OwnCgroup::around(std::process::id())
+    }
+
+    /// Moves every process out of it but `pid`.
+    pub fn leave_only(&self, pid: u32) {
+        let pid = pid.to_string();
+        let inside = std::fs::read_to_string(self.folder.join("cgroup.procs")).unwrap();
+        for other in inside.lines().filter(|other| *other != pid) {
+            std::fs::write(self.folder.join("../cgroup.procs"), other).unwrap();
+        }
     }
 
     /// What one of its files says.

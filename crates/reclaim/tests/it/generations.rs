@@ -1,0 +1,69 @@
+//! What keeps the generations of a guest's pages from being read. That they show what was touched
+//! takes a guest under KVM (`crates/ballast/tests/real/sampled.rs`).
+
+use std::fs;
+
+use ballast_reclaim::{PageGenerations, ReclaimError};
+
+use crate::common::tree;
+
+const ENABLED: &str = "sys/kernel/mm/lru_gen/enabled";
+const LRU_GEN: &str = "sys/kernel/debug/lru_gen";
+
+/// A host with the multi-generational LRU, where process 7 is a guest.
+fn host() -> tempfile::TempDir {
+    tree(&[
+        ("proc/7/cgroup", "0::/vm/a\n"),
+        ("proc/self/mountinfo", "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+        ("sys/fs/cgroup/cgroup.controllers", "memory\n"),
+        ("sys/fs/cgroup/vm/a/cgroup.procs", "7\n"),
+        ("sys/fs/cgroup/vm/a/memory.current", "104857600\n"),
+        (ENABLED, "0x0007\n"),
+        (
+            LRU_GEN,
+            "memcg     9 /vm/a\n node     0\n          4        312       4891       8402 \n",
+        ),
+    ])
+}
+
+fn error(host: &tempfile::TempDir) -> ReclaimError {
+    PageGenerations::find(host.path(), 7).unwrap_err()
+}
+
+#[test]
+fn a_guest_alone_in_its_cgroup_has_generations() {
+    assert!(PageGenerations::find(host().path(), 7).is_ok());
+    let host = host();
+    fs::write(host.path().join("sys/fs/cgroup/vm/a/cgroup.procs"), "7\n8\n").unwrap();
+    assert_eq!(error(&host).code(), "shared-cgroup");
+}
+
+#[test]
+fn what_the_kernel_lacks_is_told_with_what_to_do() {
+    let lacking = |path: &str| {
+        let host = host();
+        fs::remove_file(host.path().join(path)).unwrap();
+        error(&host).to_string()
+    };
+    assert!(lacking(ENABLED).contains("CONFIG_LRU_GEN"));
+    assert!(lacking(LRU_GEN).contains("mount -t debugfs"));
+    for off in ["0x0000\n", "0\n"] {
+        let host = host();
+        fs::write(host.path().join(ENABLED), off).unwrap();
+        let told = error(&host).to_string();
+        assert!(told.contains("turned off") && told.contains("`y`"), "{told}");
+    }
+}
+
+#[test]
+fn a_cgroup_without_generations_is_told() {
+    let host = host();
+    fs::write(host.path().join(LRU_GEN), "memcg     1 /\n node     0\n 4 312 4891 8402 \n")
+        .unwrap();
+    assert!(error(&host).to_string().contains("no memcg `/vm/a`"));
+    fs::write(host.path().join("proc/7/cgroup"), "3:memory:/vm/a\n").unwrap();
+    let one = "35 31 0:32 / /sys/fs/cgroup rw - cgroup cgroup rw,memory\n";
+    fs::write(host.path().join("proc/self/mountinfo"), one).unwrap();
+    fs::write(host.path().join("sys/fs/cgroup/vm/a/memory.usage_in_bytes"), "4096\n").unwrap();
+    assert!(error(&host).to_string().contains("version 1"));
+}
