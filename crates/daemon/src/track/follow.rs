@@ -20,7 +20,9 @@ use ballast_tracker::{
     DataTlbCounter, IntervalObservation, TrackableGuest, TrackerError, TrackingSession,
     WatchSettings,
 };
-use ballast_tracker_proto::{Granule, GranuleSample, HashKind, RegionSpec, WatchMode};
+use ballast_tracker_proto::{
+    Granule, GranuleSample, HashKind, RegionSpec, TrackerCounters, WatchMode,
+};
 use ballast_working_set::{FinishedInterval, WatchPlan, WatchPlanner, WatchPlannerSettings};
 
 use super::coldness::WatchHistory;
@@ -127,6 +129,26 @@ impl Follower {
     /// Limits the cost of later intervals to a share of one core, above 0 and at most 1.
     pub(super) fn set_budget(&mut self, limit: f64) {
         self.planner.set_budget(limit);
+    }
+
+    /// What the tracker has counted since its client connected.
+    ///
+    /// # Errors
+    /// The tracker is gone or has given up.
+    pub fn counters(&mut self) -> Result<TrackerCounters, TrackerError> {
+        self.tracking.client().heartbeat()
+    }
+
+    /// Watches nothing for a while, so that the guest runs as if it were not tracked; what is known
+    /// of it stays.
+    ///
+    /// # Errors
+    /// The tracker is gone or has given up.
+    pub fn watch_nothing(&mut self, length: Duration) -> Result<(), TrackerError> {
+        let began = Instant::now();
+        self.tracking.begin_interval(None)?;
+        pass(&mut self.tracking, began, length, || true)?;
+        self.tracking.end_interval().map(drop)
     }
 
     /// Tracks the guest for one interval; returns the row and the touched pages in order. `go_on`

@@ -21,15 +21,18 @@
 
 pub(super) mod report;
 
+use std::time::Duration;
+
 use anyhow::Context;
 use ballast_model::Bytes;
 
 use self::report::{CostFindings, Figures, means};
 use super::native::brain::Brain;
 use super::native::cores::Cores;
+use super::native::followed::Followed;
 use super::native::program::{Subject, Truth};
 use super::native::running::{Place, Running};
-use super::native::steer::Steer;
+use super::native::steer::{Steer, Window};
 use super::native::way::Way;
 use crate::machine::Machine;
 use crate::scaffold::{Held, Say};
@@ -103,6 +106,45 @@ fn all_of<T: Copy + PartialEq>(chosen: &[T], every: &[T]) -> Vec<T> {
     every.iter().copied().filter(|it| chosen.contains(it)).collect()
 }
 
+/// What tracks a program in one way.
+enum WayTracker {
+    /// The tables' own.
+    Steer(Box<Steer>),
+    /// The daemon's.
+    Followed(Box<Followed>),
+}
+
+impl WayTracker {
+    fn of(way: Way, running: &mut Running, place: Place) -> anyhow::Result<WayTracker> {
+        if way == Way::Daemon {
+            return Ok(WayTracker::Followed(Box::new(Followed::new(running, way.interval())?)));
+        }
+        let brain = Brain::of(way, Bytes::new(running.bytes()));
+        Ok(WayTracker::Steer(Box::new(Steer::new(running, brain, way.interval(), place)?)))
+    }
+
+    fn window(&mut self, running: &mut Running, intervals: u32) -> anyhow::Result<Window> {
+        match self {
+            WayTracker::Steer(steer) => steer.window(running, intervals),
+            WayTracker::Followed(followed) => followed.window(running, intervals),
+        }
+    }
+
+    fn rest(&mut self, running: &mut Running, length: Duration) -> anyhow::Result<Window> {
+        match self {
+            WayTracker::Steer(steer) => steer.rest(running, length),
+            WayTracker::Followed(followed) => followed.rest(running, length),
+        }
+    }
+
+    fn share(&self) -> f64 {
+        match self {
+            WayTracker::Steer(steer) => steer.share(),
+            WayTracker::Followed(followed) => followed.share(),
+        }
+    }
+}
+
 /// Windows with tracking, between windows without.
 fn pairs(
     running: &mut Running,
@@ -111,19 +153,18 @@ fn pairs(
     place: Place,
     rounds: usize,
 ) -> anyhow::Result<Figures> {
-    let brain = Brain::of(way, Bytes::new(running.bytes()));
-    let mut steer = Steer::new(running, brain, way.interval(), place)?;
+    let mut tracker = WayTracker::of(way, running, place)?;
     // What is seen for the first time costs more than the rest.
-    steer.window(running, way.warm_up())?;
-    let mut off = vec![steer.rest(running, way.rest())?];
+    tracker.window(running, way.warm_up())?;
+    let mut off = vec![tracker.rest(running, way.rest())?];
     let mut on = Vec::new();
     for _ in 0..rounds * way.pairs() {
         if way.settle() > 0 {
-            steer.window(running, way.settle())?;
+            tracker.window(running, way.settle())?;
         }
-        on.push(steer.window(running, way.intervals())?);
-        off.push(steer.rest(running, way.rest())?);
+        on.push(tracker.window(running, way.intervals())?);
+        off.push(tracker.rest(running, way.rest())?);
     }
-    let memory = (running.bytes(), steer.share());
+    let memory = (running.bytes(), tracker.share());
     Ok(Figures::new(subject, way, &off, &on, memory, |touches| truth.touched(touches)))
 }

@@ -11,6 +11,7 @@
 pub(super) mod brain;
 pub(super) mod clock;
 pub(super) mod cores;
+pub(super) mod followed;
 pub(super) mod program;
 pub(super) mod running;
 pub(super) mod steer;

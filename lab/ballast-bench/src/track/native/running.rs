@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ballast_lab_host::{Artifact, TRACK_LIBRARY};
-use ballast_tracker::{TrackerClient, TrackerError};
+use ballast_tracker::{TrackableGuest, TrackerClient, TrackerError};
 use ballast_tracker_proto::{
     CAPACITY_DEFAULT, RegionName, RegionSpec, SOCKET_VARIABLE, TrackerAddress,
 };
@@ -79,6 +79,12 @@ impl Running {
         })?;
         stay_on(tid, cores.first)?;
         Ok(Running { child, asked, answers, region, address, cores, tid, _file: file })
+    }
+
+    /// As the daemon finds a guest.
+    pub(super) fn as_guest(&self) -> TrackableGuest {
+        let (pid, address) = (self.child.id(), self.address.clone());
+        TrackableGuest { pid, name: None, address, paths: Vec::new() }
     }
 
     pub(crate) const fn bytes(&self) -> u64 {

@@ -23,12 +23,14 @@ pub(crate) enum Way {
     Adaptive,
     /// A sample of pages, as large as the budget allows
     Sampled,
-    /// The same, in part of the time by adaptive thresholds: the default of the daemon
+    /// The same, in part of the time by adaptive thresholds, by the program's own count of touches
     SampledAdaptive,
+    /// What the daemon does by default, by its own code: at rest a tiny sample stays watched
+    Daemon,
 }
 
 impl Way {
-    pub(crate) const ALL: [Way; 8] = [
+    pub(crate) const ALL: [Way; 9] = [
         Way::List,
         Way::Avl,
         Way::HotList,
@@ -37,6 +39,7 @@ impl Way {
         Way::Adaptive,
         Way::Sampled,
         Way::SampledAdaptive,
+        Way::Daemon,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -49,6 +52,7 @@ impl Way {
             Way::Adaptive => "and adaptive thresholds",
             Way::Sampled => "sample",
             Way::SampledAdaptive => "sample, adaptive thresholds",
+            Way::Daemon => "the daemon",
         }
     }
 
@@ -61,18 +65,18 @@ impl Way {
             Way::HotAvl => Some(0.32),
             Way::Fixed => Some(0.09),
             Way::Adaptive => Some(0.02),
-            Way::Sampled | Way::SampledAdaptive => None,
+            Way::Sampled | Way::SampledAdaptive | Way::Daemon => None,
         }
     }
 
     /// Whether it rests at times.
     pub(crate) const fn rests(self) -> bool {
-        matches!(self, Way::Fixed | Way::Adaptive | Way::SampledAdaptive)
+        matches!(self, Way::Fixed | Way::Adaptive | Way::SampledAdaptive | Way::Daemon)
     }
 
     /// Whether it watches a sample of pages.
     pub(crate) const fn is_sampled(self) -> bool {
-        matches!(self, Way::Sampled | Way::SampledAdaptive)
+        matches!(self, Way::Sampled | Way::SampledAdaptive | Way::Daemon)
     }
 
     /// Length of an interval. Where a hot set makes pages trap again and again it hardly matters;

@@ -1,0 +1,131 @@
+//! A program that the daemon's own code follows.
+//!
+//! Idea: [`Follower`] is what the daemon runs for each guest: the planner, the tiny sample that is
+//! watched at rest, the placement of the thread that answers faults. So what is measured here is
+//! what an operator pays who sets nothing.
+//! Limits: the thread that answers faults goes where the follower places it.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use ballast_daemon::track::{FollowSettings, Follower};
+use ballast_estimate::phase::IntermittentSettings;
+use ballast_model::Bytes;
+use ballast_mrc::Granularity;
+use ballast_tracker_proto::TrackerCounters;
+use ballast_working_set::{Sampling, WatchPlan, WatchPlannerSettings};
+
+use super::brain::IntervalResult;
+use super::running::Running;
+use super::steer::{Interval, Window};
+use crate::machine;
+
+/// Picks the sampled granules.
+const SEED: u64 = 1;
+
+/// A followed program.
+pub(crate) struct Followed {
+    follower: Follower,
+    allocation: Bytes,
+    wss: Bytes,
+    share: f64,
+    trap: Duration,
+}
+
+impl Followed {
+    /// Begins to follow a program in intervals of `length`, with the daemon's defaults.
+    ///
+    /// # Errors
+    /// The tracker is not there, or refuses.
+    pub(crate) fn new(running: &Running, length: Duration) -> anyhow::Result<Followed> {
+        let planner = WatchPlannerSettings {
+            rest: Some(IntermittentSettings::live()),
+            ..WatchPlannerSettings::default()
+        };
+        let settings = FollowSettings { interval: length, planner, seed: SEED };
+        let allocation = Bytes::new(running.bytes());
+        let follower = Follower::begin(&running.as_guest(), &settings, Some(allocation), None)?;
+        let (wss, share, trap) = (Bytes::ZERO, 1.0, Duration::ZERO);
+        Ok(Followed { follower, allocation, wss, share, trap })
+    }
+
+    /// The share of granules that was watched last.
+    pub(crate) fn share(&self) -> f64 {
+        self.share
+    }
+
+    /// A window without tracking.
+    ///
+    /// # Errors
+    /// The program or the tracker is gone.
+    pub(crate) fn rest(
+        &mut self,
+        running: &mut Running,
+        length: Duration,
+    ) -> anyhow::Result<Window> {
+        let ((before, _), clock) = (running.touches()?, running.clock()?);
+        self.follower.watch_nothing(length)?;
+        let ((after, _), spent) = (running.touches()?, running.clock()?.since(clock));
+        Ok(Window { touches: after - before, spent, ..Window::default() })
+    }
+
+    /// A window of `intervals` intervals.
+    ///
+    /// # Errors
+    /// The program or the tracker is gone.
+    pub(crate) fn window(
+        &mut self,
+        running: &mut Running,
+        intervals: u32,
+    ) -> anyhow::Result<Window> {
+        let daemon = machine::seconds();
+        let counters = self.follower.counters()?;
+        let ((before, _), clock) = (running.touches()?, running.clock()?);
+        let mut seen = Vec::new();
+        for _ in 0..intervals {
+            seen.push(self.interval(running)?);
+        }
+        let ((after, _), spent) = (running.touches()?, running.clock()?.since(clock));
+        let end = self.follower.counters()?;
+        let seconds = |of: fn(&TrackerCounters) -> u64| (of(&end) - of(&counters)) as f64 / 1e9;
+        Ok(Window {
+            touches: after - before,
+            spent,
+            traps: end.traps - counters.traps,
+            dropped: end.dropped - counters.dropped,
+            handler: seconds(|it| it.handler_ns),
+            control: seconds(|it| it.control_ns),
+            daemon: machine::seconds() - daemon,
+            trap: self.trap.as_secs_f64(),
+            intervals: seen,
+        })
+    }
+
+    /// One interval.
+    fn interval(&mut self, running: &mut Running) -> anyhow::Result<Interval> {
+        let clock = running.clock()?;
+        let counters = self.follower.counters()?;
+        let (from, _) = running.touches()?;
+        let (row, _) = self.follower.interval(Some(self.allocation), || true)?;
+        let ((to, _), spent) = (running.touches()?, running.clock()?.since(clock));
+        let end = self.follower.counters()?;
+        self.wss = row.known.unwrap_or(self.wss);
+        let mut watch = WatchPlan { is_on: row.seen.is_some(), watched: Sampling::ALL, hot: None };
+        let mut told = None;
+        if let Some(seen) = row.seen {
+            let granule = Granularity::new(seen.granule_pages).context("a granule of no pages")?;
+            watch.watched = Sampling { granule, share: seen.share };
+            (self.share, self.trap) = (seen.share, seen.trap);
+            told = Some(IntervalResult { wss: seen.working_set, curve: seen.curve });
+        }
+        Ok(Interval {
+            touches: from..to,
+            watch,
+            told,
+            wss: self.wss,
+            traps: end.traps - counters.traps,
+            handler: (end.handler_ns - counters.handler_ns) as f64 / 1e9,
+            spent,
+        })
+    }
+}
