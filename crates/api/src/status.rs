@@ -186,6 +186,9 @@ pub struct GuestView {
     pub managed: Option<bool>,
     /// Age of its statistics.
     pub stats_age_ms: Option<u64>,
+    /// Memory it has read back from its swap since its boot, as it reports it.
+    #[serde(default)]
+    pub swap_in_bytes: Option<u64>,
     /// How its page touches are tracked; `None`: they are not.
     pub tracking: Option<TrackingView>,
     /// The fence around it; `None`: it is to have none.
@@ -228,6 +231,7 @@ impl GuestView {
             priority: limits.map(|limits| limits.priority),
             managed: limits.map(|limits| limits.managed),
             stats_age_ms: stats_age_ms(sample, estimate),
+            swap_in_bytes: sample.stats.and_then(|stats| stats.value.swap_in).map(Bytes::get),
             tracking: TrackingView::of(sample),
             fence: sample.fence.as_ref().map(FenceView::from),
             compliance: plan.map(ComplianceView::new),

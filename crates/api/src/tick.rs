@@ -100,6 +100,9 @@ pub struct DaemonView {
     pub policy: String,
     /// Time between ticks.
     pub tick_ms: u64,
+    /// Memory of the host that stays available to the host; `None`: an earlier daemon does not say.
+    #[serde(default)]
+    pub host_reserve_bytes: Option<u64>,
     /// Ticks since it started.
     pub ticks: u64,
     /// Plans the checker refused since it started.

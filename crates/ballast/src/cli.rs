@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    control, daemon, doctor, explain, journal, plan, policy, reserve, set, status, track,
+    control, daemon, doctor, explain, journal, plan, policy, reserve, set, status, top, track,
 };
 use crate::lab::LabArgs;
 
@@ -16,6 +16,7 @@ use crate::lab::LabArgs;
 Examples:
   ballast daemon --config /etc/ballast.toml
   ballast status
+  ballast top
   ballast explain web-1
 
 Sizes are written 512MiB, 2GiB or as plain bytes. Exit status: 0 done, 1 failed, 2 wrong usage."
@@ -33,6 +34,8 @@ pub enum Command {
     Daemon(daemon::Args),
     /// Host and guests at a glance.
     Status(status::Args),
+    /// Host and guests, live in the terminal.
+    Top(top::Args),
     /// Why a guest has the memory it has.
     Explain(explain::Args),
     /// The latest plan, or what the next tick would do.

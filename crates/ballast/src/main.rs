@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use ballast::cli::{Cli, Command};
 use ballast::commands::{
-    control, daemon, doctor, explain, journal, plan, policy, reserve, set, status, track,
+    control, daemon, doctor, explain, journal, plan, policy, reserve, set, status, top, track,
 };
 use clap::Parser;
 
@@ -25,6 +25,7 @@ fn start(cli: Cli) -> anyhow::Result<()> {
 async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Status(args) => status::run(args).await,
+        Command::Top(args) => top::run(args).await,
         Command::Explain(args) => explain::run(args).await,
         Command::Plan(args) => plan::run(args).await,
         Command::Policy(args) => policy::run(args),

@@ -47,6 +47,8 @@ pub struct View {
     pub mode: ModeChoice,
     /// Time between ticks.
     pub tick: Duration,
+    /// Memory of the host that stays available to the host.
+    pub host_reserve: Bytes,
     /// Time the last decision took (estimate, policy, guard, check).
     pub decision_cost: Duration,
     /// Ticks since the daemon started.

@@ -6,7 +6,8 @@ pub fn command_line() -> String {
     std::iter::once("ballast".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
-fn quoted(word: String) -> String {
+/// `word` as a shell reads it back.
+pub fn quoted(word: String) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./=%+:,@".contains(c);
     let plain = !word.is_empty() && word.chars().all(is_plain);
     if plain { word } else { format!("'{}'", word.replace('\'', "'\\''")) }

@@ -50,7 +50,15 @@ impl Reader {
     /// # Errors
     /// The file or a row cannot be read.
     pub fn latest(&self) -> Result<Option<Latest>, JournalError> {
-        let Some((entry, tick)) = self.last_tick()? else { return Ok(None) };
+        self.latest_until(i64::MAX)
+    }
+
+    /// The last tick numbered at most `id`, with its context as it was then; `None`: there is none.
+    ///
+    /// # Errors
+    /// The file or a row cannot be read.
+    pub fn latest_until(&self, id: i64) -> Result<Option<Latest>, JournalError> {
+        let Some((entry, tick)) = self.tick_before(id.saturating_add(1))? else { return Ok(None) };
         let mut outcomes = BTreeMap::new();
         let mut next = Some((entry.clone(), tick.clone()));
         for _ in 0..OUTCOME_TICKS_MAX {

@@ -73,7 +73,7 @@ pub struct Info {
 #[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
-    connection: Connection,
+    pub(crate) connection: Connection,
     curves: RefCell<BTreeMap<i64, Arc<MissCurve>>>,
     /// Number and content of the row that the last difference was from.
     base: RefCell<Option<(i64, Value)>>,
@@ -235,7 +235,7 @@ impl Reader {
         &self.path
     }
 
-    fn sqlite(&self, e: rusqlite::Error) -> JournalError {
+    pub(crate) fn sqlite(&self, e: rusqlite::Error) -> JournalError {
         JournalError::sqlite(&self.path, e)
     }
 

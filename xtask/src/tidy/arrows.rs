@@ -93,6 +93,7 @@ const RULES: &[Rule] = &[
     edge("ballast-store", MODEL),
     edge("ballast-api", MODEL),
     edge("ballast-report", MODEL),
+    edge("ballast-top", &["ballast-api", "ballast-model", "ballast-report", "ballast-store"]),
     edge(
         "ballast-config",
         &[
@@ -150,6 +151,7 @@ const RULES: &[Rule] = &[
             "ballast-report",
             "ballast-store",
             "ballast-toml-strict",
+            "ballast-top",
             "ballast-tracker",
             "ballast-working-set",
         ],

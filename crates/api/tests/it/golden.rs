@@ -221,6 +221,7 @@ fn tick(seen: &Seen) -> Tick<'_> {
             started_at_unix_ms: 1_767_320_000_000,
             policy: "static".to_owned(),
             tick_ms: 1000,
+            host_reserve_bytes: Some(512 << 20),
             ticks: 9,
             plans_refused: 0,
             fairness: Some(FairnessView {
@@ -270,6 +271,7 @@ fn status() {
                 "started_at_unix_ms": 1767320000000,
                 "policy": "static",
                 "tick_ms": 1000,
+                "host_reserve_bytes": 536870912,
                 "ticks": 9,
                 "plans_refused": 0,
                 "fairness": {
@@ -346,6 +348,7 @@ fn status() {
                   "priority": 0,
                   "managed": true,
                   "stats_age_ms": 800,
+                  "swap_in_bytes": 0,
                   "tracking": {
                     "state": {
                       "code": "failing",
@@ -417,6 +420,7 @@ fn status() {
                   "priority": null,
                   "managed": null,
                   "stats_age_ms": null,
+                  "swap_in_bytes": null,
                   "tracking": null,
                   "fence": null,
                   "compliance": {

@@ -53,9 +53,14 @@ fn unknown(tick: &Tick<'_>, guest: &GuestId) -> anyhow::Error {
     }
 }
 
-/// The explanation as text.
+/// The explanation as text, below a warning if no daemon told it.
 pub fn render(reply: &ExplainReply) -> String {
-    let mut out = tick::journal_warning(&reply.tick).unwrap_or_default();
+    tick::journal_warning(&reply.tick).unwrap_or_default() + &chain(reply)
+}
+
+/// The explanation as text, a step a line.
+pub(super) fn chain(reply: &ExplainReply) -> String {
+    let mut out = String::new();
     let mut step = |name: &str, text: String| out.push_str(&format!("{name:<11}{text}\n"));
     step("guest", reply.guest.clone());
     let TickView { generation, policy, age_ms, .. } = &reply.tick;

@@ -16,6 +16,7 @@ pub mod set;
 mod source;
 pub mod status;
 mod tick;
+pub mod top;
 pub mod track;
 mod track_table;
 

@@ -1,13 +1,13 @@
 //! The source of `status`, `explain` and `plan`: a running daemon, else the last tick of a journal.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, anyhow};
-use ballast_api::{Client, ClientError, Source, Tick};
+use ballast_api::{Client, ClientError, Tick};
 use ballast_report::note;
 use ballast_store::Reader;
+use ballast_top::recorded;
 
 use super::Connection;
 
@@ -80,21 +80,5 @@ pub(super) fn tell_journal<T>(
              it runs and cannot be reached"
         ),
     });
-    let guests = latest.tick.snapshot.guests().iter();
-    let limits = guests.map(|guest| (guest.id.clone(), latest.tick.limits_of(&guest.id))).collect();
-    tell(&Tick {
-        source: Source::Journal,
-        now,
-        seen_at: latest.entry.wall(),
-        snapshot: &latest.tick.snapshot,
-        plan: &latest.tick.plan,
-        limits: &limits,
-        // A journal has what was in force, not who said it.
-        limit_sources: &BTreeMap::new(),
-        outcomes: &latest.outcomes,
-        paused: latest.tick.paused,
-        mode: latest.tick.mode.in_force(),
-        decision_cost: latest.tick.decision_cost,
-        daemon: None,
-    })
+    recorded::tell(&latest, now, tell)
 }

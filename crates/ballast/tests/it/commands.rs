@@ -104,6 +104,16 @@ fn without_a_daemon_every_command_fails_with_one_error() {
 }
 
 #[test]
+fn the_live_view_refuses_what_is_no_terminal() {
+    for arguments in [&["top"][..], &["top", "--journal", "/nonexistent/journal.db"]] {
+        let (status, out, err) = run(arguments);
+        assert_eq!((status, out.as_str()), (Some(1), ""), "{arguments:?}");
+        assert!(err.starts_with("error: standard output is not a terminal"), "{err}");
+        assert!(err.contains("`ballast status` prints"), "{err}");
+    }
+}
+
+#[test]
 fn a_closed_pipe_is_not_a_failure() {
     let mut child = ballast(&["daemon", "--check", "--config", EXAMPLE])
         .stdout(Stdio::piped())

@@ -15,19 +15,19 @@ use ballast_store::{Event, JournalConfig, Range, Reader, Start, What, Writer};
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 
-const FAST: &str = "tick = \"100ms\"";
-const BUDGET: &str = "[host]\nbudget = \"1GiB\"\nreserve = \"0\"\n[policy]\ninterval = \"200ms\"\nbelieved_without_evidence = 1000";
+pub(crate) const FAST: &str = "tick = \"100ms\"";
+pub(crate) const BUDGET: &str = "[host]\nbudget = \"1GiB\"\nreserve = \"0\"\n[policy]\ninterval = \"200ms\"\nbelieved_without_evidence = 1000";
 
 /// Final allocation of a peer that uses 600 MiB.
 const BUSY: Bytes = Bytes::mib(740);
 
 /// Peers run on their own runtime, beside the blocking test.
-struct Peers {
+pub(crate) struct Peers {
     runtime: Runtime,
 }
 
 impl Peers {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -36,12 +36,12 @@ impl Peers {
         Peers { runtime }
     }
 
-    fn spawn(&self, ground: &Ground, name: &str, config: PeerConfig) -> Peer {
+    pub(crate) fn spawn(&self, ground: &Ground, name: &str, config: PeerConfig) -> Peer {
         let _runtime = self.runtime.enter();
         Peer::spawn(&ground.guest(name), config).unwrap()
     }
 
-    fn using(&self, ground: &Ground, name: &str, mib: u64) -> Peer {
+    pub(crate) fn using(&self, ground: &Ground, name: &str, mib: u64) -> Peer {
         let config = PeerConfig { used: Bytes::mib(mib), ..PeerConfig::default() };
         self.spawn(ground, name, config)
     }

@@ -8,6 +8,7 @@ mod harness;
 mod log;
 #[path = "../program/mod.rs"]
 mod program;
+mod top;
 mod unit;
 
 /// The program under test.

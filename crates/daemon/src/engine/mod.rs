@@ -219,6 +219,7 @@ impl Engine {
             paused: self.controller.paused(),
             mode: self.mode,
             tick: self.controller.settings().tick,
+            host_reserve: self.controller.settings().guard.host_reserve,
             decision_cost: self.decision_cost,
             ticks: self.ticks,
             plans_refused: self.controller.plans_refused(),

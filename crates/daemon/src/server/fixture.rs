@@ -247,6 +247,7 @@ pub fn view() -> View {
         paused: false,
         mode: ModeChoice::default(),
         tick: Duration::from_secs(1),
+        host_reserve: Bytes::mib(512),
         decision_cost: Duration::from_micros(420),
         ticks: 7300,
         plans_refused: 0,

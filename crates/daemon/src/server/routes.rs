@@ -258,6 +258,7 @@ pub fn tick(view: &View, now: SystemTime) -> Tick<'_> {
             started_at_unix_ms: DaemonView::unix_millis(view.started_at),
             policy: view.policy.to_string(),
             tick_ms: view.tick.as_millis().try_into().unwrap_or(u64::MAX),
+            host_reserve_bytes: Some(view.host_reserve.get()),
             ticks: view.ticks,
             plans_refused: view.plans_refused,
             fairness: view.fairness,

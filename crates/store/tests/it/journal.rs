@@ -77,6 +77,44 @@ fn ranges_are_inclusive_and_combine() {
 }
 
 #[test]
+fn a_seek_leads_to_ticks_and_stops_at_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let mut writer = Writer::open(&path, KEEP, start()).unwrap();
+    let reader = Reader::open(&path).unwrap();
+    let anywhere = Place { id: 7, wall_ms: 0 };
+    assert_eq!(reader.seek(anywhere, Seek::First).unwrap(), None);
+    // Ticks have the numbers 2, 3, 5, 6; the clock is set back before the last one.
+    for (nth, wall_ms) in [1_000, 2_000, 61_000, 1_500].into_iter().enumerate() {
+        let mut whole = realistic(nth as u64, 1);
+        whole.wall_ms = wall_ms;
+        writer.record(&whole.tick()).unwrap();
+        if nth == 1 {
+            writer.record_event(wall(1), Timestamp::ZERO, loaded("a = 1\n")).unwrap();
+        }
+    }
+    for (from, wall_ms, seek, to) in [
+        (5, 61_000, Seek::First, 2),
+        (2, 1_000, Seek::Last, 6),
+        (3, 2_000, Seek::Next, 5),
+        (6, 1_500, Seek::Next, 6),
+        (5, 61_000, Seek::Previous, 3),
+        (2, 1_000, Seek::Previous, 2),
+        (2, 1_000, Seek::Later(1_000), 3),
+        (2, 1_000, Seek::Later(1_001), 5),
+        (5, 61_000, Seek::Later(1), 6),
+        (5, 61_000, Seek::Earlier(59_000), 3),
+        (5, 61_000, Seek::Earlier(59_001), 2),
+        (5, 61_000, Seek::Earlier(u32::MAX), 2),
+    ] {
+        let place = reader.seek(Place { id: from, wall_ms }, seek).unwrap().unwrap();
+        assert_eq!(place.id, to, "{seek:?} from {from}");
+    }
+    let until = |id| reader.latest_until(id).unwrap().map(|latest| latest.entry.id);
+    assert_eq!([1, 4, 5, i64::MAX].map(until), [None, Some(3), Some(5), Some(6)]);
+}
+
+#[test]
 fn events_and_configurations_read_back_in_full() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");

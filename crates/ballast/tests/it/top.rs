@@ -1,0 +1,198 @@
+//! `ballast top` in a real terminal: tmux shows what an operator would see, and types.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::daemon::{BUDGET, FAST, Peers};
+use crate::harness::{Ground, wait_for};
+
+/// A terminal of 80 columns and 24 rows with a shell in it, of a tmux server of its own.
+struct Terminal {
+    socket: PathBuf,
+}
+
+impl Terminal {
+    /// `None`, and says so, where there is no tmux.
+    fn open(ground: &Ground) -> Option<Terminal> {
+        if let Err(error) = Command::new("tmux").arg("-V").stdout(Stdio::null()).status() {
+            println!("SKIPPED: tmux: {error}: run scripts/setup");
+            return None;
+        }
+        let terminal = Terminal { socket: ground.path("tmux.sock") };
+        let socket = ground.path("api.sock");
+        // The prompt tells that the shell waits for a command.
+        let shell = format!("env -u NO_COLOR PS1=ready: BALLAST_SOCKET={} sh", socket.display());
+        terminal.tmux(&["new-session", "-d", "-x", "80", "-y", "24", &shell]);
+        terminal.shows(&["ready:"]);
+        Some(terminal)
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new("tmux");
+        // The locale decides whether what is captured is UTF-8.
+        command.args(["-u", "-f", "/dev/null", "-S"]).arg(&self.socket).args(arguments);
+        let output = command.env("LC_ALL", "C.UTF-8").env_remove("TMUX").output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What the screen shows; lines that the terminal broke are whole.
+    fn screen(&self) -> String {
+        self.tmux(&["capture-pane", "-p", "-J"])
+    }
+
+    /// Presses keys, by tmux's names.
+    fn press(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat());
+    }
+
+    /// Waits until the screen has all `texts`.
+    fn shows(&self, texts: &[&str]) -> String {
+        let mut last = String::new();
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            wait_for("the screen", || {
+                last = self.screen();
+                texts.iter().all(|text| last.contains(text)).then(|| last.clone())
+            })
+        }));
+        found.unwrap_or_else(|_| panic!("no {texts:?} on:\n{last}"))
+    }
+
+    /// Runs `ballast top` in the shell; what it leaves of the terminal's settings is compared.
+    fn start(&self, arguments: &str) {
+        let line = format!(
+            "clear; a=$(stty -g); {} top {arguments}; s=$?; b=$(stty -g); \
+             [ \"$a\" = \"$b\" ] && echo \"ended with $s, as before\"",
+            crate::PROGRAM
+        );
+        self.press(&[&line, "Enter"]);
+    }
+
+    /// Waits until the shell has the terminal again, as it was.
+    fn is_restored(&self, status: u8) {
+        let screen = self.shows(&[&format!("ended with {status}, as before"), "ready:"]);
+        assert!(!screen.contains("GUEST"), "{screen}");
+        let flags = "#{alternate_on} #{cursor_flag}";
+        assert_eq!(self.tmux(&["display-message", "-p", flags]).trim(), "0 1");
+    }
+
+    /// The process that the shell runs.
+    fn child(&self) -> i32 {
+        let shell = self.tmux(&["display-message", "-p", "#{pane_pid}"]);
+        let shell = shell.trim();
+        let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).unwrap();
+        children.trim().parse().unwrap()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Its server ends with its session.
+        let mut command = Command::new("tmux");
+        let _ = command.arg("-S").arg(&self.socket).arg("kill-server").status();
+    }
+}
+
+#[test]
+fn an_operator_watches_explains_and_pauses_in_a_terminal() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let _busy = peers.using(&ground, "busy", 600);
+    let _idle = peers.using(&ground, "idle", 100);
+    ground.configure(FAST, BUDGET);
+    let Some(terminal) = Terminal::open(&ground) else { return };
+    let daemon = ground.start();
+    terminal.start("");
+    terminal.shows(&["GUEST▲", "busy", "idle", "policy", "acting", "budget 1GiB"]);
+    terminal.press(&["j", "Enter"]);
+    terminal.shows(&["guest      idle", "decision   plan #", "statistics"]);
+    terminal.press(&["Escape"]);
+    terminal.shows(&["GUEST▲"]);
+    terminal.press(&["p"]);
+    terminal.shows(&["This is the same as:", "ballast pause"]);
+    terminal.press(&["y"]);
+    terminal.shows(&["PAUSED", "WANTED"]);
+    assert!(daemon.status().unwrap().tick.paused);
+    terminal.press(&["p"]);
+    terminal.shows(&["ballast resume"]);
+    terminal.press(&["y"]);
+    terminal.shows(&["acting"]);
+    assert!(!daemon.status().unwrap().tick.paused);
+    terminal.press(&["s", "Tab", "Tab", "0", "Enter"]);
+    terminal.shows(&["Change the bounds of idle?", "ballast set idle --shares 10000"]);
+    terminal.press(&["y"]);
+    wait_for("the shares", || {
+        let status = daemon.status()?;
+        let idle = status.guests.iter().find(|guest| guest.guest == "idle")?;
+        (idle.shares == Some(10_000)).then_some(())
+    });
+    // The view outlives the daemon, and finds the next one.
+    daemon.kill();
+    terminal.shows(&["no status for", "busy"]);
+    let daemon = ground.start();
+    let screen = terminal.shows(&["the daemon answers again"]);
+    assert!(!screen.contains("no status for"), "{screen}");
+    terminal.press(&["q"]);
+    terminal.is_restored(0);
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn signals_leave_the_terminal_as_it_was() {
+    let ground = Ground::new();
+    let Some(terminal) = Terminal::open(&ground) else { return };
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
+        terminal.start("--no-color");
+        // Nobody listens, and it waits.
+        terminal.shows(&["no daemon answered yet", "no status for"]);
+        let pid = rustix::process::Pid::from_raw(terminal.child()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+        terminal.is_restored(0);
+    }
+}
+
+#[test]
+fn what_is_no_journal_is_named_without_a_view() {
+    let ground = Ground::new();
+    let Some(terminal) = Terminal::open(&ground) else { return };
+    let newer = ground.path("newer.db");
+    fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/../store/tests/fixtures/v3.db"), &newer)
+        .unwrap();
+    // The format's number is SQLite's user version, at byte 60 of the file.
+    let file = fs::File::options().write(true).open(&newer).unwrap();
+    file.write_all_at(&99_u32.to_be_bytes(), 60).unwrap();
+    fs::write(ground.path("text.db"), "no journal").unwrap();
+    for (name, error) in [
+        ("absent.db", "error: there is no journal at"),
+        ("text.db", "not a journal of Ballast"),
+        ("newer.db", "written in format 99"),
+    ] {
+        terminal.start(&format!("--journal {}", ground.path(name).display()));
+        terminal.shows(&[error]);
+        terminal.is_restored(1);
+    }
+}
+
+#[test]
+fn a_journal_is_watched_back_and_forth_in_a_terminal() {
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../store/tests/fixtures/v3.db");
+    let ground = Ground::new();
+    // Reading leaves files beside it; the tree stays as it is.
+    fs::copy(fixture, ground.journal()).unwrap();
+    let Some(terminal) = Terminal::open(&ground) else { return };
+    terminal.start(&format!("--journal {}", ground.journal().display()));
+    terminal.shows(&["journal journal.db", "at 100 % of it", "GUEST▲"]);
+    terminal.press(&["Home"]);
+    let first = terminal.shows(&["at 0 % of it"]);
+    terminal.press(&["Enter"]);
+    terminal.shows(&["guest      ", "decision   plan #"]);
+    // Escape and a key at once would be that key with Alt.
+    terminal.press(&["Escape"]);
+    terminal.shows(&["GUEST▲"]);
+    terminal.press(&["Space"]);
+    let last = terminal.shows(&["at 100 % of it", "GUEST▲"]);
+    assert_ne!(first.lines().next(), last.lines().next());
+    terminal.press(&["q"]);
+    terminal.is_restored(0);
+}

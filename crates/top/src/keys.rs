@@ -1,0 +1,244 @@
+//! What keys do.
+//!
+//! Idea: one table of keys per place: the filter, a dialog, the explanation, the table. `Ctrl-C`
+//! ends the view everywhere, `q` wherever no text is typed, and `Esc` goes one step back.
+
+use ballast_store::Seek;
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use crate::dialog::{Dialog, Question};
+use crate::form::{self, Filled, Form};
+use crate::order::Order;
+use crate::state::{Explanation, Selected, Source, State};
+use crate::view;
+
+/// Longest filter; guests' names are no longer.
+const FILTER_CHARS_MAX: usize = 64;
+/// Lines that a page moves the selection by where the terminal's height is not known.
+const PAGE_ROWS_MIN: usize = 5;
+/// Rows that are not of the table: those of the host and the keys.
+const ROWS_BESIDE: usize = 7;
+/// The step of a page in a journal.
+const MINUTE_MS: u32 = 60_000;
+
+impl State {
+    pub(crate) fn key(&mut self, key: KeyEvent) -> Vec<Order> {
+        if key.kind == KeyEventKind::Release {
+            return vec![];
+        }
+        self.message = None;
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return match key.code {
+                KeyCode::Char('c') => vec![Order::Quit],
+                _ => vec![],
+            };
+        }
+        if self.filtering {
+            return self.filter_key(key);
+        }
+        if let Some(dialog) = self.dialog.take() {
+            return self.dialog_key(dialog, key);
+        }
+        if let Some(orders) = self.tape_key(key) {
+            return orders;
+        }
+        match key.code {
+            KeyCode::Char('q') => vec![Order::Quit],
+            KeyCode::Char('?') => {
+                self.dialog = Some(Dialog::Help);
+                vec![]
+            }
+            KeyCode::Char('p') => self.ask_to_pause(),
+            KeyCode::Char('s') => self.open_form(),
+            _ if self.explanation.is_some() => self.explanation_key(key),
+            _ => self.table_key(key),
+        }
+    }
+
+    fn filter_key(&mut self, key: KeyEvent) -> Vec<Order> {
+        let filter = &mut self.showing.filter;
+        match key.code {
+            KeyCode::Enter => self.filtering = false,
+            KeyCode::Esc => {
+                filter.clear();
+                self.filtering = false;
+            }
+            KeyCode::Backspace => {
+                filter.pop();
+            }
+            KeyCode::Char(letter)
+                if letter.is_ascii_graphic() && filter.len() < FILTER_CHARS_MAX =>
+            {
+                filter.push(letter);
+            }
+            _ => {}
+        }
+        vec![]
+    }
+
+    fn dialog_key(&mut self, dialog: Dialog, key: KeyEvent) -> Vec<Order> {
+        match dialog {
+            Dialog::Help => match key.code {
+                KeyCode::Char('q') => vec![Order::Quit],
+                _ => vec![],
+            },
+            Dialog::Form(mut form) => {
+                self.dialog = match form.key(key) {
+                    Filled::Open => Some(Dialog::Form(form)),
+                    Filled::Dropped => None,
+                    Filled::Ready(change) => Some(Dialog::Question(Question {
+                        text: format!("Change the bounds of {}?", form.guest),
+                        command: self.command(&form::arguments(&form.guest, &change)),
+                        order: Order::Set(form.guest.clone(), change),
+                        form: Some(form),
+                    })),
+                };
+                vec![]
+            }
+            Dialog::Question(question) => self.answer(question, key),
+        }
+    }
+
+    fn answer(&mut self, question: Question, key: KeyEvent) -> Vec<Order> {
+        match key.code {
+            KeyCode::Char('y' | 'Y') if self.under_way.command => {
+                self.dialog = Some(Dialog::Question(question));
+                self.tell("the last command is not answered yet: try again")
+            }
+            KeyCode::Char('y' | 'Y') => {
+                self.under_way.command = true;
+                vec![question.order]
+            }
+            KeyCode::Char('q') => vec![Order::Quit],
+            KeyCode::Char('n' | 'N') | KeyCode::Esc => {
+                self.dialog = question.form.map(Dialog::Form);
+                vec![]
+            }
+            _ => {
+                self.dialog = Some(Dialog::Question(question));
+                vec![]
+            }
+        }
+    }
+
+    /// Keys that move through a journal; `None`: it is another key, or there is no journal.
+    fn tape_key(&mut self, key: KeyEvent) -> Option<Vec<Order>> {
+        let Source::Journal(tape) = &mut self.source else { return None };
+        let seek = match key.code {
+            KeyCode::Left => Seek::Previous,
+            KeyCode::Right => Seek::Next,
+            KeyCode::PageUp => Seek::Earlier(MINUTE_MS),
+            KeyCode::PageDown => Seek::Later(MINUTE_MS),
+            KeyCode::Home => Seek::First,
+            KeyCode::End => Seek::Last,
+            KeyCode::Char(' ') => {
+                tape.playing = !tape.playing;
+                return Some(vec![]);
+            }
+            _ => return None,
+        };
+        tape.playing = false;
+        Some(self.seek(seek))
+    }
+
+    fn explanation_key(&mut self, key: KeyEvent) -> Vec<Order> {
+        let lines = view::explanation_lines(self).len();
+        let Some(explanation) = &mut self.explanation else { return vec![] };
+        let page = usize::from(self.size.1).saturating_sub(ROWS_BESIDE).max(PAGE_ROWS_MIN);
+        let scroll = explanation.scroll;
+        let scroll = match key.code {
+            KeyCode::Esc | KeyCode::Enter | KeyCode::Backspace => {
+                self.explanation = None;
+                return vec![];
+            }
+            KeyCode::Char('j') | KeyCode::Down => scroll + 1,
+            KeyCode::Char('k') | KeyCode::Up => scroll.saturating_sub(1),
+            KeyCode::PageDown => scroll + page,
+            KeyCode::PageUp => scroll.saturating_sub(page),
+            KeyCode::Char('g') | KeyCode::Home => 0,
+            KeyCode::Char('G') | KeyCode::End => lines.saturating_sub(page),
+            _ => scroll,
+        };
+        explanation.scroll = scroll.min(lines.saturating_sub(1));
+        vec![]
+    }
+
+    fn table_key(&mut self, key: KeyEvent) -> Vec<Order> {
+        let page = usize::from(self.size.1).saturating_sub(ROWS_BESIDE).max(PAGE_ROWS_MIN);
+        match key.code {
+            KeyCode::Char('j') | KeyCode::Down => self.select(self.at.saturating_add(1)),
+            KeyCode::Char('k') | KeyCode::Up => self.select(self.at.saturating_sub(1)),
+            KeyCode::PageDown => self.select(self.at.saturating_add(page)),
+            KeyCode::PageUp => self.select(self.at.saturating_sub(page)),
+            KeyCode::Char('g') | KeyCode::Home => self.select(0),
+            KeyCode::Char('G') | KeyCode::End => self.select(usize::MAX),
+            KeyCode::Char('/') => self.filtering = true,
+            KeyCode::Esc => self.showing.filter.clear(),
+            KeyCode::Char('f') => self.showing.folded = !self.showing.folded,
+            KeyCode::Char('>') => self.showing.column = self.showing.column.beside(1),
+            KeyCode::Char('<') => self.showing.column = self.showing.column.before(),
+            KeyCode::Char('r') => self.showing.turned = !self.showing.turned,
+            KeyCode::Enter => return self.open(),
+            _ => {}
+        }
+        vec![]
+    }
+
+    /// Opens what is selected: a guest's explanation, or the guests at rest.
+    fn open(&mut self) -> Vec<Order> {
+        let name = match &self.selected {
+            Some(Selected::Guest(name)) => name,
+            Some(Selected::Rest) => {
+                self.showing.folded = false;
+                return vec![];
+            }
+            None => return vec![],
+        };
+        let guest = match name.parse::<ballast_model::GuestId>() {
+            Ok(guest) => guest,
+            Err(error) => return self.tell(error.to_string()),
+        };
+        let (text, error, scroll) = (None, None, 0);
+        self.explanation = Some(Explanation { guest: guest.clone(), text, error, scroll });
+        self.explain(guest)
+    }
+
+    fn ask_to_pause(&mut self) -> Vec<Order> {
+        if !self.is_live() {
+            return self.tell("this is a journal: nothing can be paused");
+        }
+        let Some(status) = &self.status else {
+            return self.tell("no daemon answered yet: nothing can be paused");
+        };
+        let (text, arguments, order) = match status.tick.paused {
+            false => {
+                ("Pause: guests keep their targets, nothing is acted on?", "pause", Order::Pause)
+            }
+            true => ("Resume: act on guests again?", "resume", Order::Resume),
+        };
+        let (text, command) = (text.to_owned(), self.command(arguments));
+        self.dialog = Some(Dialog::Question(Question { text, command, order, form: None }));
+        vec![]
+    }
+
+    fn open_form(&mut self) -> Vec<Order> {
+        if !self.is_live() {
+            return self.tell("this is a journal: nothing can be set");
+        }
+        let name = match (&self.explanation, &self.selected) {
+            (Some(explanation), _) => explanation.guest.as_str(),
+            (None, Some(Selected::Guest(name))) => name.as_str(),
+            _ => return self.tell("no guest is selected"),
+        };
+        let guests = self.status.iter().flat_map(|status| &status.guests);
+        let form = match guests.into_iter().find(|guest| guest.guest == name) {
+            Some(guest) => Form::new(guest),
+            None => Err(format!("there is no guest `{name}` any more")),
+        };
+        match form {
+            Ok(form) => self.dialog = Some(Dialog::Form(form)),
+            Err(error) => return self.tell(error),
+        }
+        vec![]
+    }
+}

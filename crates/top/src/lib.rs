@@ -1,0 +1,26 @@
+//! `ballast top`: a host's memory and its guests live in a terminal, or out of a journal.
+//!
+//! Idea: as in Elm. A `State` takes in `Event`s (keys, time, replies, recorded ticks) and gives
+//! `Order`s back (ask, pause, move through the journal); what is drawn is a function of the
+//! state. Neither does any I/O, so tests need no terminal and no daemon; `run.rs` has the
+//! terminal, the signals and the API, `recorded.rs` the journal.
+//!
+//! Begin reading at `state.rs`. Limits: a reply holds all guests, about 1 KiB of each, so that a
+//! host of 10,000 makes 10 MiB a tick. The view never asks more often than the daemon ticks.
+
+#![forbid(unsafe_code)]
+
+mod dialog;
+#[cfg(test)]
+mod fixture;
+mod form;
+mod guests;
+mod history;
+mod keys;
+mod order;
+pub mod recorded;
+mod run;
+mod state;
+mod view;
+
+pub use run::{Options, Origin, run};

@@ -1,0 +1,301 @@
+//! The terminal, the signals, the daemon: everything that the state knows nothing of.
+//!
+//! Idea: one loop waits for a key, a reply, the time and a signal, hands it to the state, carries
+//! out what that orders and draws. Requests run beside it, so that neither a slow daemon nor a
+//! large journal delays a key. The daemon is asked once a tick, soon after it; one that does not
+//! answer is asked again until it does.
+//! However it ends (`q`, a signal, an error, a panic), the terminal is as before.
+//! Limits: needs a tokio runtime with I/O and time enabled.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use ballast_api::{Client, ExplainReply, StatusReply};
+use ballast_model::GuestId;
+use ballast_store::Seek;
+use crossterm::event::{Event as TerminalEvent, EventStream};
+use futures_util::StreamExt;
+use jiff::tz::TimeZone;
+use ratatui::DefaultTerminal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, mpsc};
+
+use crate::order::Order;
+use crate::recorded::Recording;
+use crate::state::{Event, Source, State, Tape};
+use crate::view;
+
+/// Replies that wait for the loop: one of each kind, and some room.
+const REPLIES_MAX: usize = 8;
+/// Requests that wait for the journal: the state has one of each kind under way.
+const REQUESTS_MAX: usize = 2;
+/// The daemon publishes a tick so long after it at most.
+const AFTER_TICK: Duration = Duration::from_millis(50);
+/// The daemon is never asked more often than so, whatever its tick is.
+const POLLS_APART_MIN: Duration = Duration::from_millis(100);
+/// Nor less often: its tick may become shorter, and its operator wants to see that it answers.
+const POLLS_APART_MAX: Duration = Duration::from_secs(10);
+/// Time after which a daemon that does not answer is asked again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What to show.
+pub enum Origin {
+    /// A running daemon, and its socket where one was named.
+    Daemon(Client, Option<PathBuf>),
+    /// A journal.
+    Journal(PathBuf),
+}
+
+/// How to show it.
+pub struct Options {
+    /// What.
+    pub origin: Origin,
+    /// Whether colours may be used.
+    pub colour: bool,
+    /// How an explanation reads as text, a step a line.
+    pub explain: fn(&ExplainReply) -> String,
+}
+
+/// Shows the view until it is quit or a signal ends it.
+///
+/// # Errors
+/// Standard output or input is no terminal, the terminal fails, or the journal cannot be read.
+pub async fn run(options: Options) -> anyhow::Result<()> {
+    for (is_terminal, name, does) in [
+        (io::stdout().is_terminal(), "output", "draws on"),
+        (io::stdin().is_terminal(), "input", "reads keys from"),
+    ] {
+        if !is_terminal {
+            bail!(
+                "standard {name} is not a terminal, which `ballast top` {does}: `ballast status` \
+                 prints the same figures once, for programs with --json"
+            );
+        }
+    }
+    let (replies, mut received) = mpsc::channel(REPLIES_MAX);
+    let (source, desk) = match options.origin {
+        Origin::Daemon(client, socket) => {
+            let socket = socket.map(|socket| socket.display().to_string());
+            let desk = DaemonDesk::new(client, options.explain, replies);
+            (Source::Daemon { socket }, Desk::Daemon(desk))
+        }
+        Origin::Journal(path) => {
+            let mut recording = Recording::open(&path)?;
+            // What is wrong with the file is said before the screen is taken.
+            let last = recording.seek(Seek::Last).with_context(|| path.display().to_string())?;
+            replies.try_send(Event::Recorded(Ok(Box::new(last)))).context("no room")?;
+            let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+            let requests = read_journal(recording, options.explain, replies)?;
+            (Source::Journal(Tape { file, places: None, playing: false }), Desk::Journal(requests))
+        }
+    };
+    let mut state = State::new(source, options.colour, TimeZone::system());
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let mut hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
+    let mut screen = Screen::open()?;
+    let mut keys = EventStream::new();
+    let size = screen.terminal.size().context("cannot learn the terminal's size")?;
+    state.update(Event::Size(size.width, size.height));
+    let begun = Instant::now();
+    loop {
+        screen
+            .terminal
+            .draw(|frame| view::draw(&state, frame))
+            .context("cannot draw on the terminal")?;
+        let event = tokio::select! {
+            key = keys.next() => match key {
+                Some(Ok(TerminalEvent::Key(key))) => Event::Key(key),
+                Some(Ok(TerminalEvent::Resize(columns, rows))) => Event::Size(columns, rows),
+                Some(Ok(_)) => continue,
+                Some(Err(error)) => return Err(error).context("cannot read keys"),
+                None => return Ok(()),
+            },
+            Some(reply) = received.recv() => reply,
+            () = tokio::time::sleep(state.pace()) => Event::Beat,
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+            _ = hang_up.recv() => return Ok(()),
+        };
+        state.update(Event::Time(begun.elapsed()));
+        for order in state.update(event) {
+            match (order, &desk) {
+                (Order::Quit, _) => return Ok(()),
+                (order, Desk::Daemon(desk)) => desk.carry_out(order),
+                (order, Desk::Journal(requests)) => carry_out(order, requests)?,
+            }
+        }
+    }
+}
+
+/// The terminal while the view has it.
+struct Screen {
+    terminal: DefaultTerminal,
+}
+
+impl Screen {
+    fn open() -> anyhow::Result<Screen> {
+        match ratatui::try_init() {
+            Ok(terminal) => Ok(Screen { terminal }),
+            Err(error) => {
+                // It may have been half prepared.
+                ratatui::restore();
+                Err(error).context("cannot prepare the terminal")
+            }
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+/// Where orders go.
+enum Desk {
+    Daemon(DaemonDesk),
+    Journal(SyncSender<Request>),
+}
+
+/// Carries orders out by asking the daemon.
+struct DaemonDesk {
+    client: Client,
+    explain: fn(&ExplainReply) -> String,
+    replies: mpsc::Sender<Event>,
+    /// Asks for the status before the next tick.
+    at_once: Arc<Notify>,
+}
+
+impl DaemonDesk {
+    /// Begins to ask for the status, too.
+    fn new(
+        client: Client,
+        explain: fn(&ExplainReply) -> String,
+        replies: mpsc::Sender<Event>,
+    ) -> DaemonDesk {
+        let at_once = Arc::new(Notify::new());
+        let (asking, wake, to) = (client.clone(), Arc::clone(&at_once), replies.clone());
+        tokio::spawn(async move {
+            loop {
+                let status = asking.status().await;
+                let wait = status.as_ref().map_or(RETRY, until_next_tick);
+                let status = status.map(Box::new).map_err(|error| error.to_string());
+                if to.send(Event::Status(status)).await.is_err() {
+                    return;
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = wake.notified() => {}
+                }
+            }
+        });
+        DaemonDesk { client, explain, replies, at_once }
+    }
+
+    fn carry_out(&self, order: Order) {
+        let (client, replies, at_once) =
+            (self.client.clone(), self.replies.clone(), Arc::clone(&self.at_once));
+        let explain = self.explain;
+        tokio::spawn(async move {
+            let reply = match order {
+                Order::Explain(guest) => {
+                    let told = client.explain(&guest).await.map(|reply| explain(&reply));
+                    Event::Explained(guest.to_string(), told.map_err(|error| error.to_string()))
+                }
+                Order::Pause => done(client.pause().await),
+                Order::Resume => done(client.resume().await),
+                Order::Set(guest, change) => done(client.set_guest(&guest, &change).await),
+                // These are no requests.
+                Order::Quit | Order::Seek(_) => return,
+            };
+            let is_done = matches!(reply, Event::Done(Ok(_)));
+            // If nobody takes it any more, the view is ending.
+            let _ = replies.send(reply).await;
+            if is_done {
+                at_once.notify_one();
+            }
+        });
+    }
+}
+
+fn done(told: Result<ballast_api::CommandReply, ballast_api::ClientError>) -> Event {
+    Event::Done(told.map(|reply| reply.message).map_err(|error| error.to_string()))
+}
+
+/// Time until the daemon has another tick to tell of.
+fn until_next_tick(status: &StatusReply) -> Duration {
+    let tick_ms = status.daemon.as_ref().map_or(1000, |daemon| daemon.tick_ms);
+    let left = Duration::from_millis(tick_ms.saturating_sub(status.tick.age_ms));
+    left.saturating_add(AFTER_TICK).clamp(POLLS_APART_MIN, POLLS_APART_MAX)
+}
+
+/// A request to the thread that reads the journal.
+enum Request {
+    Seek(Seek),
+    Explain(GuestId),
+}
+
+/// Starts the thread that reads the journal; it ends with the sender of its requests.
+fn read_journal(
+    mut recording: Recording,
+    explain: fn(&ExplainReply) -> String,
+    replies: mpsc::Sender<Event>,
+) -> anyhow::Result<SyncSender<Request>> {
+    let (requests, received) = sync_channel(REQUESTS_MAX);
+    let read = move || {
+        for request in received {
+            let reply = match request {
+                Request::Seek(seek) => {
+                    let scene = recording.seek(seek).map(Box::new);
+                    Event::Recorded(scene.map_err(|error| format!("{error:#}")))
+                }
+                Request::Explain(guest) => {
+                    let told = recording.explain(&guest).map(|reply| explain(&reply));
+                    Event::Explained(guest.to_string(), told.map_err(|error| format!("{error:#}")))
+                }
+            };
+            if replies.blocking_send(reply).is_err() {
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("journal".to_owned());
+    thread.spawn(read).context("cannot start the thread that reads the journal")?;
+    Ok(requests)
+}
+
+fn carry_out(order: Order, requests: &SyncSender<Request>) -> anyhow::Result<()> {
+    let request = match order {
+        Order::Seek(seek) => Request::Seek(seek),
+        Order::Explain(guest) => Request::Explain(guest),
+        // A journal obeys nobody; the state does not order it.
+        Order::Quit | Order::Pause | Order::Resume | Order::Set(..) => return Ok(()),
+    };
+    match requests.try_send(request) {
+        Ok(()) => Ok(()),
+        Err(TrySendError::Full(_)) => bail!("the journal has more than {REQUESTS_MAX} requests"),
+        Err(TrySendError::Disconnected(_)) => bail!("the thread that reads the journal ended"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::status;
+
+    #[test]
+    fn the_daemon_is_asked_soon_after_its_next_tick() {
+        let mut status = status(10, vec![]);
+        assert_eq!(until_next_tick(&status), Duration::from_millis(650));
+        status.tick.age_ms = 5000;
+        assert_eq!(until_next_tick(&status), POLLS_APART_MIN);
+        status.tick.age_ms = 0;
+        status.daemon.as_mut().unwrap().tick_ms = 60_000;
+        assert_eq!(until_next_tick(&status), POLLS_APART_MAX);
+    }
+}

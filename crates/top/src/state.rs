@@ -1,0 +1,375 @@
+//! What is known and what is shown: the whole state of the view.
+//!
+//! Idea: `State::update` takes in one [`Event`] and says what to do about it as [`Order`]s. It
+//! reads no clock and does no I/O: time comes as an event. At most one order of each kind is under
+//! way, so nothing queues up however long a key is held; keys that find one under way are dropped.
+//! What keys do is in `keys.rs`.
+
+use std::time::Duration;
+
+use ballast_api::StatusReply;
+use ballast_model::GuestId;
+use ballast_report::command_line::quoted;
+use ballast_report::format::span;
+use ballast_store::{Place, Seek};
+use crossterm::event::KeyEvent;
+use jiff::tz::TimeZone;
+
+use crate::dialog::Dialog;
+use crate::guests::{self, Row, Showing};
+use crate::history::History;
+use crate::order::Order;
+use crate::recorded::Scene;
+
+/// Time between recorded ticks while they are played.
+const PLAYED_TICK: Duration = Duration::from_millis(250);
+/// Time after which ages are drawn anew.
+const AGES: Duration = Duration::from_secs(1);
+
+/// What happens to the view.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// A key was pressed.
+    Key(KeyEvent),
+    /// The terminal has so many columns and rows.
+    Size(u16, u16),
+    /// The time since the start; comes before every other event.
+    Time(Duration),
+    /// [`State::pace`] went by without another event.
+    Beat,
+    /// The daemon's status, or why there is none.
+    Status(Result<Box<StatusReply>, String>),
+    /// A tick of the journal, or why it cannot be read.
+    Recorded(Result<Box<Scene>, String>),
+    /// A guest's explanation, or why there is none.
+    Explained(String, Result<String, String>),
+    /// What came of a command.
+    Done(Result<String, String>),
+}
+
+/// Where what is shown comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A running daemon.
+    Daemon {
+        /// Its socket where one was named, so that equivalent commands name it, too.
+        socket: Option<String>,
+    },
+    /// A journal.
+    Journal(Tape),
+}
+
+/// A journal, and where in it the view is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tape {
+    /// The file.
+    pub(crate) file: String,
+    /// The oldest tick, the one shown, and the newest; `None`: none was read yet.
+    pub(crate) places: Option<[Place; 3]>,
+    /// Whether it goes on by itself.
+    pub(crate) playing: bool,
+}
+
+/// The selected line of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Selected {
+    /// A guest.
+    Guest(String),
+    /// The guests at rest.
+    Rest,
+}
+
+/// One guest's explanation, in place of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Explanation {
+    /// The guest.
+    pub(crate) guest: GuestId,
+    /// The text; `None`: not here yet.
+    pub(crate) text: Option<String>,
+    /// Why it could not be had last.
+    pub(crate) error: Option<String>,
+    /// Lines above the first one shown.
+    pub(crate) scroll: usize,
+}
+
+/// Something told once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    /// What.
+    pub(crate) text: String,
+    /// Whether it is about a failure.
+    pub(crate) is_failure: bool,
+}
+
+/// Why there is nothing new to show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    /// The error.
+    pub(crate) text: String,
+    /// Since when.
+    pub(crate) since: Duration,
+}
+
+/// The state of the view.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    /// Where it comes from.
+    pub(crate) source: Source,
+    /// Whether colours may be used.
+    pub(crate) colour: bool,
+    /// The zone that moments are told in.
+    pub(crate) zone: TimeZone,
+    /// Columns and rows of the terminal.
+    pub(crate) size: (u16, u16),
+    /// Time since the start.
+    pub(crate) now: Duration,
+    /// The last status; `None`: none came yet.
+    pub(crate) status: Option<Box<StatusReply>>,
+    /// When it came.
+    pub(crate) arrived: Duration,
+    /// The last ticks.
+    pub(crate) history: History,
+    /// Why there is no newer status.
+    pub(crate) trouble: Option<Trouble>,
+    /// What was told last, until the next key.
+    pub(crate) message: Option<Message>,
+    /// Which guests are shown, and how.
+    pub(crate) showing: Showing,
+    /// Whether keys go to the filter.
+    pub(crate) filtering: bool,
+    /// The selected line; `None`: there is none.
+    pub(crate) selected: Option<Selected>,
+    /// The explanation that is shown in place of the table.
+    pub(crate) explanation: Option<Explanation>,
+    /// What lies over it all.
+    pub(crate) dialog: Option<Dialog>,
+    /// Where the selected line stood, to select a neighbour when it goes.
+    pub(crate) at: usize,
+    pub(crate) under_way: UnderWay,
+}
+
+/// What was ordered and has not come yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UnderWay {
+    pub(crate) explain: bool,
+    pub(crate) command: bool,
+    pub(crate) seek: bool,
+}
+
+impl State {
+    /// The state before anything came.
+    pub(crate) fn new(source: Source, colour: bool, zone: TimeZone) -> State {
+        State {
+            source,
+            colour,
+            zone,
+            size: (0, 0),
+            now: Duration::ZERO,
+            status: None,
+            arrived: Duration::ZERO,
+            history: History::default(),
+            trouble: None,
+            message: None,
+            showing: Showing::default(),
+            filtering: false,
+            selected: None,
+            explanation: None,
+            dialog: None,
+            at: 0,
+            under_way: UnderWay::default(),
+        }
+    }
+
+    /// Takes in `event`; returns what is to be done about it.
+    pub(crate) fn update(&mut self, event: Event) -> Vec<Order> {
+        let orders = match event {
+            Event::Key(key) => self.key(key),
+            Event::Size(columns, rows) => {
+                self.size = (columns, rows);
+                vec![]
+            }
+            Event::Time(now) => {
+                self.now = now;
+                vec![]
+            }
+            Event::Beat => self.play(),
+            Event::Status(Ok(status)) => {
+                self.history.push(&status);
+                let tick =
+                    |status: &StatusReply| (status.tick.seen_at_unix_ms, status.tick.generation);
+                let is_new = self.status.as_deref().map(tick) != Some(tick(&status));
+                self.show(status, is_new)
+            }
+            Event::Recorded(Ok(scene)) => {
+                self.under_way.seek = false;
+                self.history = scene.history;
+                let mut is_new = true;
+                if let Source::Journal(tape) = &mut self.source {
+                    let [_, at, last] = scene.places;
+                    is_new = tape.places.is_none_or(|[_, before, _]| before != at);
+                    tape.playing &= at.id < last.id;
+                    tape.places = Some(scene.places);
+                }
+                self.show(Box::new(scene.status), is_new)
+            }
+            Event::Status(Err(error)) => self.fail(error),
+            Event::Recorded(Err(error)) => {
+                self.under_way.seek = false;
+                if let Source::Journal(tape) = &mut self.source {
+                    tape.playing = false;
+                }
+                self.fail(error)
+            }
+            Event::Explained(guest, text) => {
+                self.under_way.explain = false;
+                self.take_explanation(&guest, text)
+            }
+            Event::Done(told) => {
+                self.under_way.command = false;
+                let is_failure = told.is_err();
+                let (Ok(text) | Err(text)) = told;
+                self.message = Some(Message { text, is_failure });
+                vec![]
+            }
+        };
+        self.select_what_is_there();
+        orders
+    }
+
+    /// The time after which [`Event::Beat`] is due.
+    pub(crate) fn pace(&self) -> Duration {
+        match &self.source {
+            Source::Journal(Tape { playing: true, .. }) => PLAYED_TICK,
+            _ => AGES,
+        }
+    }
+
+    /// The age of what is shown; `None`: there is nothing, or it is of a journal.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        let status = self.status.as_ref().filter(|_| self.is_live())?;
+        let passed = self.now.saturating_sub(self.arrived);
+        Some(Duration::from_millis(status.tick.age_ms).saturating_add(passed))
+    }
+
+    /// Whether it shows a daemon, and not a journal.
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.source, Source::Daemon { .. })
+    }
+
+    /// The lines of the table, as they are sorted, filtered and folded.
+    pub(crate) fn rows(&self) -> Vec<Row<'_>> {
+        match &self.status {
+            Some(status) => guests::rows(status, &self.history, &self.showing),
+            None => vec![],
+        }
+    }
+
+    /// The number of the selected line among `rows`.
+    pub(crate) fn position(&self, rows: &[Row<'_>]) -> Option<usize> {
+        let selected = self.selected.as_ref()?;
+        rows.iter().position(|row| is_selected(row, selected))
+    }
+
+    /// The `ballast` command that does what `arguments` say.
+    pub(crate) fn command(&self, arguments: &str) -> String {
+        match &self.source {
+            Source::Daemon { socket: Some(socket) } => {
+                format!("ballast {arguments} --socket {}", quoted(socket.clone()))
+            }
+            _ => format!("ballast {arguments}"),
+        }
+    }
+
+    pub(crate) fn tell(&mut self, text: impl Into<String>) -> Vec<Order> {
+        self.message = Some(Message { text: text.into(), is_failure: false });
+        vec![]
+    }
+
+    pub(crate) fn select(&mut self, at: usize) {
+        let rows = self.rows();
+        let at = at.min(rows.len().saturating_sub(1));
+        let selected = rows.get(at).map(|row| match row {
+            Row::Guest(guest) => Selected::Guest(guest.guest.clone()),
+            Row::Rest(_) => Selected::Rest,
+        });
+        (self.selected, self.at) = (selected, at);
+    }
+
+    pub(crate) fn explain(&mut self, guest: GuestId) -> Vec<Order> {
+        if std::mem::replace(&mut self.under_way.explain, true) {
+            return vec![];
+        }
+        vec![Order::Explain(guest)]
+    }
+
+    pub(crate) fn seek(&mut self, seek: Seek) -> Vec<Order> {
+        if self.is_live() || std::mem::replace(&mut self.under_way.seek, true) {
+            return vec![];
+        }
+        vec![Order::Seek(seek)]
+    }
+
+    fn play(&mut self) -> Vec<Order> {
+        match &self.source {
+            Source::Journal(Tape { playing: true, .. }) => self.seek(Seek::Next),
+            _ => vec![],
+        }
+    }
+
+    /// Shows a tick, and asks for its explanation where one is open and it is another tick.
+    fn show(&mut self, status: Box<StatusReply>, is_new: bool) -> Vec<Order> {
+        self.arrived = self.now;
+        self.status = Some(status);
+        let returned = self.trouble.take().filter(|_| self.is_live());
+        if let Some(trouble) = returned {
+            let away = self.now.saturating_sub(trouble.since).as_millis();
+            let away = span(away.try_into().unwrap_or(u64::MAX));
+            self.tell(format!("the daemon answers again, after {away}"));
+        }
+        let open = self.explanation.as_ref().map(|explanation| explanation.guest.clone());
+        match open {
+            Some(guest) if is_new => self.explain(guest),
+            _ => vec![],
+        }
+    }
+
+    fn fail(&mut self, text: String) -> Vec<Order> {
+        let since = self.trouble.as_ref().map_or(self.now, |trouble| trouble.since);
+        self.trouble = Some(Trouble { text, since });
+        vec![]
+    }
+
+    fn take_explanation(&mut self, guest: &str, told: Result<String, String>) -> Vec<Order> {
+        let Some(explanation) = &mut self.explanation else { return vec![] };
+        if explanation.guest.as_str() != guest {
+            // Another guest was opened meanwhile.
+            let wanted = explanation.guest.clone();
+            return self.explain(wanted);
+        }
+        match told {
+            Ok(text) => (explanation.text, explanation.error) = (Some(text), None),
+            Err(error) => explanation.error = Some(error),
+        }
+        vec![]
+    }
+
+    /// Where the selected line is gone, selects the one that stands in its place.
+    fn select_what_is_there(&mut self) {
+        let rows = self.rows();
+        match self.position(&rows) {
+            Some(at) => self.at = at,
+            None => self.select(self.at),
+        }
+    }
+}
+
+fn is_selected(row: &Row<'_>, selected: &Selected) -> bool {
+    match (row, selected) {
+        (Row::Guest(guest), Selected::Guest(name)) => guest.guest == *name,
+        (Row::Rest(_), Selected::Rest) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! The host: who decides, the budget, the host's own memory, and what is wrong.
+//!
+//! Idea: facts flow into as many lines as the width needs, so that a narrow screen shows the same
+//! facts in more lines.
+
+use ballast_api::{DaemonView, StatusReply};
+use ballast_model::PressureLevel;
+use ballast_report::format::{UNKNOWN, size, size_or_unknown, span};
+use ballast_report::harmless_line;
+use jiff::Timestamp;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+
+use super::style::Look;
+use crate::state::{Source, State, Tape};
+
+/// Cells of the bar of the budget.
+const BAR_CELLS: u64 = 12;
+/// Width from which there is room for that bar.
+const BAR_WIDTH_MIN: u16 = 60;
+/// Most warnings that are shown; `ballast status` has all.
+const WARNINGS_MAX: usize = 2;
+/// Between facts on a line.
+const GAP: &str = "  ";
+
+/// A fact, and how it looks.
+type Fact = (String, Style);
+
+/// The host's lines, for a screen of `width` columns.
+pub(super) fn lines(state: &State, look: Look, width: u16) -> Vec<Line<'static>> {
+    let plain = Style::new();
+    let Some(status) = &state.status else {
+        let what = match &state.source {
+            Source::Daemon { .. } => "no daemon answered yet".to_owned(),
+            Source::Journal(tape) => format!("journal {}", tape.file),
+        };
+        return flow(vec![("Ballast".to_owned(), look.head()), (what, plain)], width);
+    };
+    let mut lines = flow(first(state, status, look), width);
+    lines.extend(flow(budget(status, look, width), width));
+    lines.extend(flow(host(status, look), width));
+    let warnings = warnings(status);
+    let more = warnings.len().saturating_sub(WARNINGS_MAX);
+    for (nth, warning) in warnings.into_iter().take(WARNINGS_MAX).enumerate() {
+        let more = match more {
+            more if more > 0 && nth + 1 == WARNINGS_MAX => format!(" (+{more}: ballast status)"),
+            _ => String::new(),
+        };
+        lines.push(Line::styled(format!("! {}{more}", harmless_line(&warning)), look.trouble()));
+    }
+    lines
+}
+
+/// Facts in lines of at most `width` columns; one that is wider has a line of its own.
+fn flow(facts: Vec<Fact>, width: u16) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    let mut line = Line::default();
+    for (text, style) in facts {
+        let fact = Span::styled(text, style);
+        let is_first = line.spans.is_empty();
+        if !is_first && line.width() + GAP.len() + fact.width() > usize::from(width) {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.spans.is_empty() {
+            line.push_span(GAP);
+        }
+        line.push_span(fact);
+    }
+    lines.push(line);
+    lines
+}
+
+/// Who decides, whether it acts, and how old this is.
+fn first(state: &State, status: &StatusReply, look: Look) -> Vec<Fact> {
+    let plain = Style::new();
+    let number = format!("#{}", status.tick.generation);
+    let mut facts = match &state.source {
+        Source::Daemon { .. } => vec![("Ballast".to_owned(), look.head())],
+        Source::Journal(tape) => tape_facts(state, tape, status, look),
+    };
+    let policy = status.daemon.as_ref().map_or(&status.tick.policy, |daemon| &daemon.policy);
+    facts.push((format!("policy {policy}"), plain));
+    if status.tick.observing {
+        facts.push(("OBSERVING".to_owned(), look.head()));
+    }
+    if status.tick.paused {
+        facts.push(("PAUSED".to_owned(), look.trouble()));
+    }
+    if !status.tick.observing && !status.tick.paused {
+        facts.push(("acting".to_owned(), plain));
+    }
+    if let Some(daemon) = &status.daemon {
+        facts.push((format!("tick {}", span(daemon.tick_ms)), plain));
+    }
+    match state.age() {
+        Some(age) => {
+            let age_ms = age.as_millis().try_into().unwrap_or(u64::MAX);
+            let style = if state.trouble.is_some() { look.trouble() } else { plain };
+            facts.push((format!("{number}, {} old", span(age_ms)), style));
+        }
+        None => facts.push((number, plain)),
+    }
+    facts
+}
+
+/// Which journal, which moment, and where that is between its ends.
+fn tape_facts(state: &State, tape: &Tape, status: &StatusReply, look: Look) -> Vec<Fact> {
+    let plain = Style::new();
+    let at = i64::try_from(status.tick.seen_at_unix_ms).unwrap_or(i64::MAX);
+    let at = Timestamp::from_millisecond(at).map_or_else(
+        |_| UNKNOWN.to_owned(),
+        |at| at.to_zoned(state.zone.clone()).strftime("%F %T %:z").to_string(),
+    );
+    let mut facts = vec![(format!("journal {}", tape.file), look.head()), (at, look.head())];
+    if let Some([first, at, last]) = tape.places {
+        let (passed, whole) = (at.id.saturating_sub(first.id), last.id.saturating_sub(first.id));
+        let percent = i128::from(passed) * 100 / i128::from(whole.max(1));
+        facts.push((format!("at {percent} % of it"), plain));
+    }
+    if tape.playing {
+        facts.push(("PLAYING".to_owned(), look.head()));
+    }
+    facts
+}
+
+fn budget(status: &StatusReply, look: Look, width: u16) -> Vec<Fact> {
+    let plain = Style::new();
+    let budget = &status.budget;
+    let (all, committed) = (budget.distributable_bytes, budget.committed_bytes);
+    let allocated = status.guests.iter().filter_map(|guest| guest.allocation_bytes);
+    let allocated = allocated.fold(0_u64, u64::saturating_add);
+    let mut facts = vec![(format!("budget {}", size(all)), look.head())];
+    if width >= BAR_WIDTH_MIN {
+        facts.push((bar(committed, all), plain));
+    }
+    facts.push((format!("{} committed", size(committed)), plain));
+    facts.push((format!("{} allocated", size(allocated)), plain));
+    facts.push((format!("{} grantable", size(budget.grantable_bytes)), plain));
+    let reserved = status.reservations.iter().map(|it| it.size_bytes);
+    if !status.reservations.is_empty() {
+        let reserved = reserved.fold(0_u64, u64::saturating_add);
+        facts.push((format!("{} reserved", size(reserved)), plain));
+    }
+    facts
+}
+
+/// The part of `whole` that `part` is, as a bar.
+fn bar(part: u64, whole: u64) -> String {
+    let cells = u128::from(part) * u128::from(BAR_CELLS) / u128::from(whole.max(1));
+    let full = usize::try_from(cells.min(BAR_CELLS.into())).unwrap_or(0);
+    format!("[{}{}]", "█".repeat(full), "░".repeat(BAR_CELLS as usize - full))
+}
+
+fn host(status: &StatusReply, look: Look) -> Vec<Fact> {
+    let plain = Style::new();
+    let host = &status.host;
+    let available = size_or_unknown(host.memory_available_bytes);
+    let mut facts = vec![(
+        format!("host {available} of {} available", size_or_unknown(host.memory_total_bytes)),
+        look.head(),
+    )];
+    if let Some(reserve) = status.daemon.as_ref().and_then(|daemon| daemon.host_reserve_bytes) {
+        facts.push((format!("reserve {}", size(reserve)), plain));
+    }
+    if let (Some(free), Some(all)) = (host.swap_free_bytes, host.swap_total_bytes) {
+        facts.push(match all {
+            0 => ("no swap".to_owned(), plain),
+            _ => (format!("swap {} of {} free", size(free), size(all)), plain),
+        });
+    }
+    let percent = |points: Option<u32>| match points {
+        Some(points) => format!("{}.{:02}%", points / 100, points % 100),
+        None => UNKNOWN.to_owned(),
+    };
+    let (some, full) = (host.pressure_some_basis_points, host.pressure_full_basis_points);
+    facts.push((format!("pressure some {} full {}", percent(some), percent(full)), plain));
+    facts
+}
+
+/// What an operator should know, the gravest first.
+fn warnings(status: &StatusReply) -> Vec<String> {
+    let mut warnings: Vec<String> = Vec::new();
+    if status.rung.code != PressureLevel::Normal.code() {
+        warnings.push(status.rung.text.clone());
+    }
+    warnings.extend(status.daemon.iter().flat_map(of_daemon));
+    warnings.extend(status.notes.iter().map(|note| note.text.clone()));
+    warnings
+}
+
+fn of_daemon(daemon: &DaemonView) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(error) = &daemon.journal_error {
+        warnings.push(format!("the journal does not record: {error}"));
+    }
+    if let Some(error) = &daemon.reload_error {
+        warnings.push(format!("the last reload was refused: {error}"));
+    }
+    if daemon.guests_refused > 0 {
+        warnings.push(format!(
+            "{} guests are left out: raise the daemon's limit of open files",
+            daemon.guests_refused
+        ));
+    }
+    if daemon.plans_refused > 0 {
+        let (refused, ticks) = (daemon.plans_refused, daemon.ticks);
+        warnings.push(format!("{refused} of {ticks} plans were refused by the checker"));
+    }
+    warnings
+}
