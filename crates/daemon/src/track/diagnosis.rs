@@ -147,13 +147,16 @@ fn of_library(is_preloaded: bool, is_shared: &Result<(), TrackerError>) -> Sourc
 
 fn of_mglru_for(pid: u32) -> SourceFinding {
     const OWN: &str = "give the guest's hypervisor a memory cgroup of its own (docs/tracking.md)";
-    match mglru::find(pid) {
-        Ok(_) => of_pages_of(pid, SourceFinding::works("its cgroup is its own")),
+    match mglru::probe(pid) {
+        Ok(()) => of_pages_of(pid, SourceFinding::works("its cgroup is its own")),
         Err(SourceError::Memory(error)) => SourceFinding::fails(
             error.to_string(),
             matches!(error, ReclaimError::NoCgroup { .. } | ReclaimError::SharedCgroup { .. })
                 .then_some(OWN),
         ),
+        Err(error @ SourceError::Unlisted { .. }) => {
+            SourceFinding::fails(error.to_string(), Some(OWN))
+        }
         Err(error) => SourceFinding::fails(error.to_string(), None),
     }
 }
