@@ -1,8 +1,8 @@
 //! Follows one guest by the generations of its cgroup's pages (MGLRU).
 //!
 //! Idea: the kernel ages the cgroup at the end of each interval and so tells how much was touched
-//! in it ([`PageGenerations`]). That is the working set; which pages it were is not told, so there is no
-//! curve, and what a guest returns to after more than an interval does not count.
+//! in it ([`PageGenerations`]). That is the working set; which pages it were is not told, so there
+//! is no curve, and what a guest returns to after more than an interval does not count.
 //!
 //! In huge pages one touch ages 2 MiB, as with DAMON: then the figure is an upper bound.
 //!
@@ -74,8 +74,8 @@ enum Trust {
 }
 
 impl Trust {
-    /// Judges an interval of this `length`, in which so much was touched and so much processor time
-    /// `used`; whether its figure is to be believed.
+    /// Judges an interval of this `length` by the memory touched and the processor time `used` in
+    /// it; whether its figure is to be believed.
     fn judge(&mut self, touched: Bytes, used: Option<Duration>, length: Duration) -> bool {
         let Trust::Unseen(intervals) = self else { return true };
         if touched > TRUSTED {

@@ -11,9 +11,9 @@
 //! Limits: root, and debugfs. Memory without a file counts (anonymous and shared), the hypervisor's
 //! own too, and in huge pages 2 MiB at a time. Memory that is locked, that has a file, that is the
 //! host's own huge pages, or that was first touched from another cgroup, is in no generation
-//! ([`Aging::listed`] shows it). An aging stays: the kernel then reclaims by it. Only Linux 6.12 and
-//! later asks KVM what its guests touched; on others a guest under KVM looks idle, which the caller
-//! must not believe.
+//! ([`Aging::listed`] shows it). An aging stays: the kernel then reclaims by it. Only Linux 6.12
+//! and later asks KVM what its guests touched; on others a guest under KVM looks idle, which the
+//! caller must not believe.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -59,7 +59,8 @@ pub struct PageGenerations {
 /// What an aging found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aging {
-    /// Memory touched since the aging before. Of the first: since at any time. `None`: the kernel aged by itself so often meanwhile that it cannot be told.
+    /// Memory touched since the aging before. Of the first: since at any time. `None`: the kernel
+    /// aged by itself so often meanwhile that it cannot be told.
     pub touched: Option<Bytes>,
     /// Memory in any generation: what could be seen to be touched.
     pub listed: Bytes,
@@ -83,9 +84,9 @@ impl PageGenerations {
     /// (usually `/`).
     ///
     /// # Errors
-    /// Those of [`MemoryCgroup::find`]; [`ReclaimError::CgroupLacks`] without the multi-generational
-    /// LRU; [`ReclaimError::Unreadable`] where it is turned off, would not see touches, or may not be
-    /// read.
+    /// Those of [`MemoryCgroup::find`]; [`ReclaimError::CgroupLacks`] without the
+    /// multi-generational LRU; [`ReclaimError::Unreadable`] where it is turned off, would not see
+    /// touches, or may not be read.
     pub fn find(root: &Path, pid: u32) -> Result<PageGenerations, ReclaimError> {
         let enabled = root.join("sys/kernel/mm/lru_gen/enabled");
         let file = root.join("sys/kernel/debug/lru_gen");
@@ -222,8 +223,8 @@ fn touched_since(begun: &[(u64, u64)], nodes: &[NodeGenerations]) -> Option<u64>
         let Some((_, since)) = begun.iter().find(|(begun, _)| begun == node) else { continue };
         // The youngest has what is new since just now.
         let Some(((youngest, _), older)) = pages.split_last() else { continue };
-        // The kernel may have aged meanwhile, too: then what was touched is in more than one. But it
-        // keeps so few that untouched pages are among them soon.
+        // The kernel may have aged meanwhile, too: then what was touched is in more than one. But
+        // it keeps so few that untouched pages are among them soon.
         if youngest.saturating_sub(*since) >= GENERATIONS_MAX - 1 {
             return None;
         }
@@ -358,8 +359,8 @@ memcg    48 /vm/below
         }
     }
 
-    /// One node's pages as the kernel keeps them: at most four generations, of which an aging moves
-    /// what was touched into the youngest and begins another.
+    /// One node's pages as the kernel keeps them, in at most four generations. An aging moves what
+    /// was touched into the youngest and begins another.
     struct Kernel {
         youngest: u64,
         oldest: u64,
