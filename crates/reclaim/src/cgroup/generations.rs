@@ -40,6 +40,7 @@ const WALK: u64 = 2;
 /// The cgroup namespace in which a host boots, as a link of /proc shows it. In others, names of
 /// cgroups begin elsewhere than those in `lru_gen`.
 const FIRST_NAMESPACE: &str = "cgroup:[4026531835]";
+const LOCKDOWN: &str = "sys/kernel/security/lockdown";
 const NEEDS: &str = "the multi-generational LRU (CONFIG_LRU_GEN) and debugfs: \
                      `mount -t debugfs debugfs /sys/kernel/debug`";
 
@@ -80,6 +81,14 @@ pub struct NodeGenerations {
 }
 
 impl PageGenerations {
+    /// Checks that those of any guest could be read on the host below `root` (usually `/`).
+    ///
+    /// # Errors
+    /// Those of [`PageGenerations::find`] that are about the host.
+    pub fn probe(root: &Path) -> Result<(), ReclaimError> {
+        check_host(root).map(drop)
+    }
+
     /// Finds those of process `pid`, which is alone in its cgroup. All files are below `root`
     /// (usually `/`).
     ///
@@ -88,27 +97,13 @@ impl PageGenerations {
     /// multi-generational LRU; [`ReclaimError::Unreadable`] where it is turned off, would not see
     /// touches, or may not be read.
     pub fn find(root: &Path, pid: u32) -> Result<PageGenerations, ReclaimError> {
-        let enabled = root.join("sys/kernel/mm/lru_gen/enabled");
-        let file = root.join("sys/kernel/debug/lru_gen");
-        let text = match fs::read_to_string(&enabled) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(ReclaimError::CgroupLacks { path: enabled, needs: NEEDS });
-            }
-            read => read.map_err(|error| ReclaimError::unreadable(&enabled, error))?,
-        };
-        check_enabled(text.trim()).map_err(|why| ReclaimError::unreadable(&enabled, why))?;
-        let namespace = root.join("proc/self/ns/cgroup");
-        if fs::read_link(&namespace).is_ok_and(|link| link != Path::new(FIRST_NAMESPACE)) {
-            let why = "this program is in a cgroup namespace of its own, as in a container, and lists \
-                       cgroups by other names than the kernel: expected the host's";
-            return Err(ReclaimError::unreadable(&namespace, why));
-        }
+        let file = check_host(root)?;
         let cgroup = MemoryCgroup::find(root, pid)?;
         if cgroup.version() == CgroupVersion::One {
             let why = "its memory is in a cgroup of version 1: expected one of version 2";
             return Err(ReclaimError::NoCgroup { pid, why });
         }
-        let lockdown = root.join("sys/kernel/security/lockdown");
+        let lockdown = root.join(LOCKDOWN);
         let group = cgroup.group().to_owned();
         let usage = cgroup.folder().join("cpu.stat");
         let mut found = PageGenerations { file, lockdown, usage, group, begun: Vec::new() };
@@ -151,12 +146,7 @@ impl PageGenerations {
 
     fn nodes(&self) -> Result<Vec<NodeGenerations>, ReclaimError> {
         let unreadable = |why: String| ReclaimError::unreadable(&self.file, why);
-        let file = match File::open(&self.file) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(ReclaimError::CgroupLacks { path: self.file.clone(), needs: NEEDS });
-            }
-            opened => opened.map_err(|error| unreadable(self.refusal(&error)))?,
-        };
+        let file = open(&self.file, &self.lockdown)?;
         let mut text = Vec::new();
         file.take(TEXT_BYTES_MAX)
             .read_to_end(&mut text)
@@ -174,28 +164,61 @@ impl PageGenerations {
     fn write(&self, text: &str) -> Result<(), ReclaimError> {
         let file = File::options().write(true).open(&self.file);
         file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
-            let (path, text, why) = (self.file.clone(), text.to_owned(), self.refusal(&error));
+            let (path, text, why) =
+                (self.file.clone(), text.to_owned(), refusal(&self.file, &self.lockdown, &error));
             ReclaimError::Cgroup { path, text, why }
         })
     }
+}
 
-    /// Why the file may not be used, and what to do.
-    fn refusal(&self, error: &std::io::Error) -> String {
-        let is_locked = || {
-            let text = fs::read_to_string(&self.lockdown).unwrap_or_default();
-            ["[integrity]", "[confidentiality]"].iter().any(|level| text.contains(level))
-        };
-        match error.kind() {
-            ErrorKind::PermissionDenied if is_locked() => format!(
-                "{error}: the kernel is locked down, which closes debugfs: expected another source"
-            ),
-            ErrorKind::PermissionDenied => format!("{error}: expected root"),
-            ErrorKind::ReadOnlyFilesystem => format!(
-                "{error}: expected `ReadWritePaths=-{}` in the daemon's unit",
-                self.file.display()
-            ),
-            _ => error.to_string(),
+/// Checks that the host below `root` (usually `/`) has generations that show what is touched;
+/// returns their file.
+///
+/// # Errors
+/// [`ReclaimError::CgroupLacks`] without the multi-generational LRU or debugfs;
+/// [`ReclaimError::Unreadable`] where it is turned off, would not see touches, or may not be read.
+fn check_host(root: &Path) -> Result<PathBuf, ReclaimError> {
+    let enabled = root.join("sys/kernel/mm/lru_gen/enabled");
+    let text = match fs::read_to_string(&enabled) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(ReclaimError::CgroupLacks { path: enabled, needs: NEEDS });
         }
+        read => read.map_err(|error| ReclaimError::unreadable(&enabled, error))?,
+    };
+    check_enabled(text.trim()).map_err(|why| ReclaimError::unreadable(&enabled, why))?;
+    let namespace = root.join("proc/self/ns/cgroup");
+    if fs::read_link(&namespace).is_ok_and(|link| link != Path::new(FIRST_NAMESPACE)) {
+        let why = "this program is in a cgroup namespace of its own, as in a container, and lists \
+                   cgroups by other names than the kernel: expected the host's";
+        return Err(ReclaimError::unreadable(&namespace, why));
+    }
+    let file = root.join("sys/kernel/debug/lru_gen");
+    open(&file, &root.join(LOCKDOWN))?;
+    Ok(file)
+}
+
+fn open(file: &Path, lockdown: &Path) -> Result<File, ReclaimError> {
+    File::open(file).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => ReclaimError::CgroupLacks { path: file.to_owned(), needs: NEEDS },
+        _ => ReclaimError::unreadable(file, refusal(file, lockdown, &error)),
+    })
+}
+
+/// Why the file may not be used, and what to do.
+fn refusal(file: &Path, lockdown: &Path, error: &std::io::Error) -> String {
+    let is_locked = || {
+        let text = fs::read_to_string(lockdown).unwrap_or_default();
+        ["[integrity]", "[confidentiality]"].iter().any(|level| text.contains(level))
+    };
+    match error.kind() {
+        ErrorKind::PermissionDenied if is_locked() => format!(
+            "{error}: the kernel is locked down, which closes debugfs: expected another source"
+        ),
+        ErrorKind::PermissionDenied => format!("{error}: expected root"),
+        ErrorKind::ReadOnlyFilesystem => {
+            format!("{error}: expected `ReadWritePaths=-{}` in the daemon's unit", file.display())
+        }
+        _ => error.to_string(),
     }
 }
 

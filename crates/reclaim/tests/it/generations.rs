@@ -45,6 +45,7 @@ fn what_the_kernel_lacks_is_told_with_what_to_do() {
     let lacking = |path: &str| {
         let host = host();
         fs::remove_file(host.path().join(path)).unwrap();
+        assert!(PageGenerations::probe(host.path()).is_err());
         error(&host).to_string()
     };
     assert!(lacking(ENABLED).contains("CONFIG_LRU_GEN"));
