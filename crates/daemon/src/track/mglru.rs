@@ -25,8 +25,7 @@ use ballast_tracker::{TrackerError, check_bits_tell};
 use super::damon::{HUGE_MAX, HUGE_PAGES, memory_in_huge_pages};
 use super::damon_hub::WINDOW_MAX;
 use super::row::{Row, Seen};
-use super::source::{SourceError, WorkingSetSource};
-use super::thread::interval_within;
+use super::source::{SourceError, WorkingSetSource, interval_within};
 
 /// The first kernel whose aging asks KVM what its guests touched.
 const ASKS_KVM_SINCE: (u32, u32) = (6, 12);

@@ -170,3 +170,20 @@ impl WorkingSetSource for Sampler {
         Bytes::new(self.tracking().private_memory())
     }
 }
+
+/// The interval at which readings that take `cost` each use `share` of the time; the caller bounds
+/// it.
+pub(super) fn interval_within(cost: Duration, share: f64) -> Duration {
+    Duration::try_from_secs_f64(cost.as_secs_f64() / share).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_keeps_the_cost_within_its_share() {
+        assert_eq!(interval_within(Duration::from_millis(20), 0.005), Duration::from_secs(4));
+        assert_eq!(interval_within(Duration::from_millis(20), 0.0), Duration::MAX);
+    }
+}
