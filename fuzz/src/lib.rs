@@ -306,8 +306,10 @@ impl<'a> Source<'a> {
                         TrackingSource::Library,
                         TrackingSource::Damon,
                         TrackingSource::DamonHuge,
+                        TrackingSource::Mglru,
+                        TrackingSource::MglruHuge,
                         TrackingSource::Referenced,
-                    ][usize::from(from.byte() % 4)],
+                    ][usize::from(from.byte() % 6)],
                 });
                 Box::new(report)
             }),

@@ -442,7 +442,9 @@ fn watch(args: &Args, guest: &Hypervisor) -> anyhow::Result<Box<dyn WorkingSetSo
         ),
         (SourceChoice::Mglru, _) => {
             ensure_no_traps_are_asked_for(args)?;
-            return Ok(Box::new(MglruFollower::begin(guest.pid, args.interval)?));
+            let mut follower = MglruFollower::begin(guest.pid, args.interval)?;
+            follower.set_budget(args.budget.limit());
+            return Ok(Box::new(follower));
         }
         (SourceChoice::Auto, None) | (SourceChoice::Damon, _) => {
             ensure_no_traps_are_asked_for(args)?;

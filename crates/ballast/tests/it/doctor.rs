@@ -7,13 +7,14 @@ use ballast_qmp_testing::{Peer, PeerConfig};
 use serde_json::Value;
 
 /// What is said of every host, whatever it is like.
-const HOST_TOPICS: [&str; 12] = [
+const HOST_TOPICS: [&str; 13] = [
     "cgroups",
     "damon",
     "huge-pages",
     "kernel",
     "ksm",
     "memory",
+    "mglru",
     "overcommit",
     "pressure",
     "swap",

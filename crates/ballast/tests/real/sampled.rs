@@ -244,6 +244,20 @@ fn a_stock_guest_is_seen_by_its_page_generations() {
     assert!(daemon.stop().success());
     let seen = track(&ground, "mglru");
     assert!(seen.iter().all(|seen| seen["source"] == "mglru"), "{seen:?}");
+    let sizes: Vec<_> = seen.iter().map(|seen| (working_set(seen), &seen["cost_share"])).collect();
+    eprintln!("ballast track sees {sizes:?}");
+    let around = LOOP.fraction(17, 20)..LOOP.fraction(5, 4);
+    assert!(sizes.iter().any(|(size, _)| around.contains(size)), "{sizes:?}");
+    // Agings that walk no page tables see nothing, so nothing is read from them.
+    std::fs::write("/sys/kernel/mm/lru_gen/enabled", "5").unwrap();
+    let found = diagnosis(&ground);
+    std::fs::write("/sys/kernel/mm/lru_gen/enabled", "y").unwrap();
+    assert!(found["mglru"]["note"].as_str().unwrap().contains("do not walk"), "{found}");
+    // What was touched before it came is charged elsewhere: there is nothing to be seen.
+    let _late = OwnCgroup::around(u32::try_from(lab.guest("stock").pid()).unwrap()).unwrap();
+    let found = diagnosis(&ground);
+    assert_eq!(found["mglru"]["works"], false, "{found}");
+    assert!(found["mglru"]["note"].as_str().unwrap().starts_with("only "), "{found}");
 }
 
 /// A loop that does not fit into what the guest booted with.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use ballast_damon::{DamonError, DamonPaths, DamonSession};
 use ballast_host::PROC;
-use ballast_reclaim::ReclaimError;
+use ballast_reclaim::{PageGenerations, ReclaimError};
 use ballast_tracker::{
     Hypervisor, TrackerError, check_bits_tell, check_shared, hypervisors, memory_paths_at,
 };
@@ -54,6 +54,8 @@ pub struct GuestDiagnosis {
 pub struct TrackingDiagnosis {
     /// The kernel's DAMON, for any guest.
     pub damon: SourceFinding,
+    /// The generations of pages, for any guest that has a cgroup of its own.
+    pub mglru: SourceFinding,
     /// Every guest that runs.
     pub guests: Vec<GuestDiagnosis>,
 }
@@ -88,7 +90,8 @@ impl TrackingDiagnosis {
         let damon = of_damon(DamonSession::probe(DamonPaths::default()), is_root);
         let guests = hypervisors(Path::new(PROC));
         let guests = guests.iter().map(|guest| of_guest(guest, &damon)).collect();
-        TrackingDiagnosis { damon, guests }
+        let mglru = of_mglru(PageGenerations::probe(Path::new("/")), is_root);
+        TrackingDiagnosis { damon, mglru, guests }
     }
 }
 
@@ -145,15 +148,27 @@ fn of_library(is_preloaded: bool, is_shared: &Result<(), TrackerError>) -> Sourc
     }
 }
 
+fn of_mglru(probed: Result<(), ReclaimError>, is_root: bool) -> SourceFinding {
+    match probed {
+        Ok(()) => SourceFinding::works("for guests that have a cgroup of their own"),
+        Err(error) => {
+            SourceFinding::fails(error.to_string(), (!is_root).then_some("run this as root"))
+        }
+    }
+}
+
 fn of_mglru_for(pid: u32) -> SourceFinding {
     const OWN: &str = "give the guest's hypervisor a memory cgroup of its own (docs/tracking.md)";
-    match mglru::find(pid) {
-        Ok(_) => of_pages_of(pid, SourceFinding::works("its cgroup is its own")),
+    match mglru::probe(pid) {
+        Ok(()) => of_pages_of(pid, SourceFinding::works("its cgroup is its own")),
         Err(SourceError::Memory(error)) => SourceFinding::fails(
             error.to_string(),
             matches!(error, ReclaimError::NoCgroup { .. } | ReclaimError::SharedCgroup { .. })
                 .then_some(OWN),
         ),
+        Err(error @ SourceError::Unlisted { .. }) => {
+            SourceFinding::fails(error.to_string(), Some(OWN))
+        }
         Err(error) => SourceFinding::fails(error.to_string(), None),
     }
 }
@@ -222,6 +237,14 @@ mod tests {
         };
         assert_eq!(of_damon(Err(denied()), false).remedy.as_deref(), Some("run this as root"));
         assert_eq!(of_damon(Err(denied()), true).remedy, None);
+    }
+
+    #[test]
+    fn what_ails_page_generations_is_told() {
+        assert!(of_mglru(Ok(()), false).works);
+        let off = || ReclaimError::Unreadable { path: "/sys/x".into(), why: "turned off".into() };
+        assert_eq!(of_mglru(Err(off()), true), SourceFinding::fails("/sys/x: turned off", None));
+        assert_eq!(of_mglru(Err(off()), false).remedy.as_deref(), Some("run this as root"));
     }
 
     #[test]

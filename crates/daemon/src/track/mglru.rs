@@ -5,9 +5,13 @@
 //! is no curve, and what a guest returns to after more than an interval does not count.
 //!
 //! In huge pages one touch ages 2 MiB, as with DAMON: then the figure is an upper bound.
+//!
+//! A guest that is not seen looks idle and would lose its memory. So no figure is believed before
+//! more than [`TRUSTED`] was seen once, unless the guest does not run ([`Trust`]), and the guest's
+//! memory must be in the generations ([`LISTED_MIN`]).
 //! Cost: a walk over all memory of the cgroup an interval, which is lengthened, up to
-//! [`WINDOW_MAX`], to keep that within the budget; every [`LOOK_INTERVALS`] a read of `maps` and
-//! `smaps`.
+//! [`WINDOW_MAX`], to keep that within the budget; of more memory than that allows the share is
+//! higher, up to [`COST_MAX`]. Every [`LOOK_INTERVALS`] a read of `maps` and `smaps`.
 //! Limits: those of [`PageGenerations`]: what the hypervisor itself touches counts, some MiB.
 
 use std::path::Path;
@@ -21,13 +25,25 @@ use ballast_tracker::{TrackerError, check_bits_tell};
 use super::damon::{HUGE_MAX, HUGE_PAGES, memory_in_huge_pages};
 use super::damon_hub::WINDOW_MAX;
 use super::row::{Row, Seen};
-use super::source::{SourceError, WorkingSetSource};
-use super::thread::interval_within;
+use super::source::{SourceError, WorkingSetSource, interval_within};
 
 /// The first kernel whose aging asks KVM what its guests touched.
 const ASKS_KVM_SINCE: (u32, u32) = (6, 12);
 /// Intervals between two looks at the guest's mappings.
 const LOOK_INTERVALS: u64 = 16;
+/// More than this must have been seen once, of a guest that runs: one under Linux that does nothing
+/// touches more in a second.
+const TRUSTED: Bytes = Bytes::kib(256);
+/// Intervals in which a guest runs and shows less, until it is given up.
+const UNSEEN_MAX: u32 = 3;
+/// A guest runs if it uses at least this share of a processor.
+const RUNS: f64 = 0.01;
+/// Least share of the guest's memory that must be in generations.
+const LISTED_MIN: f64 = 0.9;
+/// Intervals in a row in which the kernel itself ages too often, until the guest is given up.
+const CROWDED_MAX: u32 = 5;
+/// Highest share of one core.
+const COST_MAX: f64 = 0.1;
 /// Time between two looks whether to go on.
 const WAIT: Duration = Duration::from_millis(100);
 
@@ -44,18 +60,47 @@ pub struct MglruFollower {
     intervals: u64,
     began: Instant,
     known: Option<Bytes>,
+    trust: Trust,
+}
+
+/// Whether what the generations show of a guest is to be believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trust {
+    /// It was seen to touch memory.
+    Seen,
+    /// Not yet, in so many intervals in which it ran.
+    Unseen(u32),
+}
+
+impl Trust {
+    /// Judges an interval of this `length` by the memory touched and the processor time `used` in
+    /// it; whether its figure is to be believed.
+    fn judge(&mut self, touched: Bytes, used: Option<Duration>, length: Duration) -> bool {
+        let Trust::Unseen(intervals) = self else { return true };
+        if touched > TRUSTED {
+            *self = Trust::Seen;
+            return true;
+        }
+        // One whose processor time is not known may run.
+        if used.is_some_and(|used| used < length.mul_f64(RUNS)) {
+            return true;
+        }
+        *intervals += 1;
+        false
+    }
 }
 
 impl MglruFollower {
     /// Starts to age the guest of process `pid`, in intervals of at least `shortest`.
     ///
     /// # Errors
-    /// This kernel would not see what the guest touches; the process has no cgroup of its own; the
-    /// kernel has no such LRU, or it is turned off; the process is gone or has no guest memory.
+    /// This kernel would not see what the guest touches; the process has no cgroup of its own, or
+    /// its memory is not charged there; the kernel has no such LRU, or it is turned off; an aging
+    /// takes too long; the process is gone or has no guest memory.
     pub fn begin(pid: u32, shortest: Duration) -> Result<MglruFollower, SourceError> {
         let mut generations = find(pid)?;
         // What the first one finds was touched at any time.
-        generations.age()?;
+        let first = generations.age()?;
         let mut follower = MglruFollower {
             pid,
             generations,
@@ -67,15 +112,40 @@ impl MglruFollower {
             intervals: 0,
             began: Instant::now(),
             known: None,
+            trust: Trust::Unseen(0),
         };
-        follower.look()?;
+        follower.look(first)?;
         Ok(follower)
     }
 
-    fn look(&mut self) -> Result<(), SourceError> {
+    /// Looks at the guest's memory, just after an aging.
+    fn look(&mut self, aged: Aging) -> Result<(), SourceError> {
+        // Another process may have joined the cgroup, or the setting have changed.
+        find(self.pid)?;
         let (memory, huge) = memory_in_huge_pages(self.pid)?;
         (self.memory, self.is_huge) = (memory, huge.ratio() > HUGE_MAX);
+        check_listed(aged.listed, Bytes::new(huge.resident))?;
+        let longest = longest(self.shortest);
+        if aged.took > longest.mul_f64(COST_MAX) {
+            return Err(SourceError::Costly(aged.took, longest.mul_f64(COST_MAX)));
+        }
         Ok(())
+    }
+
+    /// Waits for an interval's end, unless it ends early, and ages; how long the interval was.
+    fn age(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<(Aging, Duration), SourceError> {
+        let began = Instant::now();
+        while go_on() {
+            let left = self.length.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::sleep(left.min(WAIT));
+        }
+        let aged = self.generations.age()?;
+        self.length =
+            interval_within(aged.took, self.budget).clamp(self.shortest, longest(self.shortest));
+        Ok((aged, began.elapsed()))
     }
 
     fn row(&self, length: Duration, cost: Duration, seen: Option<Seen>) -> Row {
@@ -121,25 +191,36 @@ impl WorkingSetSource for MglruFollower {
         _: Option<Bytes>,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(Row, Vec<u64>), SourceError> {
-        if self.intervals > 0 && self.intervals.is_multiple_of(LOOK_INTERVALS) {
-            self.look()?;
-        }
-        let began = Instant::now();
-        while go_on() {
-            let left = self.length.saturating_sub(began.elapsed());
-            if left.is_zero() {
-                break;
+        let mut crowded = 0;
+        loop {
+            let before = self.generations.processor_time();
+            let (aged, length) = self.age(go_on)?;
+            if !go_on() {
+                return Ok((self.row(length, aged.took, None), Vec::new()));
             }
-            std::thread::sleep(left.min(WAIT));
+            self.intervals += 1;
+            if self.intervals.is_multiple_of(LOOK_INTERVALS) {
+                self.look(aged)?;
+            }
+            let Some(touched) = aged.touched else {
+                crowded += 1;
+                if crowded >= CROWDED_MAX {
+                    return Err(SourceError::Crowded(crowded));
+                }
+                continue;
+            };
+            let after = self.generations.processor_time();
+            let used = after.zip(before).map(|(after, before)| after.saturating_sub(before));
+            if self.trust.judge(touched, used, length) {
+                // What the hypervisor touches beside is no more than the guest's memory.
+                let touched = touched.min(self.memory);
+                self.known = Some(touched);
+                return Ok((self.row(length, aged.took, Some(self.seen(touched))), Vec::new()));
+            }
+            if let Trust::Unseen(UNSEEN_MAX..) = self.trust {
+                return Err(SourceError::Unseen(UNSEEN_MAX, TRUSTED));
+            }
         }
-        let Aging { touched, took } = self.generations.age()?;
-        // What the hypervisor touches beside is no more than the guest's memory.
-        let touched = touched.min(self.memory);
-        let longest = WINDOW_MAX.max(self.shortest);
-        self.length = interval_within(took, self.budget).clamp(self.shortest, longest);
-        self.intervals += 1;
-        self.known = Some(touched);
-        Ok((self.row(began.elapsed(), took, Some(self.seen(touched))), Vec::new()))
     }
 
     fn set_length(&mut self, length: Duration) {
@@ -168,6 +249,29 @@ pub(super) fn find(pid: u32) -> Result<PageGenerations, SourceError> {
     Ok(PageGenerations::find(Path::new("/"), pid)?)
 }
 
+/// Whether the guest of process `pid` could be aged now; nothing is aged.
+///
+/// # Errors
+/// Those of [`MglruFollower::begin`], but what only agings show.
+pub(super) fn probe(pid: u32) -> Result<(), SourceError> {
+    let listed = find(pid)?.listed()?;
+    let (_, huge) = memory_in_huge_pages(pid)?;
+    check_listed(listed, Bytes::new(huge.resident))
+}
+
+/// Checks that the generations have the guest's memory.
+fn check_listed(listed: Bytes, resident: Bytes) -> Result<(), SourceError> {
+    if (listed.get() as f64) < LISTED_MIN * resident.get() as f64 {
+        return Err(SourceError::Unlisted { listed, resident });
+    }
+    Ok(())
+}
+
+/// The longest interval, where none is to be shorter than `shortest`.
+fn longest(shortest: Duration) -> Duration {
+    WINDOW_MAX.max(shortest)
+}
+
 /// Whether the kernel of this release asks KVM what its guests touched; not where that is not to be
 /// told.
 fn asks_kvm(release: &str) -> bool {
@@ -190,6 +294,30 @@ mod tests {
         for release in ["6.1.0-50-amd64", "6.11.9", "5.19", "", "6", "six.twelve"] {
             assert!(!asks_kvm(release), "{release}");
         }
+    }
+
+    #[test]
+    fn a_guest_that_runs_and_shows_nothing_is_not_believed() {
+        let second = Duration::from_secs(1);
+        let (idle, busy) = (Some(Duration::from_millis(5)), Some(Duration::from_millis(300)));
+        let mut trust = Trust::Unseen(0);
+        assert!(trust.judge(Bytes::ZERO, idle, second), "a stopped guest touches nothing");
+        assert_eq!(trust, Trust::Unseen(0));
+        assert!(!trust.judge(TRUSTED, busy, second));
+        assert!(!trust.judge(Bytes::ZERO, None, second));
+        assert_eq!(trust, Trust::Unseen(2));
+        assert!(trust.judge(Bytes::mib(1), busy, second));
+        assert!(trust.judge(Bytes::ZERO, busy, second), "it was seen before");
+        assert_eq!(trust, Trust::Seen);
+    }
+
+    #[test]
+    fn memory_outside_the_generations_is_told() {
+        assert!(check_listed(Bytes::mib(240), Bytes::mib(256)).is_ok());
+        assert!(check_listed(Bytes::ZERO, Bytes::ZERO).is_ok(), "nothing is resident yet");
+        let told = check_listed(Bytes::mib(12), Bytes::mib(256)).unwrap_err();
+        assert!(!told.is_lasting());
+        assert!(told.to_string().starts_with("only 12MiB are in the generations"), "{told}");
     }
 
     #[test]

@@ -38,6 +38,32 @@ pub enum SourceError {
          ages pages: Linux 6.12 does"
     )]
     Blind(String),
+    /// Hardly any memory was seen to be touched while the guest ran.
+    #[error(
+        "in {0} intervals in which the guest ran, its cgroup's generations showed no more than {1} \
+         touched: this kernel does not see what it touches; another source does"
+    )]
+    Unseen(u32, Bytes),
+    /// Memory of the guest is in no generation of its cgroup.
+    #[error(
+        "only {listed} are in the generations of the guest's cgroup, of {resident} that the guest has: \
+         the rest is locked, in a file, merged, in the host's own huge pages, or was touched before \
+         its hypervisor came into this cgroup: start it there"
+    )]
+    Unlisted {
+        /// Memory in the cgroup's generations.
+        listed: Bytes,
+        /// The guest's memory in its hypervisor.
+        resident: Bytes,
+    },
+    /// Reclaim ages the guest's pages, too.
+    #[error(
+        "the kernel itself ages the guest's pages so often that {0} intervals in a row told nothing"
+    )]
+    Crowded(u32),
+    /// Aging walks over too much memory.
+    #[error("an aging of the guest's pages takes {0:?}, expected at most {1:?}: it has too many")]
+    Costly(Duration, Duration),
     /// No window of the guest was complete.
     #[error("DAMON said nothing of the guest for {0:?}")]
     Silent(Duration),
@@ -49,8 +75,13 @@ impl SourceError {
         match self {
             SourceError::Tracker(error) => error.is_lasting(),
             SourceError::Damon(error) => error.is_lasting(),
-            SourceError::Blind(_) => true,
-            SourceError::Memory(_) | SourceError::Full(_) | SourceError::Silent(_) => false,
+            SourceError::Blind(_) | SourceError::Unseen(..) => true,
+            SourceError::Memory(_)
+            | SourceError::Full(_)
+            | SourceError::Unlisted { .. }
+            | SourceError::Crowded(_)
+            | SourceError::Costly(..)
+            | SourceError::Silent(_) => false,
         }
     }
 }
@@ -137,5 +168,22 @@ impl WorkingSetSource for Sampler {
 
     fn private_memory(&self) -> Bytes {
         Bytes::new(self.tracking().private_memory())
+    }
+}
+
+/// The interval at which readings that take `cost` each use `share` of the time; the caller bounds
+/// it.
+pub(super) fn interval_within(cost: Duration, share: f64) -> Duration {
+    Duration::try_from_secs_f64(cost.as_secs_f64() / share).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_keeps_the_cost_within_its_share() {
+        assert_eq!(interval_within(Duration::from_millis(20), 0.005), Duration::from_secs(4));
+        assert_eq!(interval_within(Duration::from_millis(20), 0.0), Duration::MAX);
     }
 }

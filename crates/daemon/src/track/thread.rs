@@ -27,7 +27,7 @@ use super::latest::Latest;
 use super::mglru::MglruFollower;
 use super::row::{Row, Seen};
 use super::shared::{ServiceSettings, Shared};
-use super::source::{SourceError, WorkingSetSource};
+use super::source::{SourceError, WorkingSetSource, interval_within};
 
 /// Pause between two attempts: the first and the longest. The first is short, because on a busy
 /// host the daemon may just have missed the second for which a tracker waits.
@@ -209,8 +209,9 @@ fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: &str) {
             referenced(pid, &paths)
         });
         let cost = clearing + began.elapsed();
-        interval =
-            interval_within(cost, shared.budget()).clamp(settings.follow.interval, REFERENCED_MAX);
+        let shortest = settings.follow.interval;
+        let longest = REFERENCED_MAX.max(shortest);
+        interval = interval_within(cost, shared.budget()).clamp(shortest, longest);
         let is_running = shared.may_track.load(Ordering::Relaxed);
         shared.update(|latest| match read {
             Ok(bytes) if is_running => {
@@ -232,22 +233,5 @@ fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: &str) {
             Ok(_) => latest.tracking = Tracking::new(TrackingState::Waiting),
             Err(error) => latest.fail(TrackingState::Failing, error.to_string()),
         });
-    }
-}
-
-/// The interval at which readings that take `cost` each use `share` of the time.
-pub(super) fn interval_within(cost: Duration, share: f64) -> Duration {
-    let seconds = cost.as_secs_f64() / share;
-    Duration::try_from_secs_f64(seconds).unwrap_or(REFERENCED_MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_interval_keeps_the_cost_within_its_share() {
-        assert_eq!(interval_within(Duration::from_millis(20), 0.005), Duration::from_secs(4));
-        assert_eq!(interval_within(Duration::from_millis(20), 0.0), REFERENCED_MAX);
     }
 }

@@ -9,9 +9,11 @@
 //! Cost: a walk over all memory of the cgroup for each aging; reading takes O(cgroups of the host).
 //! Source: Linux, Documentation/admin-guide/mm/multigen_lru.rst and mm/vmscan.c.
 //! Limits: root, and debugfs. Memory without a file counts (anonymous and shared), the hypervisor's
-//! own too, and in huge pages 2 MiB at a time. An aging stays: the kernel then reclaims by it. Only
-//! Linux 6.12 and later asks KVM what its guests touched; on others a guest under KVM looks idle,
-//! which the caller must not believe.
+//! own too, and in huge pages 2 MiB at a time. Memory that is locked, that has a file, that is the
+//! host's own huge pages, or that was first touched from another cgroup, is in no generation
+//! ([`Aging::listed`] shows it). An aging stays: the kernel then reclaims by it. Only Linux 6.12
+//! and later asks KVM what its guests touched; on others a guest under KVM looks idle, which the
+//! caller must not believe.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -29,6 +31,16 @@ use crate::line::{decimal, malformed, numbered, word};
 const TEXT_BYTES_MAX: u64 = 16 << 20;
 /// Most NUMA nodes of a host.
 const NODES_MAX: usize = 1024;
+/// PageGenerations that the kernel keeps (`MAX_NR_GENS`): older pages are in the oldest of them.
+const GENERATIONS_MAX: u64 = 4;
+/// Bits of `enabled`: the LRU itself, and that an aging walks page tables. Without the second it
+/// only begins a generation, and every guest looks idle.
+const CORE: u64 = 1;
+const WALK: u64 = 2;
+/// The cgroup namespace in which a host boots, as a link of /proc shows it. In others, names of
+/// cgroups begin elsewhere than those in `lru_gen`.
+const FIRST_NAMESPACE: &str = "cgroup:[4026531835]";
+const LOCKDOWN: &str = "sys/kernel/security/lockdown";
 const NEEDS: &str = "the multi-generational LRU (CONFIG_LRU_GEN) and debugfs: \
                      `mount -t debugfs debugfs /sys/kernel/debug`";
 
@@ -36,6 +48,9 @@ const NEEDS: &str = "the multi-generational LRU (CONFIG_LRU_GEN) and debugfs: \
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageGenerations {
     file: PathBuf,
+    lockdown: PathBuf,
+    /// Where the cgroup's processor time stands.
+    usage: PathBuf,
     /// The cgroup's name in it.
     group: PathBuf,
     /// Each node, and the generation that was its youngest after the last aging.
@@ -45,8 +60,11 @@ pub struct PageGenerations {
 /// What an aging found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aging {
-    /// Memory touched since the aging before. Of the first: since at any time.
-    pub touched: Bytes,
+    /// Memory touched since the aging before. Of the first: since at any time. `None`: the kernel
+    /// aged by itself so often meanwhile that it cannot be told.
+    pub touched: Option<Bytes>,
+    /// Memory in any generation: what could be seen to be touched.
+    pub listed: Bytes,
     /// How long it took.
     pub took: Duration,
 }
@@ -63,33 +81,32 @@ pub struct NodeGenerations {
 }
 
 impl PageGenerations {
+    /// Checks that those of any guest could be read on the host below `root` (usually `/`).
+    ///
+    /// # Errors
+    /// Those of [`PageGenerations::find`] that are about the host.
+    pub fn probe(root: &Path) -> Result<(), ReclaimError> {
+        check_host(root).map(drop)
+    }
+
     /// Finds those of process `pid`, which is alone in its cgroup. All files are below `root`
     /// (usually `/`).
     ///
     /// # Errors
     /// Those of [`MemoryCgroup::find`]; [`ReclaimError::CgroupLacks`] without the
-    /// multi-generational LRU; [`ReclaimError::Unreadable`] where it is turned off, or may not be
-    /// read.
+    /// multi-generational LRU; [`ReclaimError::Unreadable`] where it is turned off, would not see
+    /// touches, or may not be read.
     pub fn find(root: &Path, pid: u32) -> Result<PageGenerations, ReclaimError> {
-        let enabled = root.join("sys/kernel/mm/lru_gen/enabled");
-        let file = root.join("sys/kernel/debug/lru_gen");
-        let text = match fs::read_to_string(&enabled) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(ReclaimError::CgroupLacks { path: enabled, needs: NEEDS });
-            }
-            read => read.map_err(|error| ReclaimError::unreadable(&enabled, error))?,
-        };
-        if text.trim().trim_start_matches("0x").bytes().all(|digit| digit == b'0') {
-            let why = "the multi-generational LRU is turned off: expected `y` to be written here";
-            return Err(ReclaimError::unreadable(&enabled, why));
-        }
+        let file = check_host(root)?;
         let cgroup = MemoryCgroup::find(root, pid)?;
         if cgroup.version() == CgroupVersion::One {
             let why = "its memory is in a cgroup of version 1: expected one of version 2";
             return Err(ReclaimError::NoCgroup { pid, why });
         }
-        let mut found =
-            PageGenerations { file, group: cgroup.group().to_owned(), begun: Vec::new() };
+        let lockdown = root.join(LOCKDOWN);
+        let group = cgroup.group().to_owned();
+        let usage = cgroup.folder().join("cpu.stat");
+        let mut found = PageGenerations { file, lockdown, usage, group, begun: Vec::new() };
         found.begun = found.nodes()?.iter().map(NodeGenerations::begun).collect();
         Ok(found)
     }
@@ -106,31 +123,30 @@ impl PageGenerations {
             self.write(&format!("+ {cgroup} {node} {youngest} 1 1"))?;
         }
         let nodes = self.nodes()?;
-        let mut touched: u64 = 0;
-        for NodeGenerations { node, pages, .. } in &nodes {
-            let since = self.begun.iter().find(|(begun, _)| begun == node);
-            let since = since.map_or(u64::MAX, |&(_, generation)| generation);
-            // The kernel may have aged meanwhile, too: then what was touched is in more than one.
-            // The youngest has what is new since just now.
-            let (_, older) = pages.split_last().unwrap_or((&(0, 0), &[]));
-            for (generation, pages) in older {
-                if *generation >= since {
-                    touched = pages.saturating_add(touched);
-                }
-            }
-        }
+        let touched = touched_since(&self.begun, &nodes);
         self.begun = nodes.iter().map(NodeGenerations::begun).collect();
-        Ok(Aging { touched: Bytes::pages(touched), took: began.elapsed() })
+        let (touched, listed) = (touched.map(Bytes::pages), sum(&nodes));
+        Ok(Aging { touched, listed, took: began.elapsed() })
+    }
+
+    /// Memory in any generation now.
+    ///
+    /// # Errors
+    /// [`ReclaimError::Unreadable`] or [`ReclaimError::CgroupLacks`].
+    pub fn listed(&self) -> Result<Bytes, ReclaimError> {
+        Ok(sum(&self.nodes()?))
+    }
+
+    /// Processor time that the guest and its hypervisor have used; `None`: unknown.
+    pub fn processor_time(&self) -> Option<Duration> {
+        let text = fs::read_to_string(&self.usage).ok()?;
+        let used = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
+        used.trim().parse().ok().map(Duration::from_micros)
     }
 
     fn nodes(&self) -> Result<Vec<NodeGenerations>, ReclaimError> {
         let unreadable = |why: String| ReclaimError::unreadable(&self.file, why);
-        let file = match File::open(&self.file) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(ReclaimError::CgroupLacks { path: self.file.clone(), needs: NEEDS });
-            }
-            opened => opened.map_err(|error| unreadable(error.to_string()))?,
-        };
+        let file = open(&self.file, &self.lockdown)?;
         let mut text = Vec::new();
         file.take(TEXT_BYTES_MAX)
             .read_to_end(&mut text)
@@ -148,9 +164,61 @@ impl PageGenerations {
     fn write(&self, text: &str) -> Result<(), ReclaimError> {
         let file = File::options().write(true).open(&self.file);
         file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
-            let (path, text, why) = (self.file.clone(), text.to_owned(), error.to_string());
+            let (path, text, why) =
+                (self.file.clone(), text.to_owned(), refusal(&self.file, &self.lockdown, &error));
             ReclaimError::Cgroup { path, text, why }
         })
+    }
+}
+
+/// Checks that the host below `root` (usually `/`) has generations that show what is touched;
+/// returns their file.
+///
+/// # Errors
+/// [`ReclaimError::CgroupLacks`] without the multi-generational LRU or debugfs;
+/// [`ReclaimError::Unreadable`] where it is turned off, would not see touches, or may not be read.
+fn check_host(root: &Path) -> Result<PathBuf, ReclaimError> {
+    let enabled = root.join("sys/kernel/mm/lru_gen/enabled");
+    let text = match fs::read_to_string(&enabled) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(ReclaimError::CgroupLacks { path: enabled, needs: NEEDS });
+        }
+        read => read.map_err(|error| ReclaimError::unreadable(&enabled, error))?,
+    };
+    check_enabled(text.trim()).map_err(|why| ReclaimError::unreadable(&enabled, why))?;
+    let namespace = root.join("proc/self/ns/cgroup");
+    if fs::read_link(&namespace).is_ok_and(|link| link != Path::new(FIRST_NAMESPACE)) {
+        let why = "this program is in a cgroup namespace of its own, as in a container, and lists \
+                   cgroups by other names than the kernel: expected the host's";
+        return Err(ReclaimError::unreadable(&namespace, why));
+    }
+    let file = root.join("sys/kernel/debug/lru_gen");
+    open(&file, &root.join(LOCKDOWN))?;
+    Ok(file)
+}
+
+fn open(file: &Path, lockdown: &Path) -> Result<File, ReclaimError> {
+    File::open(file).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => ReclaimError::CgroupLacks { path: file.to_owned(), needs: NEEDS },
+        _ => ReclaimError::unreadable(file, refusal(file, lockdown, &error)),
+    })
+}
+
+/// Why the file may not be used, and what to do.
+fn refusal(file: &Path, lockdown: &Path, error: &std::io::Error) -> String {
+    let is_locked = || {
+        let text = fs::read_to_string(lockdown).unwrap_or_default();
+        ["[integrity]", "[confidentiality]"].iter().any(|level| text.contains(level))
+    };
+    match error.kind() {
+        ErrorKind::PermissionDenied if is_locked() => format!(
+            "{error}: the kernel is locked down, which closes debugfs: expected another source"
+        ),
+        ErrorKind::PermissionDenied => format!("{error}: expected root"),
+        ErrorKind::ReadOnlyFilesystem => {
+            format!("{error}: expected `ReadWritePaths=-{}` in the daemon's unit", file.display())
+        }
+        _ => error.to_string(),
     }
 }
 
@@ -159,6 +227,56 @@ impl NodeGenerations {
     fn begun(&self) -> (u64, u64) {
         (self.node, self.pages.last().map_or(0, |&(number, _)| number))
     }
+}
+
+fn sum(nodes: &[NodeGenerations]) -> Bytes {
+    let mut listed: u64 = 0;
+    for (_, pages) in nodes.iter().flat_map(|node| &node.pages) {
+        listed = listed.saturating_add(*pages);
+    }
+    Bytes::pages(listed)
+}
+
+/// Pages touched after `begun`, each node's youngest generation then, and before the aging that
+/// `nodes` show; `None` if that is not to be told. A node that was not there counts from the next
+/// one on.
+fn touched_since(begun: &[(u64, u64)], nodes: &[NodeGenerations]) -> Option<u64> {
+    let mut touched: u64 = 0;
+    for NodeGenerations { node, pages, .. } in nodes {
+        let Some((_, since)) = begun.iter().find(|(begun, _)| begun == node) else { continue };
+        // The youngest has what is new since just now.
+        let Some(((youngest, _), older)) = pages.split_last() else { continue };
+        // The kernel may have aged meanwhile, too: then what was touched is in more than one. But
+        // it keeps so few that untouched pages are among them soon.
+        if youngest.saturating_sub(*since) >= GENERATIONS_MAX - 1 {
+            return None;
+        }
+        for (generation, pages) in older {
+            if generation >= since {
+                touched = touched.saturating_add(*pages);
+            }
+        }
+    }
+    Some(touched)
+}
+
+/// Whether agings of a kernel whose `enabled` has this text show what was touched; why not.
+fn check_enabled(text: &str) -> Result<(), String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let bits = u64::from_str_radix(digits, 16)
+        .map_err(|_| format!("`{text}`: expected hexadecimal digits, such as `0x0007`"))?;
+    if bits & CORE == 0 {
+        return Err(
+            "the multi-generational LRU is turned off: expected `y` to be written here".into()
+        );
+    }
+    if bits & WALK == 0 {
+        return Err(format!(
+            "{text}: agings do not walk page tables, so nothing would be seen: expected `y` to be \
+             written here, and a processor that sets accessed bits"
+        ));
+    }
+    Ok(())
 }
 
 /// Parses the text of debugfs's `lru_gen`: the generations of cgroup `group` on each node; none if
@@ -243,6 +361,91 @@ memcg    48 /vm/below
         ] {
             let why = parse_generations(text.as_bytes(), Path::new("/vm")).unwrap_err();
             assert!(why.starts_with(&format!("line {line}: ")), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn only_a_kernel_whose_agings_walk_is_believed() {
+        for text in ["0x0007", "0x0003", "7", "0x000f"] {
+            assert_eq!(check_enabled(text), Ok(()), "{text}");
+        }
+        for (text, told) in [
+            ("0x0000", "turned off"),
+            ("0x0006", "turned off"),
+            ("0x0001", "do not walk"),
+            ("0x0005", "do not walk"),
+            ("", "hexadecimal"),
+            ("y", "hexadecimal"),
+        ] {
+            let why = check_enabled(text).unwrap_err();
+            assert!(why.contains(told) && why.contains("expected"), "{text}: {why}");
+        }
+    }
+
+    /// One node's pages as the kernel keeps them, in at most four generations. An aging moves what
+    /// was touched into the youngest and begins another.
+    struct Kernel {
+        youngest: u64,
+        oldest: u64,
+        /// Each page's generation, and whether its accessed bit is set.
+        pages: Vec<(u64, bool)>,
+    }
+
+    impl Kernel {
+        fn age(&mut self) {
+            for (generation, is_touched) in &mut self.pages {
+                if std::mem::take(is_touched) {
+                    *generation = self.youngest;
+                }
+            }
+            self.youngest += 1;
+            self.oldest = self.oldest.max(self.youngest.saturating_sub(GENERATIONS_MAX - 1));
+            for (generation, _) in &mut self.pages {
+                *generation = self.oldest.max(*generation);
+            }
+        }
+
+        fn text(&self) -> String {
+            let mut text =
+                String::from("memcg     1 /\n node     0\nmemcg    47 /vm\n node     0\n");
+            for generation in self.oldest..=self.youngest {
+                let pages = self.pages.iter().filter(|(its, _)| *its == generation).count();
+                text.push_str(&format!(" {generation:10} {:10} {pages:10}  {:10} \n", 9, 77));
+            }
+            text
+        }
+
+        fn nodes(&self) -> Vec<NodeGenerations> {
+            parse_generations(self.text().as_bytes(), Path::new("/vm")).unwrap()
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_was_touched_between_two_agings_is_counted(
+            before in proptest::collection::vec(0_usize..40, 0..60),
+            since in proptest::collection::btree_set(0_usize..40, 0..40),
+            agings in 1_usize..8,
+            kernel_agings in 0_usize..4,
+        ) {
+            let mut kernel = Kernel { youngest: 1, oldest: 0, pages: vec![(0, true); 40] };
+            for touches in before.chunks(before.len() / agings + 1) {
+                touches.iter().for_each(|&page| kernel.pages[page].1 = true);
+                kernel.age();
+            }
+            kernel.age();
+            let begun: Vec<_> = kernel.nodes().iter().map(NodeGenerations::begun).collect();
+            for (number, &page) in since.iter().enumerate() {
+                kernel.pages[page].1 = true;
+                // Reclaim ages, too.
+                if number < kernel_agings {
+                    kernel.age();
+                }
+            }
+            kernel.age();
+            let told = (kernel_agings.min(since.len()) < 2).then_some(since.len() as u64);
+            proptest::prop_assert_eq!(touched_since(&begun, &kernel.nodes()), told);
+            proptest::prop_assert_eq!(touched_since(&[(1, 0)], &kernel.nodes()), Some(0));
         }
     }
 }

@@ -2,7 +2,9 @@
 //! takes a guest under KVM (`crates/ballast/tests/real/sampled.rs`).
 
 use std::fs;
+use std::time::Duration;
 
+use ballast_model::Bytes;
 use ballast_reclaim::{PageGenerations, ReclaimError};
 
 use crate::common::tree;
@@ -43,6 +45,7 @@ fn what_the_kernel_lacks_is_told_with_what_to_do() {
     let lacking = |path: &str| {
         let host = host();
         fs::remove_file(host.path().join(path)).unwrap();
+        assert!(PageGenerations::probe(host.path()).is_err());
         error(&host).to_string()
     };
     assert!(lacking(ENABLED).contains("CONFIG_LRU_GEN"));
@@ -53,6 +56,45 @@ fn what_the_kernel_lacks_is_told_with_what_to_do() {
         let told = error(&host).to_string();
         assert!(told.contains("turned off") && told.contains("`y`"), "{told}");
     }
+}
+
+#[test]
+fn a_kernel_whose_agings_see_nothing_is_told() {
+    let host = host();
+    fs::write(host.path().join(ENABLED), "0x0005\n").unwrap();
+    let told = error(&host).to_string();
+    assert!(told.contains("do not walk page tables"), "{told}");
+}
+
+#[test]
+fn a_container_of_its_own_names_is_told() {
+    let host = host();
+    let link = host.path().join("proc/self/ns/cgroup");
+    fs::create_dir(link.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("cgroup:[4026531835]", &link).unwrap();
+    assert!(PageGenerations::find(host.path(), 7).is_ok());
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("cgroup:[4026532440]", &link).unwrap();
+    assert!(error(&host).to_string().contains("cgroup namespace"));
+}
+
+#[test]
+fn an_aging_is_asked_of_each_node_by_its_youngest() {
+    let host = host();
+    let file = host.path().join(LRU_GEN);
+    // The kernel's file takes commands; this one keeps what was written over its first bytes.
+    let padding = "memcg     1 /                                  \n";
+    let of_vm = "memcg     9 /vm/a\n node     1\n 5 0 3 0 \n 6 0 4 0 \n";
+    fs::write(&file, format!("{padding}{of_vm}")).unwrap();
+    let mut generations = PageGenerations::find(host.path(), 7).unwrap();
+    assert_eq!(generations.listed(), Ok(Bytes::pages(7)));
+    assert_eq!(generations.processor_time(), None);
+    let usage = host.path().join("sys/fs/cgroup/vm/a/cpu.stat");
+    fs::write(usage, "usage_usec 2500\nuser_usec 1500\n").unwrap();
+    assert_eq!(generations.processor_time(), Some(Duration::from_micros(2500)));
+    let aged = generations.age().unwrap();
+    assert!(fs::read_to_string(&file).unwrap().starts_with("+ 9 1 6 1 1"));
+    assert_eq!((aged.touched, aged.listed), (Some(Bytes::ZERO), Bytes::pages(7)));
 }
 
 #[test]

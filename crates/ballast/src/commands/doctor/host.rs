@@ -3,7 +3,7 @@
 //! Limits: pure; what depends on how Ballast is configured says so.
 
 use ballast_config::{Config, SourceChoice};
-use ballast_daemon::track::SourceFinding;
+use ballast_daemon::track::{SourceFinding, TrackingDiagnosis};
 use ballast_host::{Fact, HostFacts, MemInfo, SwapArea, SwapKind};
 use ballast_model::{Bytes, Pressure};
 use ballast_reclaim::{CgroupVersion, ReclaimError, SwapUsage};
@@ -32,7 +32,7 @@ fn add_swap(file: &str) -> String {
 pub(super) fn judge(
     facts: &HostFacts,
     cgroups: &Result<Option<MemoryCgroups>, String>,
-    damon: &SourceFinding,
+    tracking: &TrackingDiagnosis,
     config: &Config,
 ) -> Vec<Finding> {
     vec![
@@ -46,7 +46,8 @@ pub(super) fn judge(
         huge_pages(facts),
         merging(facts),
         userfaultfd(facts, config),
-        of_damon(damon, config),
+        of_damon(&tracking.damon, config),
+        of_mglru(&tracking.mglru, config),
         of_cgroups(cgroups, config),
     ]
 }
@@ -291,6 +292,17 @@ fn of_damon(damon: &SourceFinding, config: &Config) -> Finding {
     };
     let finding = Finding::new(Area::Host, "damon", WHY, severity, damon.note.clone());
     Finding { remedy: damon.remedy.clone(), ..finding }
+}
+
+fn of_mglru(mglru: &SourceFinding, config: &Config) -> Finding {
+    const WHY: &str = "Page generations tell working sets of guests where the library and DAMON do \
+        not work.";
+    let severity = match mglru.works {
+        true => Severity::Ok,
+        false => unless_chosen(config, SourceChoice::Mglru),
+    };
+    let finding = Finding::new(Area::Host, "mglru", WHY, severity, mglru.note.clone());
+    Finding { remedy: mglru.remedy.clone(), ..finding }
 }
 
 fn of_cgroups(cgroups: &Result<Option<MemoryCgroups>, String>, config: &Config) -> Finding {

@@ -172,7 +172,7 @@ impl Diagnosis {
         let root = Path::new("/");
         let cgroups = probe::memory_cgroups(root);
         let facts = HostFacts::read(root);
-        let mut found = host::judge(&facts, &cgroups, &self.tracking.damon, config);
+        let mut found = host::judge(&facts, &cgroups, &self.tracking, config);
 
         let folders = probe::qmp_folders(config, status).await;
         let libvirts = probe::libvirts(config).await;

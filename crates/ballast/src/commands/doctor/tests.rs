@@ -88,7 +88,9 @@ fn source(works: bool, note: &str) -> SourceFinding {
 
 fn host(root: &TempDir, damon: &SourceFinding, settings: &str) -> Vec<Finding> {
     let cgroups = probe::memory_cgroups(root.path());
-    host::judge(&HostFacts::read(root.path()), &cgroups, damon, &config(settings))
+    let mglru = source(damon.works, "as told of DAMON");
+    let tracking = TrackingDiagnosis { damon: damon.clone(), mglru, guests: Vec::new() };
+    host::judge(&HostFacts::read(root.path()), &cgroups, &tracking, &config(settings))
 }
 
 /// A finding a line, without its reason: what was found, and what to type.
@@ -136,6 +138,7 @@ fn fake_hosts_are_judged_by_their_settings() {
             ok ksm: off
             ok userfaultfd: any process may use it
             ok damon: nobody uses it
+            ok mglru: as told of DAMON
             ok cgroups: version 2 in /sys/fs/cgroup, with the memory controller
         "#]],
         ),
@@ -164,6 +167,7 @@ fn fake_hosts_are_judged_by_their_settings() {
                 problem userfaultfd: no /dev/userfaultfd, and only the privileged may use it
                   $ sysctl -w vm.unprivileged_userfaultfd=1
                 note damon: this kernel has no DAMON
+                note mglru: as told of DAMON
                 problem cgroups: version 1, in /sys/fs/cgroup/memory
                   $ sed -i 's/^GRUB_CMDLINE_LINUX="/&systemd.unified_cgroup_hierarchy=1 /' /etc/default/grub && update-grub && reboot
             "#]],
@@ -187,6 +191,7 @@ fn fake_hosts_are_judged_by_their_settings() {
               $ echo 2 > /sys/kernel/mm/ksm/run
             note userfaultfd: not in this kernel
             ok damon: nobody uses it
+            ok mglru: as told of DAMON
             note cgroups: none with a memory controller is mounted
               $ mount -t cgroup2 none /sys/fs/cgroup
         "#]],
@@ -209,6 +214,7 @@ fn fake_hosts_are_judged_by_their_settings() {
             ok ksm: not in this kernel
             note userfaultfd: not in this kernel
             ok damon: nobody uses it
+            ok mglru: as told of DAMON
             warning cgroups: /proc/self/mountinfo: No such file or directory (os error 2)
               $ cat /proc/self/mountinfo
         "#]],
@@ -256,6 +262,8 @@ fn what_depends_on_the_configuration_follows_it() {
     assert_eq!(severity("[mechanisms.paging]\nenabled = false\n", "swappiness"), Severity::Note);
     assert_eq!(severity("", "damon"), Severity::Note);
     assert_eq!(severity("[tracking]\nsource = \"damon\"\n", "damon"), Severity::Problem);
+    assert_eq!(severity("[tracking]\nsource = \"damon\"\n", "mglru"), Severity::Note);
+    assert_eq!(severity("[tracking]\nsource = \"mglru\"\n", "mglru"), Severity::Problem);
     assert_eq!(severity("[host]\nbudget = \"1TiB\"\n", "memory"), Severity::Warning);
     assert_eq!(severity("", "cgroups"), Severity::Ok);
     let alone = host(&tree(&GOOD), &damon, "");
@@ -388,7 +396,8 @@ fn tracking() -> TrackingDiagnosis {
         referenced: source(false, "under KVM"),
     };
     let (works, fails) = (source(true, "page by page"), source(false, "absent"));
-    TrackingDiagnosis { guests: vec![guest("mute", &works), guest("taken", &fails)], damon: works }
+    let guests = vec![guest("mute", &works), guest("taken", &fails)];
+    TrackingDiagnosis { guests, damon: works, mglru: fails }
 }
 
 const STALE: Duration = Duration::from_secs(5);

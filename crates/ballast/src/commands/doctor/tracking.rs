@@ -26,6 +26,7 @@ pub(super) fn run(args: TrackingArgs) -> anyhow::Result<()> {
     let diagnosis = TrackingDiagnosis::of_host();
     let reply = TrackingReply {
         damon: &diagnosis.damon,
+        mglru: &diagnosis.mglru,
         guests: diagnosis
             .guests
             .iter()
@@ -42,6 +43,7 @@ pub(super) fn run(args: TrackingArgs) -> anyhow::Result<()> {
 #[derive(Debug, Serialize)]
 struct TrackingReply<'a> {
     damon: &'a SourceFinding,
+    mglru: &'a SourceFinding,
     guests: Vec<GuestReply<'a>>,
 }
 
@@ -55,6 +57,7 @@ struct GuestReply<'a> {
 
 fn render(reply: &TrackingReply<'_>) -> String {
     let mut text = finding("DAMON on this host", reply.damon);
+    text.push_str(&finding("page generations on this host", reply.mglru));
     if reply.guests.is_empty() {
         text.push_str("\nno guest runs on this host\n");
     }
@@ -103,10 +106,12 @@ mod tests {
         };
         let reply = TrackingReply {
             damon: &works,
+            mglru: &guest.mglru,
             guests: vec![GuestReply { best: guest.best(), guest: &guest }],
         };
         expect![[r#"
             DAMON on this host: works: page by page
+            page generations on this host: does not work: turned off
 
             web-1 (process 4711): tracked by damon
               library: does not work: not preloaded
