@@ -1,7 +1,7 @@
 # Ballast: what can be made. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install test test-quick demo bench lint soak sanitize fuzz clean
+.PHONY: help setup build install packages test test-quick demo bench lint soak sanitize fuzz clean
 MAKEFLAGS += --no-print-directory
 
 help: ## list what can be made
@@ -14,10 +14,16 @@ build: ## build ballast and the guests' program, optimised
 	@scripts/setup build
 	@scripts/build
 
-install: ## install ballast and ballast-lab under PREFIX (default /usr/local)
+install: ## install ballast, its unit and ballast-lab under PREFIX (default /usr/local)
 	@scripts/setup build
 	@cargo build --profile dist -p ballast --bin ballast -p ballast-lab --bin ballast-lab
 	@install -D -m 755 -t $(DESTDIR)$${PREFIX:-/usr/local}/bin $${CARGO_TARGET_DIR:-target}/dist/ballast $${CARGO_TARGET_DIR:-target}/dist/ballast-lab
+	@install -d $(DESTDIR)$${PREFIX:-/usr/local}/lib/systemd/system
+	@sed "s:/usr/bin/ballast:$${PREFIX:-/usr/local}/bin/ballast:" packaging/ballast.service >$(DESTDIR)$${PREFIX:-/usr/local}/lib/systemd/system/ballast.service
+
+packages: ## make .deb and .rpm of ballast, ballast-agent and ballast-lab, in target/packages
+	@scripts/setup packages
+	@scripts/package
 
 test: ## every check, with real guests: what continuous integration runs
 	@scripts/setup
@@ -47,9 +53,10 @@ lint: ## format, clippy, documentation, tidy: the quick part of test
 	@scripts/setup build
 	@scripts/lint
 
-soak: ## the rounds with real guests in full (BALLAST_SOAK_ROUNDS each, default 100), and a storm of a million faults
+soak: ## the rounds with real guests in full (BALLAST_SOAK_ROUNDS each, default 100), packages installed, and a storm of a million faults
 	@scripts/setup
-	@BALLAST_SOAK_ROUNDS=$${BALLAST_SOAK_ROUNDS:-100} scripts/test guests
+	@$(MAKE) packages
+	@BALLAST_TEST_PACKAGES=$(CURDIR)/target/packages BALLAST_SOAK_ROUNDS=$${BALLAST_SOAK_ROUNDS:-100} scripts/test guests
 	@cargo run --release -p ballast-lab --bin ballast-lab -- storm --seeds $${BALLAST_SOAK_SEEDS:-10000}
 
 sanitize: ## unsafe loops under the address sanitizer, the long tests too

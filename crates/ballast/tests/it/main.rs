@@ -6,6 +6,7 @@ mod doctor;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod log;
+mod packaging;
 #[path = "../program/mod.rs"]
 mod program;
 mod top;

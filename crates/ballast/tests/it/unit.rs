@@ -11,7 +11,7 @@ use crate::harness::{Ground, wait_for};
 use ballast_qmp_testing::{Peer, PeerConfig};
 
 /// The unit as it is shipped.
-const UNIT: &str = include_str!("../../../../docs/ballast.service");
+const UNIT: &str = include_str!("../../../../packaging/ballast.service");
 
 /// Most exposure that `systemd-analyze security` may find, in tenths: 40 is "OK".
 const EXPOSURE_MAX: u32 = 40;
@@ -21,7 +21,7 @@ const EXPOSURE_MAX: u32 = 40;
 fn analyze(arguments: &[&str]) -> Option<Output> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ballast.service");
-    fs::write(&path, UNIT.replace("/usr/local/bin/ballast", crate::PROGRAM)).unwrap();
+    fs::write(&path, UNIT.replace("/usr/bin/ballast", crate::PROGRAM)).unwrap();
     let mut command = Command::new("systemd-analyze");
     match command.args(arguments).arg(&path).stdin(Stdio::null()).output() {
         Ok(output) => Some(output),

@@ -6,6 +6,7 @@ mod containers;
 mod harness;
 mod libvirt;
 mod neighbours;
+mod packages;
 mod paging;
 mod sampled;
 mod support;

@@ -25,7 +25,7 @@ use ballast_lab_host::{GuestSpec, NESTED_VARIABLE};
 use ballast_model::{Bytes, Mechanism};
 use ballast_store::TickEntry;
 
-const UNIT: &str = include_str!("../../../../docs/ballast.service");
+const UNIT: &str = include_str!("../../../../packaging/ballast.service");
 const CONFIG: &str = "/etc/ballast/ballast.toml";
 const SOCKET: &str = "/run/ballast/ballast.sock";
 const JOURNAL: &str = "/var/lib/ballast/journal.db";

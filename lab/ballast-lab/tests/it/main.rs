@@ -3,6 +3,7 @@
 mod examples;
 mod imt;
 mod mrc;
+mod pages;
 #[path = "../../../../crates/ballast/tests/program/mod.rs"]
 mod program;
 mod recording;

@@ -34,13 +34,26 @@ pub fn is_inside() -> bool {
 /// Runs the test of this name under systemd, where `unit` is `ballast.service`, not started yet,
 /// and this program is the `ballast` of its path. Prints why, if this machine cannot do that.
 pub fn run_again(test: &str, unit: &str) {
+    let unit = unit.replace("/usr/bin/ballast", "/usr/local/bin/ballast");
+    run(test, Some(&unit), env!("CARGO_BIN_EXE_ballast"));
+}
+
+/// The same where packages may be installed, which have the unit and the program: all that they
+/// write is gone with systemd.
+pub fn run_again_to_install(test: &str) {
+    run(test, None, "-");
+}
+
+fn run(test: &str, unit: Option<&str>, program: &str) {
     if let Some(why) = why_not() {
         return println!("SKIPPED: {why}");
     }
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::create_dir_all(path("units/ballast.service.d")).unwrap();
-    fs::write(path("units/ballast.service"), unit).unwrap();
+    if let Some(unit) = unit {
+        fs::write(path("units/ballast.service"), unit).unwrap();
+    }
     // There is no journal of systemd's to take it.
     let log = "[Service]\nStandardError=append:/run/lab/daemon.log\n";
     fs::write(path("units/ballast.service.d/log.conf"), log).unwrap();
@@ -53,7 +66,7 @@ pub fn run_again(test: &str, unit: &str) {
     let mut machine = Command::new("unshare")
         .args(["--mount", "bash"])
         .args([&path("systemd.sh"), Path::new("start"), folder.path()])
-        .arg(env!("CARGO_BIN_EXE_ballast"))
+        .arg(program)
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();

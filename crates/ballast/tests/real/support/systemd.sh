@@ -1,10 +1,11 @@
 # Starts systemd as the first process of namespaces of its own, and ends with the status that systemd
 # exits with. Its files are the machine's, but /etc is a copy, and /run, /var/lib and /usr/local/bin
-# are empty at first. When standard input ends, every process in there is killed.
+# are empty at first; or, for packages to be installed, /usr, /etc and /var are the machine's with what
+# is written on top of it, and have no units. When standard input ends, every process in there is killed.
 #
 # Usage: unshare --mount bash systemd.sh start FOLDER PROGRAM
 #   FOLDER   is /run/lab inside; `units` in it has all units that systemd finds
-#   PROGRAM  is /usr/local/bin/ballast inside
+#   PROGRAM  is /usr/local/bin/ballast inside; or - where packages are to be installed
 #
 # shellcheck shell=bash disable=SC2046 # `again` prints words
 set -eu
@@ -16,6 +17,9 @@ memory=$folder/memory
 if grep -q '^memory[[:space:]]*[1-9]' /proc/cgroups; then
     trees="$trees $memory"
 fi
+
+# Where systemd finds units.
+units=/run/lab/units
 
 # The command of another stage.
 again() { echo bash "$0" "$1" "$folder" "$program"; }
@@ -68,6 +72,33 @@ wait_outside() {
     exec unshare --mount --pid --uts --ipc --fork --kill-child $(again systemd)
 }
 
+# The machine's files but for a few folders.
+with_program() {
+    mount -t tmpfs -o mode=755 tmpfs "$folder/etc"
+    cp -a /etc/. "$folder/etc"
+    mount -n --move "$folder/etc" /etc
+    mount -t tmpfs -o mode=755 tmpfs "$folder/bin"
+    touch "$folder/bin/ballast"
+    mount --bind "$program" "$folder/bin/ballast"
+    mount -n --move "$folder/bin" /usr/local/bin
+    mount -t tmpfs -o mode=755 tmpfs /var/lib
+}
+
+# All of the machine's files, and what is written on top of them, in memory.
+with_packages() {
+    mount -t tmpfs -o mode=755 tmpfs "$folder/etc"
+    for name in usr etc var; do
+        over=$folder/etc/$name
+        mkdir "$over" "$over.work"
+        mount -t overlay -o "lowerdir=/$name,upperdir=$over,workdir=$over.work" overlay "/$name"
+    done
+    # No unit of the machine's is to be started, and nothing may keep a package from starting its own.
+    mount -t tmpfs -o mode=755 tmpfs /etc/systemd/system
+    mount -t tmpfs -o mode=755 tmpfs /usr/lib/systemd/system
+    [ ! -e /usr/sbin/policy-rc.d ] || mount --bind /bin/true /usr/sbin/policy-rc.d
+    units=/run/lab/units:/etc/systemd/system:/usr/lib/systemd/system
+}
+
 systemd() {
     echo 0 >"$folder/cgroup/$name/cgroup.procs"
     mount -t proc proc /proc
@@ -82,14 +113,11 @@ systemd() {
         mkdir /sys/fs/cgroup/memory
         mount -t cgroup -o memory cgroup /sys/fs/cgroup/memory
     fi
-    mount -t tmpfs -o mode=755 tmpfs "$folder/etc"
-    cp -a /etc/. "$folder/etc"
-    mount -n --move "$folder/etc" /etc
-    mount -t tmpfs -o mode=755 tmpfs "$folder/bin"
-    touch "$folder/bin/ballast"
-    mount --bind "$program" "$folder/bin/ballast"
-    mount -n --move "$folder/bin" /usr/local/bin
-    mount -t tmpfs -o mode=755 tmpfs /var/lib
+    if [ "$program" = - ]; then
+        with_packages
+    else
+        with_program
+    fi
     umount "$folder/cgroup"
     umount "$memory" 2>/dev/null || true
     mount -t tmpfs -o mode=755 tmpfs /mnt
@@ -100,7 +128,7 @@ systemd() {
     grep -q '^kvm:' /etc/group || echo kvm:x:64054: >>/etc/group
     kvm=$(sed -n 's/^kvm:[^:]*:\([0-9]*\):.*/\1/p' /etc/group)
     echo "hypervisor:x:64055:$kvm::/nonexistent:/bin/false" >>/etc/passwd
-    export container=unshare SYSTEMD_UNIT_PATH=/run/lab/units TMPDIR=/run/lab
+    export container=unshare SYSTEMD_UNIT_PATH="$units" TMPDIR=/run/lab
     exec /lib/systemd/systemd --system --unit=test.target
 }
 

@@ -1,0 +1,113 @@
+//! What packages are made of: every file is there, and who reads what is shipped understands it.
+//!
+//! Idea: `scripts/package` puts the files of the packages into folders; here what is built is empty
+//! files. Limits: that the packages install is `tests/real/packages.rs`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::program::{ballast, run};
+
+/// What is built, as it lies in the target folder.
+const BUILT: [&str; 18] = [
+    "dist/ballast",
+    "dist/ballast-lab",
+    "dist/track-subject",
+    "dist/libballast_track.so",
+    "dist/libballast_lab_truth.so",
+    "x86_64-unknown-linux-gnu/dist/ballast-agent",
+    "x86_64-unknown-linux-gnu/dist/lab-guest",
+    "packages/pages/ballast.1",
+    "packages/pages/ballast-status.1",
+    "packages/pages/ballast.bash",
+    "packages/pages/ballast.fish",
+    "packages/pages/_ballast",
+    "packages/pages/ballast-lab.1",
+    "packages/pages/ballast-lab-run.1",
+    "packages/pages/ballast-lab.bash",
+    "packages/pages/ballast-lab.fish",
+    "packages/pages/_ballast-lab",
+    "packages/pages/ballast-lab-demo.1",
+];
+
+/// The files of the packages, in a folder.
+fn staged() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("target");
+    for name in BUILT {
+        let path = target.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "").unwrap();
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/package");
+    let output = Command::new(script)
+        .arg("stage")
+        .arg(folder.path().join("root"))
+        .env("CARGO_TARGET_DIR", &target)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    folder
+}
+
+/// A file of a package.
+fn file(folder: &tempfile::TempDir, package: &str, path: &str) -> PathBuf {
+    folder.path().join("root").join(package).join(path)
+}
+
+#[test]
+fn packages_have_their_files_and_units_that_systemd_understands() {
+    let folder = staged();
+    for (package, program) in [("ballast", "ballast"), ("ballast-agent", "ballast-agent")] {
+        let unit = format!("usr/lib/systemd/system/{program}.service");
+        let text = fs::read_to_string(file(&folder, package, &unit)).unwrap();
+        let started = format!("/usr/bin/{program}");
+        assert!(text.contains(&format!("ExecStart={started}")));
+        assert!(file(&folder, package, &started[1..]).exists());
+        let copy = folder.path().join(format!("{program}.service"));
+        fs::write(&copy, text.replace(&started, "/bin/true")).unwrap();
+        let mut verify = Command::new("systemd-analyze");
+        match verify.args(["verify", "--man=no"]).arg(&copy).output() {
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                let is_own = |line: &&str| line.contains(&format!("{program}.service"));
+                let own: Vec<&str> = said.lines().filter(is_own).collect();
+                assert!(output.status.success() && own.is_empty(), "{own:?}");
+            }
+            Err(error) => println!("SKIPPED: systemd-analyze: {error}: run scripts/setup"),
+        }
+    }
+}
+
+#[test]
+fn the_packaged_configuration_observes_and_needs_no_edit() {
+    let folder = staged();
+    let config = file(&folder, "ballast", "etc/ballast/ballast.toml");
+    let mut check = ballast(&["daemon", "--check", "--json", "--config"]);
+    let done = run(check.arg(&config));
+    assert_eq!(done.status, Some(0), "{}", done.err);
+    let said: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(said["mode"], "observe");
+    let config = ballast_config::load(&config).unwrap();
+    assert!(config.libvirt.is_some() && config.containers.is_some(), "all guests are found");
+    let groups = fs::read_to_string(file(&folder, "ballast", "usr/lib/sysusers.d/ballast.conf"));
+    let made = format!("g {} -", config.group.unwrap());
+    assert!(groups.unwrap().lines().any(|line| line == made));
+}
+
+#[test]
+fn boot_makes_the_folders_that_the_unit_makes() {
+    let folder = staged();
+    let read = |path| fs::read_to_string(file(&folder, "ballast", path)).unwrap();
+    let unit = read("usr/lib/systemd/system/ballast.service");
+    let install = unit.lines().find(|line| line.starts_with("ExecStartPre=")).unwrap();
+    let (how, folders) = install.split_once(" -d -o root -g kvm -m 2770 ").unwrap();
+    assert_eq!(how, "ExecStartPre=+/usr/bin/install");
+    let at_boot = read("usr/lib/tmpfiles.d/ballast.conf");
+    let same: Vec<String> =
+        folders.split(' ').map(|folder| format!("d {folder} 2770 root kvm")).collect();
+    let made: Vec<&str> = at_boot.lines().filter(|line| line.contains("2770")).collect();
+    assert_eq!(made, same);
+}
