@@ -1,8 +1,8 @@
 //! A journal's ticks in the form in which a daemon tells of its own.
 //!
 //! Idea: [`tell`] makes a recorded tick into a [`Tick`] of the API, for every command that reads
-//! journals. A [`Recording`] is where in a journal the view is: a step ahead reads one row, any
-//! other move the rows of one [`History`]. Cost: never more than that in memory, however long the
+//! journals. A `Recording` is where in a journal the view is: a step ahead reads one row, any
+//! other move the rows of one `History`. Cost: never more than that in memory, however long the
 //! journal is; about 1 ms a row of a hundred guests. Limits: a damaged row is left out of the
 //! history, and is an error where it is the one to be shown.
 
