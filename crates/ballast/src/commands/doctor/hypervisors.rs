@@ -123,6 +123,15 @@ fn of_libvirt(libvirt: &LibvirtSeen, config: &str) -> Option<Finding> {
     let finding = |severity, found: String| {
         Finding::new(Area::Hypervisors, "libvirt", WHY, severity, found).of(socket.clone())
     };
+    if libvirt.is_configured && !libvirt.is_there {
+        // The packaged configuration asks for domains wherever there may be any.
+        return Some(
+            finding(Severity::Note, "no libvirt is here: there is no such socket".to_owned())
+                .remedy(
+                    "systemctl start libvirtd || systemctl start virtqemud    # where there is one",
+                ),
+        );
+    }
     let answers = |version: &LibvirtVersion| format!("libvirt {version} answers");
     Some(match (&libvirt.answer, libvirt.is_configured) {
         (Ok(version), true) => finding(Severity::Ok, answers(version)),

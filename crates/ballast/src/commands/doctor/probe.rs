@@ -131,6 +131,8 @@ pub(super) async fn qmp_folders(config: &Config, status: Option<&StatusReply>) -
 pub(super) struct LibvirtSeen {
     pub(super) socket: PathBuf,
     pub(super) is_configured: bool,
+    /// Whether the socket is there, whoever listens.
+    pub(super) is_there: bool,
     pub(super) answer: Result<LibvirtVersion, LinkDown>,
 }
 
@@ -138,13 +140,14 @@ pub(super) struct LibvirtSeen {
 pub(super) async fn libvirts(config: &Config) -> Vec<LibvirtSeen> {
     if let Some(settings) = &config.libvirt {
         let answer = ask_version(&settings.socket, settings.timeout).await;
-        return vec![LibvirtSeen { socket: settings.socket.clone(), is_configured: true, answer }];
+        let (socket, is_there) = (settings.socket.clone(), settings.socket.exists());
+        return vec![LibvirtSeen { socket, is_configured: true, is_there, answer }];
     }
     let mut seen = Vec::new();
     for socket in LIBVIRT_SOCKETS.map(PathBuf::from) {
         if socket.exists() {
             let answer = ask_version(&socket, LIBVIRT_TIMEOUT).await;
-            seen.push(LibvirtSeen { socket, is_configured: false, answer });
+            seen.push(LibvirtSeen { socket, is_configured: false, is_there: true, answer });
         }
     }
     seen

@@ -333,13 +333,15 @@ fn hypervisors_are_told_by_who_answers() {
     let libvirt = |is_configured, answer: &Result<LibvirtVersion, LinkDown>| LibvirtSeen {
         socket: "/l/sock".into(),
         is_configured,
+        is_there: true,
         answer: answer.clone(),
     };
+    let absent = LibvirtSeen { is_there: false, ..libvirt(true, &Err(LinkDown::Refused)) };
     let answers =
         [version, Err(LinkDown::Refused), Err(LinkDown::PermissionDenied), Err(LinkDown::TimedOut)];
     let configured = answers.iter().map(|it| libvirt(true, it));
     let other = answers.iter().map(|it| libvirt(false, it));
-    let seen: Vec<LibvirtSeen> = configured.chain(other).collect();
+    let seen: Vec<LibvirtSeen> = configured.chain(other).chain([absent]).collect();
     let pattern =
         |pattern: &str, found, unreadable: Option<&str>, unwritable: Option<&str>| PatternSeen {
             pattern: pattern.to_owned(),
@@ -371,6 +373,8 @@ fn hypervisors_are_told_by_who_answers() {
           $ sed -i '/^\[libvirt\]/,/^enabled/ s/^enabled = false/enabled = true/' /etc/b.toml
         note libvirt /l/sock: it is there and not configured: permission denied: run the daemon as the socket's owner or in its group
         note libvirt /l/sock: it is there and not configured: no answer in time
+        note libvirt /l/sock: no libvirt is here: there is no such socket
+          $ systemctl start libvirtd || systemctl start virtqemud    # where there is one
         ok containers a/*: names 3 cgroups, readable and writable
         warning containers b: names no cgroup now
           $ systemd-cgls --no-pager
