@@ -20,7 +20,7 @@ const PARSER: &str = "sbin/apparmor_parser";
 /// Makes and loads a domain's profile.
 const HELPER: &str = "/usr/lib/libvirt/virt-aa-helper";
 const LOAD: &str = include_str!("apparmor.sh");
-/// What a host adds so that domains can have the tracker.
+/// What a host adds so that domains can have the tracker, at the place where the guides put it.
 const TRACKER_RULES: &str = include_str!("../../../../docs/apparmor-libvirt-qemu");
 
 /// The script that loads the profiles, run once in the machine.

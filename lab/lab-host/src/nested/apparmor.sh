@@ -16,6 +16,8 @@ done
     echo '/host/** rkmix,'
     echo '/host/{cache,tmp,var,proc,run/libvirt,dev/pts,dev/shm}/** w,'
     echo '/host/dev/{kvm,null,zero,ptmx} w,'
+    # The daemon, which is not confined, passes it on, opened.
+    echo 'deny /host/dev/userfaultfd rwk,'
     # What a host adds for the tracker (docs/apparmor-libvirt-qemu).
     echo "$tracker_rules" | sed 's|^/|/host/|'
 } >local/abstractions/libvirt-qemu
