@@ -92,7 +92,7 @@ pub(crate) struct Explanation {
     pub(crate) scroll: usize,
 }
 
-/// Something told once.
+/// A message in the last line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     /// What.
@@ -117,7 +117,7 @@ pub(crate) struct State {
     pub(crate) source: Source,
     /// Whether colours may be used.
     pub(crate) colour: bool,
-    /// The zone that moments are told in.
+    /// The time zone of the clock times shown.
     pub(crate) zone: TimeZone,
     /// Columns and rows of the terminal.
     pub(crate) size: (u16, u16),
@@ -131,7 +131,7 @@ pub(crate) struct State {
     pub(crate) history: History,
     /// Why there is no newer status.
     pub(crate) trouble: Option<Trouble>,
-    /// What was told last, until the next key.
+    /// The last message; the next key clears it.
     pub(crate) message: Option<Message>,
     /// Which guests are shown, and how.
     pub(crate) showing: Showing,

@@ -2,7 +2,7 @@
 //!
 //! Uses the first available of two kernel interfaces that reclaim page cache without touching
 //! anonymous memory:
-//! - PageGenerations (MGLRU): a command in debugfs evicts old generations, with swappiness 0.
+//! - Generations (MGLRU): a command in debugfs evicts old generations, with swappiness 0.
 //! - Control groups: `memory.reclaim` of the top-level groups, with `swappiness=0` if the kernel
 //!   has that (6.9), and without it only if there is no swap.
 //!
@@ -38,7 +38,7 @@ pub struct PageCache {
 
 /// Page cache that can be reclaimed.
 enum ReclaimTarget {
-    PageGenerations(lru_gen::ReclaimableGenerations),
+    Generations(lru_gen::ReclaimableGenerations),
     Group { folder: PathBuf, inactive: u64 },
 }
 
@@ -53,7 +53,7 @@ impl PageCache {
         let text = fs::read_to_string(self.root.join(lru_gen::FILE)).unwrap_or_default();
         let old = lru_gen::reclaimable(&text);
         if !old.is_empty() {
-            return old.into_iter().map(ReclaimTarget::PageGenerations).collect();
+            return old.into_iter().map(ReclaimTarget::Generations).collect();
         }
         let entries = fs::read_dir(self.root.join("sys/fs/cgroup")).into_iter().flatten().flatten();
         let mut groups = Vec::new();
@@ -77,7 +77,7 @@ impl PageCache {
     fn reclaim(&self, target: &ReclaimTarget, bytes: u64) -> io::Result<bool> {
         let step = bytes.min(STEP_BYTES);
         match target {
-            ReclaimTarget::PageGenerations(old) => {
+            ReclaimTarget::Generations(old) => {
                 let pages = step.div_ceil(page_bytes());
                 write_command(&self.root.join(lru_gen::FILE), &old.command(pages)).map(|()| true)
             }
@@ -148,7 +148,7 @@ impl Shrinker for PageCache {
 impl ReclaimTarget {
     fn bytes(&self) -> u64 {
         match self {
-            ReclaimTarget::PageGenerations(old) => old.file_pages.saturating_mul(page_bytes()),
+            ReclaimTarget::Generations(old) => old.file_pages.saturating_mul(page_bytes()),
             ReclaimTarget::Group { inactive, .. } => *inactive,
         }
     }

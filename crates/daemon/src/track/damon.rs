@@ -111,18 +111,8 @@ impl DamonFollower {
     }
 
     fn row(&self, length: Duration, cost: Duration, seen: Option<Seen>) -> Row {
-        Row {
-            at: self.began.elapsed(),
-            length,
-            tracked: Bytes::pages(self.chosen.all),
-            known: self.known,
-            moved: None,
-            events: None,
-            step: None,
-            up_ratio: 1.0,
-            cost,
-            seen,
-        }
+        let memory = (Bytes::pages(self.chosen.all), self.known);
+        Row::without_rest(self.began.elapsed(), length, memory, cost, seen)
     }
 
     fn seen(&mut self, touches: &[u64], length: Duration) -> Seen {

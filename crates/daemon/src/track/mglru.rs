@@ -149,18 +149,8 @@ impl MglruFollower {
     }
 
     fn row(&self, length: Duration, cost: Duration, seen: Option<Seen>) -> Row {
-        Row {
-            at: self.began.elapsed(),
-            length,
-            tracked: self.memory,
-            known: self.known,
-            moved: None,
-            events: None,
-            step: None,
-            up_ratio: 1.0,
-            cost,
-            seen,
-        }
+        let memory = (self.memory, self.known);
+        Row::without_rest(self.began.elapsed(), length, memory, cost, seen)
     }
 
     fn seen(&self, touched: Bytes) -> Seen {

@@ -34,6 +34,29 @@ pub struct Row {
 }
 
 impl Row {
+    /// An interval of a source that never rests, of a guest that has been watched for `at`: its
+    /// length, the size of its memory, the last known working set, the cost, and what was seen.
+    pub(super) fn without_rest(
+        at: Duration,
+        length: Duration,
+        (tracked, known): (Bytes, Option<Bytes>),
+        cost: Duration,
+        seen: Option<Seen>,
+    ) -> Row {
+        Row {
+            at,
+            length,
+            tracked,
+            known,
+            moved: None,
+            events: None,
+            step: None,
+            up_ratio: 1.0,
+            cost,
+            seen,
+        }
+    }
+
     /// Cost as a share of one core.
     pub fn cost_share(&self) -> f64 {
         self.cost.as_secs_f64() / self.length.as_secs_f64().max(f64::MIN_POSITIVE)

@@ -80,18 +80,9 @@ impl Sampler {
         pass(&mut self.tracking, began, self.settings.period, go_on)?;
         let observed = self.tracking.end_interval()?;
         let length = began.elapsed();
-        let mut row = Row {
-            at: self.began.elapsed(),
-            length,
-            tracked: memory,
-            known: self.known,
-            moved: None,
-            events: None,
-            step: None,
-            up_ratio: 1.0,
-            cost: observed.as_ref().map_or(Duration::ZERO, |observed| observed.cost),
-            seen: None,
-        };
+        let cost = observed.as_ref().map_or(Duration::ZERO, |observed| observed.cost);
+        let memory_and_known = (memory, self.known);
+        let mut row = Row::without_rest(self.began.elapsed(), length, memory_and_known, cost, None);
         let Some(observed) = observed else { return Ok((row, Vec::new())) };
         let touched: BTreeSet<u64> = observed.touches.iter().copied().collect();
         let picked = u32::try_from(all).map_or(samples, |all| all.min(samples));

@@ -31,7 +31,7 @@ use crate::line::{decimal, malformed, numbered, word};
 const TEXT_BYTES_MAX: u64 = 16 << 20;
 /// Most NUMA nodes of a host.
 const NODES_MAX: usize = 1024;
-/// PageGenerations that the kernel keeps (`MAX_NR_GENS`): older pages are in the oldest of them.
+/// Generations that the kernel keeps (`MAX_NR_GENS`): older pages are in the oldest of them.
 const GENERATIONS_MAX: u64 = 4;
 /// Bits of `enabled`: the LRU itself, and that an aging walks page tables. Without the second it
 /// only begins a generation, and every guest looks idle.

@@ -12,7 +12,6 @@ use ballast_daemon::track::{FollowSettings, Follower};
 use ballast_estimate::phase::IntermittentSettings;
 use ballast_model::Bytes;
 use ballast_mrc::Granularity;
-use ballast_tracker_proto::TrackerCounters;
 use ballast_working_set::{Sampling, WatchPlan, WatchPlannerSettings};
 
 use super::brain::IntervalResult;
@@ -87,18 +86,8 @@ impl Followed {
         }
         let ((after, _), spent) = (running.touches()?, running.clock()?.since(clock));
         let end = self.follower.counters()?;
-        let seconds = |of: fn(&TrackerCounters) -> u64| (of(&end) - of(&counters)) as f64 / 1e9;
-        Ok(Window {
-            touches: after - before,
-            spent,
-            traps: end.traps - counters.traps,
-            dropped: end.dropped - counters.dropped,
-            handler: seconds(|it| it.handler_ns),
-            control: seconds(|it| it.control_ns),
-            daemon: machine::seconds() - daemon,
-            trap: self.trap.as_secs_f64(),
-            intervals: seen,
-        })
+        let times = (machine::seconds() - daemon, self.trap.as_secs_f64());
+        Ok(Window::between((&counters, &end), (after - before, spent), times, seen))
     }
 
     /// One interval.

@@ -48,6 +48,27 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    /// A window of `intervals` between two readings of the tracker's counters.
+    pub(super) fn between(
+        (before, after): (&TrackerCounters, &TrackerCounters),
+        (touches, spent): (u64, Spent),
+        (daemon, trap): (f64, f64),
+        intervals: Vec<Interval>,
+    ) -> Window {
+        let seconds = |of: fn(&TrackerCounters) -> u64| (of(after) - of(before)) as f64 / 1e9;
+        Window {
+            touches,
+            spent,
+            traps: after.traps - before.traps,
+            dropped: after.dropped - before.dropped,
+            handler: seconds(|it| it.handler_ns),
+            control: seconds(|it| it.control_ns),
+            daemon,
+            trap,
+            intervals,
+        }
+    }
+
     /// Touches a second, of the time that others left to the program.
     pub(crate) fn rate(&self) -> f64 {
         self.touches as f64 / self.spent.own(self.handler).max(1e-9)
@@ -217,18 +238,9 @@ impl Steer {
         }
         let ((after, _), spent) = (running.touches()?, running.clock()?.since(clock));
         let end = self.client.heartbeat()?;
-        let seconds = |of: fn(&TrackerCounters) -> u64| (of(&end) - of(&counters)) as f64 / 1e9;
-        Ok(Window {
-            touches: after - before,
-            spent,
-            traps: end.traps - counters.traps,
-            dropped: end.dropped - counters.dropped,
-            handler: seconds(|it| it.handler_ns),
-            control: seconds(|it| it.control_ns),
-            daemon: machine::seconds() - daemon,
-            trap: end.trap_ns_since(&counters, self.is_beside) as f64 / 1e9,
-            intervals: seen,
-        })
+        let trap = end.trap_ns_since(&counters, self.is_beside) as f64 / 1e9;
+        let times = (machine::seconds() - daemon, trap);
+        Ok(Window::between((&counters, &end), (after - before, spent), times, seen))
     }
 
     /// One interval.
