@@ -2,7 +2,15 @@
 //!
 //! Idea: the LRU list cannot hold more pages than the guest has, so memory it lacks shows only in
 //! its swap: `demand = WSS + swap in use` (MEB §3.6). Swap in use is better than the distances of
-//! swap traffic because it falls once the guest no longer needs the memory.
+//! swap traffic because it falls once the guest frees the memory. It does not fall while memory
+//! that the guest no longer touches stays in its swap, so what moves neither in nor out is slowly
+//! forgotten:
+//!
+//! ```text
+//! cold   = cold + (used before − cold) / 32                  what did not move
+//!               − swapped in − swapped out − fall of used    any of it may have been cold
+//! beyond = used − cold                                       used, if traffic is unknown
+//! ```
 //!
 //! If a guest does not report its swap in use, it is estimated from swap traffic:
 //!
@@ -39,13 +47,18 @@
 //!
 //! Cost: O(1). Source: MEB §3.6; the rule for swap traffic is ours.
 //! Limits: from swap-ins alone, repeated reads of a page and read-ahead all count, so the demand is
-//! too high for a tick rather than too low. Swap in use includes pages that are never needed again.
+//! too high for a tick rather than too low. So it is while a guest swaps some pages in and out
+//! again: all that it has in swap then counts.
 
 use ballast_model::Bytes;
 
 /// An interval without swapping forgets an eighth, so five forget half: slow enough to outlast a
 /// pause between swap-ins, fast enough to finish within a phase.
 const FORGET_PART: u64 = 8;
+
+/// An interval forgets this part of the swap in use that did not move: half of it after 22
+/// intervals, so that it outlasts what a guest does every few seconds, and nine tenths after 73.
+const COLD_PART: u64 = 32;
 
 /// Swap traffic below this is ignored: a guest with enough memory reads back as much now and then.
 const TRAFFIC_MIN: Bytes = Bytes::pages(64);
@@ -102,6 +115,10 @@ pub struct DemandBeyond {
     /// The least demand, as swapping implies.
     demand_min: Bytes,
     displaced: Bytes,
+    /// Swap in use in the last interval.
+    swap_used: Bytes,
+    /// The part of it that did not move for long.
+    cold: Bytes,
     /// Allocation in the last interval; zero at first.
     allocation: Bytes,
 }
@@ -115,9 +132,22 @@ impl DemandBeyond {
         let displaced = seen.swapped_out.map(|out| out.saturating_sub(shrunk)).or(seen.swapped_in);
         let displaced = displaced.unwrap_or(Bytes::ZERO);
         let (beyond, evidence) = match (seen.swap_used, seen.swapped_in, seen.swapped_out) {
-            (Some(used), _, _) => (used, SwapEvidence::Used),
+            (Some(used), Some(swapped_in), Some(swapped_out)) => {
+                let before = self.swap_used.saturating_sub(self.cold);
+                let cold = self.swap_used.saturating_sub(forget(before, COLD_PART));
+                let moved = swapped_in
+                    .saturating_add(swapped_out)
+                    .saturating_add(self.swap_used.saturating_sub(used));
+                self.cold = cold.saturating_sub(moved);
+                self.swap_used = used;
+                (used.saturating_sub(self.cold), SwapEvidence::Used)
+            }
+            (Some(used), _, _) => {
+                (self.swap_used, self.cold) = (used, Bytes::ZERO);
+                (used, SwapEvidence::Used)
+            }
             (None, Some(Bytes::ZERO), Some(Bytes::ZERO)) => {
-                (forget(self.beyond).min(seen.allocation), SwapEvidence::Traffic)
+                (forget(self.beyond, FORGET_PART).min(seen.allocation), SwapEvidence::Traffic)
             }
             (None, Some(swapped_in), Some(_)) => {
                 let next = self.beyond.saturating_add(displaced).saturating_sub(swapped_in);
@@ -126,7 +156,7 @@ impl DemandBeyond {
             (None, Some(swapped_in), None) => {
                 let left = self.beyond.saturating_sub(granted);
                 let next = match swapped_in {
-                    Bytes::ZERO => forget(left),
+                    Bytes::ZERO => forget(left, FORGET_PART),
                     swapped_in => left.saturating_add(swapped_in),
                 };
                 (next.min(seen.allocation), SwapEvidence::SwapIns)
@@ -148,7 +178,7 @@ impl DemandBeyond {
         }
         if !reads_back && !lacks_room {
             self.demand_min = if self.demand_min > plain {
-                plain.saturating_add(forget(self.demand_min.saturating_sub(plain)))
+                plain.saturating_add(forget(self.demand_min.saturating_sub(plain), FORGET_PART))
             } else {
                 Bytes::ZERO
             };
@@ -157,15 +187,15 @@ impl DemandBeyond {
         // Swap in use itself shows how long the guest lacks memory.
         self.displaced = match evidence {
             SwapEvidence::Used => displaced,
-            _ => displaced.max(forget(self.displaced)),
+            _ => displaced.max(forget(self.displaced, FORGET_PART)),
         };
         BeyondOutput { demand: self.demand, beyond, displaced: self.displaced, evidence }
     }
 }
 
-/// Forgets an eighth, and at least a page, so that it reaches zero.
-fn forget(beyond: Bytes) -> Bytes {
-    beyond.saturating_sub(beyond.fraction(1, FORGET_PART).max(Bytes::pages(1)))
+/// Forgets one part in `part`, and at least a page, so that it reaches zero.
+fn forget(beyond: Bytes, part: u64) -> Bytes {
+    beyond.saturating_sub(beyond.fraction(1, part).max(Bytes::pages(1)))
 }
 
 #[cfg(test)]
@@ -192,6 +222,31 @@ mod tests {
         assert_eq!((result.demand, result.evidence), (Bytes::mib(500), SwapEvidence::Used));
         let seen = BeyondInput { swap_used: Some(Bytes::ZERO), ..interval(256, Some(9)) };
         assert_eq!(demand.update(seen).demand, Bytes::mib(200));
+    }
+
+    /// 320 MiB in swap: a 32nd is forgotten in an interval without traffic, and traffic brings it
+    /// back.
+    #[test]
+    fn swap_that_does_not_move_is_forgotten() {
+        let mut demand = DemandBeyond::default();
+        let mut beyond = |used: u64, swapped_in: u64, swapped_out: u64| {
+            let seen = BeyondInput {
+                swap_used: Some(Bytes::mib(used)),
+                swapped_out: Some(Bytes::mib(swapped_out)),
+                ..interval(256, Some(swapped_in))
+            };
+            demand.update(seen).beyond
+        };
+        assert_eq!(beyond(320, 0, 0), Bytes::mib(320));
+        assert_eq!(beyond(320, 0, 0), Bytes::mib(310));
+        assert!(beyond(640, 0, 0) > Bytes::mib(620), "what comes in counts at once");
+        assert_eq!(beyond(320, 200, 130), Bytes::mib(320), "at most what is in use");
+        for _ in 0..73 {
+            beyond(320, 0, 0);
+        }
+        assert!(beyond(320, 0, 0) < Bytes::mib(32));
+        assert!(beyond(320, 20, 20) > Bytes::mib(60));
+        assert_eq!(beyond(5, 0, 0), Bytes::mib(5), "freed");
     }
 
     #[test]
@@ -264,6 +319,31 @@ mod tests {
             let quiet = BeyondInput { allocation: Bytes::MAX, ..interval(0, Some(0)) };
             let intervals = (0..300).find(|_| demand.update(quiet).beyond == Bytes::ZERO);
             prop_assert!(intervals.is_some());
+        }
+
+        /// Beyond is at most what is in use; all of it while all moves, and in the end nothing
+        /// while nothing moves.
+        #[test]
+        fn only_swap_that_moves_stays_in_demand(
+            series in prop::collection::vec((0..1u64 << 42, 0..1u64 << 42), 1..30),
+        ) {
+            let mut demand = DemandBeyond::default();
+            let mut beyond = |used: u64, swapped_in: u64| {
+                let seen = BeyondInput {
+                    swap_used: Some(Bytes::new(used)),
+                    swapped_in: Some(Bytes::new(swapped_in)),
+                    swapped_out: Some(Bytes::ZERO),
+                    ..interval(256, None)
+                };
+                demand.update(seen).beyond
+            };
+            for (used, swapped_in) in series {
+                let beyond = beyond(used, swapped_in);
+                prop_assert!(beyond <= Bytes::new(used));
+                prop_assert!(beyond >= Bytes::new(used.min(swapped_in)));
+            }
+            prop_assert_eq!(beyond(1 << 42, 1 << 42), Bytes::new(1 << 42));
+            prop_assert!((0..1000).any(|_| beyond(1 << 42, 0) == Bytes::ZERO));
         }
 
         #[test]

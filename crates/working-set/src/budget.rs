@@ -7,15 +7,15 @@
 //! allowance is worth using up: the sampling error of a small working set falls with the square
 //! root of the share.
 //!
-//! The limit holds on average. An interval of rest costs nothing and adds its allowance to the
+//! The limit holds on average. An interval of rest adds what it leaves of its allowance to the
 //! savings, up to [`SAVED_MAX_S`] seconds' worth; an interval may cost the limit plus an eighth of
 //! the savings. A guest watched only when its phase changes is then watched up to 3.5 times as
 //! closely:
 //!
 //! ```text
 //! allowed = limit + saved / 8
-//! saved   = min(saved + limit · length, limit · 20 s)     after an interval of rest
-//! saved   = max(saved − (cost − limit · length), 0)       after one that cost more than the limit
+//! saved   = min(saved + limit · length − cost, limit · 20 s)   after an interval of rest
+//! saved   = max(saved − (cost − limit · length), 0)            after one that cost more than the limit
 //! ```
 //!
 //! If no interval costs more than allowed, the mean cost stays within the limit.
@@ -48,6 +48,9 @@ const CALM: u32 = 2;
 const DOUBLINGS_MAX: f64 = 2.0;
 /// Most seconds' worth of the limit that can be saved.
 const SAVED_MAX_S: f64 = 20.0;
+/// Part of the limit for what signals a new phase at rest: most of it is worth saving for the new
+/// phase itself.
+const REST_PART: f64 = 0.5;
 /// Seconds over which savings are spent: a little more than a phase detector needs to see a new
 /// phase.
 const SPENT_IN_S: f64 = 8.0;
@@ -119,10 +122,16 @@ impl Budget {
         self.pause
     }
 
-    /// Saves the allowance of an interval of rest, which cost nothing.
-    pub fn rest(&mut self, length: Duration) {
-        let saved = self.saved + self.limit * length.as_secs_f64();
-        self.saved = saved.min(self.limit * SAVED_MAX_S);
+    /// Saves what an interval of rest left of its allowance; one that cost more takes from the
+    /// savings.
+    pub fn rest(&mut self, cost: Duration, length: Duration) {
+        let saved = self.saved + self.limit * length.as_secs_f64() - cost.as_secs_f64();
+        self.saved = saved.clamp(0.0, self.limit * SAVED_MAX_S);
+    }
+
+    /// What an interval of rest of this `length` may cost: half the limit.
+    pub fn rest_allowance(&self, length: Duration) -> Duration {
+        length.mul_f64(self.limit * REST_PART)
     }
 
     /// Adapts to the cost of an interval of `length`, watched with the share for `granules`.
@@ -223,7 +232,7 @@ mod tests {
     fn savings_from_rest_are_spent_when_watched_again() {
         let mut budget = Budget::new(0.01).unwrap();
         for _ in 0..10 {
-            budget.rest(SECOND);
+            budget.rest(Duration::ZERO, SECOND);
         }
         let mut cost = |ms| {
             budget.update(Duration::from_millis(ms), SECOND, MANY);
@@ -234,7 +243,7 @@ mod tests {
         assert_eq!([cost(7), cost(7)], [(6.0, 80.0), (6.0, 80.0)]);
         assert_eq!([cost(21), cost(100)], [(7.0, 69.0), (10.0, 0.0)]);
         for _ in 0..100 {
-            budget.rest(SECOND);
+            budget.rest(Duration::ZERO, SECOND);
         }
         assert_eq!((budget.saved * 1000.0).round(), 200.0);
     }
@@ -242,7 +251,7 @@ mod tests {
     #[test]
     fn a_lower_limit_holds_at_once_and_takes_savings_along() {
         let mut budget = Budget::new(0.01).unwrap();
-        (0..20).for_each(|_| budget.rest(SECOND));
+        (0..20).for_each(|_| budget.rest(Duration::ZERO, SECOND));
         budget.set_limit(0.002);
         assert_eq!((budget.saved * 1000.0).round(), 40.0);
         // Allowed are 2 ms and an eighth of 40; 28 ms are four times as much.
@@ -252,18 +261,21 @@ mod tests {
 
     proptest! {
         /// In any order of rest and watching, with a cost proportional to the share, only intervals
-        /// that exceed their allowance can bring the mean above the limit.
+        /// that exceed their allowance can bring the mean above the limit. A signal at rest costs
+        /// up to the limit.
         #[test]
         fn mean_cost_stays_within_the_limit(
             is_watched in prop::collection::vec(any::<bool>(), 1..200),
             full_cost_s in 0.0..50.0_f64,
+            rest_part in 0.0..1.0_f64,
             limit in 0.0001..1.0_f64,
         ) {
             let mut budget = Budget::new(limit).unwrap();
             let (mut spent, mut excess) = (0.0, 0.0);
             for &is_watched in &is_watched {
                 if !is_watched {
-                    budget.rest(SECOND);
+                    budget.rest(SECOND.mul_f64(limit * rest_part), SECOND);
+                    spent += limit * rest_part;
                     continue;
                 }
                 let cost = full_cost_s * budget.share(MANY);

@@ -70,7 +70,7 @@ pub struct FinishedInterval<'a> {
     pub lost: u64,
     /// Count of the event that signals phase changes (see `ballast_estimate::phase`).
     pub events: Option<u64>,
-    /// CPU time that watching took from tracker and guest.
+    /// CPU time that watching took from tracker and guest, also that of a signal at rest.
     pub cost: Duration,
     /// Length of the interval.
     pub length: Duration,
@@ -117,6 +117,11 @@ impl WatchPlanner {
         }
     }
 
+    /// What an interval of rest may cost; `None`: no budget limits it.
+    pub fn rest_allowance(&self, length: Duration) -> Option<Duration> {
+        self.settings.sample.as_ref().map(|budget| budget.rest_allowance(length))
+    }
+
     /// How to watch the interval that begins now.
     pub fn watch(&self) -> WatchPlan {
         let watched = self.watched();
@@ -152,7 +157,7 @@ impl WatchPlanner {
                 self.pause = budget.pause();
             }
         } else if let Some(budget) = self.settings.sample.as_mut().filter(|_| self.is_resting) {
-            budget.rest(length);
+            budget.rest(cost, length);
         }
         let wss = seen.as_ref().map(|seen| seen.report.working_set);
         let step = self
@@ -196,7 +201,7 @@ mod tests {
             touches,
             lost: 0,
             events: Some(1000),
-            cost: Duration::from_millis(2),
+            cost: touches.map_or(Duration::ZERO, |_| Duration::from_millis(2)),
             length: SECOND,
             allocation: Bytes::gib(1),
         }

@@ -197,6 +197,9 @@ impl Follower {
         let (seen, step) = self.planner.end_interval(finished, |granule| mode.sample.has(granule));
         let is_jump = step.is_some_and(|step| step.next.is_jump());
         let moved = self.signal.moved(events, watch.is_on, is_jump);
+        if let (Some(observed), Some(allowed)) = (&observed, self.planner.rest_allowance(length)) {
+            self.signal.fit(events, observed, allowed);
+        }
         self.known = match (&seen, moved) {
             (Some(seen), _) => Some(seen.report.working_set),
             (None, Some(moved)) => self.known.map(|known| moved.applied_to(known).min(holds)),
@@ -237,14 +240,14 @@ impl Follower {
 
     /// The watch mode and number of hot granules for the tracker.
     fn watching(&self, watch: &WatchPlan) -> (WatchMode, u32) {
-        let pages = u32::try_from(watch.watched.granule.pages()).unwrap_or(u32::MAX);
+        let pages = u32_or_max(watch.watched.granule.pages());
         let granule = Granule::new(pages).unwrap_or(Granule::PAGE);
         let sample = if watch.watched.share >= 1.0 {
             GranuleSample::ALL
         } else {
             GranuleSample::rate(self.hash, watch.watched.share)
         };
-        let hot = watch.hot.map_or(0, |granules| u32::try_from(granules).unwrap_or(u32::MAX));
+        let hot = watch.hot.map_or(0, u32_or_max);
         (WatchMode { granule, sample }, hot)
     }
 }
@@ -272,6 +275,15 @@ impl Signal {
         match self {
             Signal::DataTlb(_) => None,
             Signal::Sample(tiny) => Some(tiny.sample(hash, granules, larger)),
+        }
+    }
+
+    /// Fits the tiny sample to what touches cost in a watched interval; data-TLB misses cost
+    /// nothing.
+    fn fit(&mut self, events: Option<u64>, observed: &IntervalObservation, allowed: Duration) {
+        let (Signal::Sample(tiny), Some(events)) = (self, events) else { return };
+        if let Some(touch) = observed.cost.checked_div(u32_or_max(observed.touches.len() as u64)) {
+            tiny.fit(events, touch, allowed);
         }
     }
 
@@ -344,6 +356,10 @@ pub(super) fn pass(
         tracking.pass(left.min(Duration::from_millis(100)))?;
     }
     Ok(())
+}
+
+fn u32_or_max(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
 }
 
 fn memory_of(tracking: &TrackingSession) -> Bytes {

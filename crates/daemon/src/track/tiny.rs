@@ -6,18 +6,29 @@
 //! tracking is on or rests. In an interval in which it jumps (see `estimate`), the working set is
 //! scaled in proportion until the next watched interval measures it.
 //!
-//! Cost: at most one trap per sampled page and interval.
+//! Its size follows what a touch costs, which each watched interval shows: where the touches of an
+//! interval would cost more than is allowed at rest, half or a quarter of the pages stay watched.
+//!
+//! Cost: at most one trap per sampled page and interval. The fewest pages are watched whatever
+//! they cost: with traps of 50 µs, 1.6 to 3.2 ms an interval.
 //! Source: ours; `docs/tracking.md` compares it with other signals.
 //! Limits: it does not notice a guest that touches other pages at the same rate; checkpoints of
 //! intermittent tracking do. With less than some tens of touched pages, chance decides.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use ballast_model::Bytes;
 use ballast_tracker_proto::{GranuleSample, HashKind, WatchMode};
 
-/// Granules watched during rest, up to twice as many.
+/// Granules watched during rest, up to twice as many, where touches are cheap.
 pub(super) const GRANULES: u64 = 128;
+/// How often the sample is halved at most: 32 granules found most of the phases that 128 found
+/// (`docs/benchmarks/2026-11-22-tracking.md`), fewer were not tried.
+const HALVINGS_MAX: u32 = 2;
+/// Part of what is allowed below which a halving is taken back, so that a steady guest keeps one
+/// size.
+const ROOM: f64 = 0.8;
 
 /// A small, stable sample of a guest's granules.
 #[derive(Clone, Debug)]
@@ -26,6 +37,8 @@ pub(super) struct TinySample {
     /// The share is 2 to the power of minus this. It is kept while it fits, because another share
     /// is another sample.
     shift: Option<u32>,
+    /// Halvings beyond that, as touches are dear; at most [`HALVINGS_MAX`].
+    halvings: u32,
     /// Events of the last interval with a known working set.
     known: Option<u64>,
 }
@@ -49,7 +62,26 @@ impl WorkingSetShift {
 impl TinySample {
     /// A sample of about `wanted` granules.
     pub(super) fn new(wanted: u64) -> TinySample {
-        TinySample { wanted: wanted.max(1), shift: None, known: None }
+        TinySample { wanted: wanted.max(1), shift: None, halvings: 0, known: None }
+    }
+
+    /// Chooses the size of later samples: as large as `allowed` an interval permits, where an
+    /// interval has `events` in all memory and a sampled one costs `touch`.
+    pub(super) fn fit(&mut self, events: u64, touch: Duration, allowed: Duration) {
+        let Some(shift) = self.shift else { return };
+        let cost = |halvings| events as f64 * share(shift + halvings) * touch.as_secs_f64();
+        let allowed = allowed.as_secs_f64();
+        let before = self.halvings;
+        while self.halvings < HALVINGS_MAX && cost(self.halvings) > allowed {
+            self.halvings += 1;
+        }
+        while self.halvings > 0 && cost(self.halvings - 1) < allowed * ROOM {
+            self.halvings -= 1;
+        }
+        if self.halvings != before {
+            // Events of another sample differ by chance.
+            self.known = None;
+        }
     }
 
     /// Sets the events of an interval with a known working set.
@@ -79,11 +111,15 @@ impl TinySample {
         let best = (granules / self.wanted).max(1).ilog2();
         let shift = self.shift.filter(|&shift| fits(shift)).unwrap_or(best);
         self.shift = Some(shift);
-        let sample =
-            GranuleSample::rate(hash, 0.5_f64.powi(i32::try_from(shift).unwrap_or(i32::MAX)));
+        let sample = GranuleSample::rate(hash, share(shift + self.halvings));
         // `ALL` has another hash, but any sample is part of it.
         if larger.is_all() || sample.limit <= larger.limit { sample } else { larger }
     }
+}
+
+/// 2 to the power of minus `shift`.
+fn share(shift: u32) -> f64 {
+    0.5_f64.powi(i32::try_from(shift).unwrap_or(i32::MAX))
 }
 
 /// Touched granules in all guest memory, estimated from those in `sample`. `touches` may include
@@ -113,6 +149,34 @@ mod tests {
         assert_eq!([share(81_920), share(500_000)], [1.0 / 1024.0; 2]);
         assert_eq!(share(40_960), 1.0 / 256.0);
         assert_eq!([share(100), share(0)], [1.0, 1.0]);
+    }
+
+    /// Of 160,000 touched granules a sample of 1 in 1,024 sees 156. At 50 µs each they cost 7.8 ms;
+    /// 3 ms permit a quarter of them, 5 ms a half, 12 ms all.
+    #[test]
+    fn dear_touches_make_the_sample_smaller() {
+        let mut tiny = TinySample::new(128);
+        let mut share_at = |touch_us, allowed_ms| {
+            tiny.sample(HASH, 163_840, GranuleSample::ALL);
+            let touch = Duration::from_micros(touch_us);
+            tiny.fit(160_000, touch, Duration::from_millis(allowed_ms));
+            (1.0 / tiny.sample(HASH, 163_840, GranuleSample::ALL).share()).round()
+        };
+        assert_eq!(share_at(50, 12), 1024.0);
+        assert_eq!(share_at(50, 3), 4096.0);
+        assert_eq!(share_at(500, 3), 4096.0, "no fewer than 32");
+        assert_eq!(share_at(50, 5), 2048.0);
+        assert_eq!(share_at(50, 9), 2048.0, "kept: twice as many would use 87 %");
+        assert_eq!(share_at(5, 3), 1024.0);
+    }
+
+    #[test]
+    fn a_sample_of_another_size_has_no_known_events() {
+        let mut tiny = TinySample::new(128);
+        tiny.sample(HASH, 163_840, GranuleSample::ALL);
+        tiny.set_known(Some(1000));
+        tiny.fit(160_000, Duration::from_micros(500), Duration::from_millis(1));
+        assert_eq!(tiny.moved(Some(2000)), None);
     }
 
     #[test]

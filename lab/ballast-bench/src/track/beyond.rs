@@ -217,13 +217,12 @@ impl Reading {
     }
 
     fn add(&mut self, truth: Bytes, wss: Bytes, swap: Swap) {
-        let is_traffic = self.by == By::SwapTraffic;
         let seen = BeyondInput {
             wss,
             allocation: ALLOCATION,
             swap_used: (self.by == By::SwapUsed).then_some(swap.used),
-            swapped_in: is_traffic.then_some(swap.swapped_in),
-            swapped_out: is_traffic.then_some(swap.swapped_out),
+            swapped_in: Some(swap.swapped_in),
+            swapped_out: Some(swap.swapped_out),
         };
         let told = match self.by {
             By::Statistical => wss,
@@ -295,14 +294,15 @@ impl Findings for BeyondFindings {
 mod tests {
     use super::*;
 
-    /// Needs 500, 500 and 200 MiB of the 400 it holds. With swap in use 100, 150 and 0 MiB above a
-    /// working set of 400, 400 and 200: right, 10 % too much, right. By sampling 20 %, 20 % and 0.
+    /// Needs 500, 500 and 200 MiB of the 400 it holds, and all that it has in swap moves. With swap
+    /// in use 100, 150 and 0 MiB above a working set of 400, 400 and 200: right, 10 % too much,
+    /// right. By sampling 20 %, 20 % and 0.
     #[test]
     fn an_example_by_hand() {
         let mib = Bytes::mib;
         let (mut used, mut sampled) = (Reading::new(By::SwapUsed), Reading::new(By::Statistical));
         for (truth, wss, swap) in [(500, 400, 100), (500, 400, 150), (200, 200, 0)] {
-            let swap = Swap { used: mib(swap), swapped_in: mib(7), swapped_out: mib(9) };
+            let swap = Swap { used: mib(swap), swapped_in: mib(7), swapped_out: mib(swap) };
             used.add(mib(truth), mib(wss), swap);
             sampled.add(mib(truth), mib(wss), swap);
         }
