@@ -442,8 +442,8 @@ mod tests {
         // The 34 MiB that its kernel reserved at boot are needed too.
         refiner.observe(&tracked, Some(Bytes::mib(34)), second(2), ProbingSettings::default());
         let demand = refiner.refine(plain(), &tracked, Bytes::MAX, second(2)).demand;
-        // A 32nd of the 50 MiB in swap, which did not move, is forgotten.
-        assert_eq!(demand.size, Bytes::pages(598 * 256 - 400));
+        // A 128th of the 50 MiB in swap, which did not move, is forgotten.
+        assert_eq!(demand.size, Bytes::pages(598 * 256 - 100));
         // Half a minute later the tracker's report is stale.
         tracked.agent = None;
         tracked.tracker.as_mut().unwrap().age = Duration::from_secs(30);

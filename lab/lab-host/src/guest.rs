@@ -90,7 +90,10 @@ pub(crate) struct GuestStart<'a> {
 impl GuestStart<'_> {
     /// Starts a guest's QEMU and records it in the run's folder.
     pub(crate) fn start(&self, spec: &GuestSpec) -> Result<Guest, LabError> {
-        let paths = self.folder.guest_paths(&spec.id)?;
+        let mut paths = self.folder.guest_paths(&spec.id)?;
+        if let Some(socket) = &spec.tracker_socket {
+            paths.tracker.clone_from(socket);
+        }
         let started = Instant::now();
         let mut hypervisor = self.spawn(spec, &paths)?;
         let Some(process) = hypervisor.process() else {

@@ -72,6 +72,9 @@ pub struct GuestSpec {
     /// Whether QEMU preloads the page tracker.
     #[serde(default)]
     pub tracked: bool,
+    /// Where the page tracker listens; by default in the run's folder.
+    #[serde(default)]
+    pub tracker_socket: Option<PathBuf>,
     /// Whether it runs `ballast-agent`, whose port has a socket of its own.
     #[serde(default)]
     pub agent: bool,
@@ -113,6 +116,7 @@ impl GuestSpec {
             truth: None,
             private_memory: false,
             tracked: false,
+            tracker_socket: None,
             agent: false,
             kvm_host: None,
             extra_args: Vec::new(),

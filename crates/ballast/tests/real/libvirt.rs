@@ -1,6 +1,10 @@
 //! Domains of a real libvirt under the real daemon, which has no monitor of its own to them; what
 //! libvirt's own client says is the truth.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
 use crate::harness::{Daemon, Ground, finding, guest, wait_for};
 use crate::support::{Lab, allocation, assert_unrefused, set_ceiling, swapping, wait_allocation};
 use ballast_lab_host::{GuestSpec, Hotplug, Run};
@@ -65,9 +69,13 @@ fn domains_of_libvirt_are_balanced_without_a_monitor() {
 }
 
 /// As in an outer machine with AppArmor, where libvirtd's profile is loaded.
-fn they_are_confined_where_libvirt_is(lab: &Lab) {
+fn are_domains_confined() -> bool {
     let profiles = std::fs::read_to_string("/sys/kernel/security/apparmor/profiles");
-    let is_confined = profiles.is_ok_and(|text| text.contains("libvirtd (enforce)"));
+    profiles.is_ok_and(|text| text.contains("libvirtd (enforce)"))
+}
+
+fn they_are_confined_where_libvirt_is(lab: &Lab) {
+    let is_confined = are_domains_confined();
     for domain in lab.run.guests() {
         let profile = std::fs::read_to_string(format!("/proc/{}/attr/current", domain.pid()));
         let (name, profile) = (domain.id(), profile.unwrap_or_default());
@@ -117,7 +125,18 @@ fn they_are_seen_as_they_are(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
 #[test]
 fn a_domain_with_the_tracker_shows_its_working_set() {
     const LOOP: Bytes = Bytes::mib(96);
-    let tracked = GuestSpec { tracked: true, ..swapping("busy", BOOT) };
+    // Where domains are confined, the tracker is where the guides put it and nothing but the rule
+    // that Ballast ships for it lets QEMU make its socket.
+    let tracker_socket = are_domains_confined().then(|| {
+        let folder = Path::new("/run/ballast/track");
+        std::fs::create_dir_all(folder).unwrap();
+        // QEMU is another user's, and is to reach it.
+        for folder in [folder, folder.parent().unwrap()] {
+            std::fs::set_permissions(folder, Permissions::from_mode(0o777)).unwrap();
+        }
+        folder.join("busy.sock")
+    });
+    let tracked = GuestSpec { tracked: true, tracker_socket, ..swapping("busy", BOOT) };
     let Some(lab) = Lab::boot_under_libvirt(vec![tracked]) else { return };
     let (ground, nothing) = (Ground::new(), tempfile::tempdir().unwrap());
     let socket = lab.run.folder().libvirt_socket();

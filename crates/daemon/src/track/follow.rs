@@ -184,6 +184,9 @@ impl Follower {
         let length = began.elapsed();
         let cost = observed.as_ref().map_or(Duration::ZERO, |observed| observed.cost);
         let events = self.signal.events(observed.as_ref(), mode, tiny);
+        let touch = observed.as_ref().and_then(|observed| {
+            observed.cost.checked_div(u32_or_max(observed.touches.len() as u64))
+        });
         // Touches of the tiny sample detect new phases; they do not measure the working set.
         let observed = observed.filter(|_| watch.is_on);
         let finished = FinishedInterval {
@@ -197,8 +200,8 @@ impl Follower {
         let (seen, step) = self.planner.end_interval(finished, |granule| mode.sample.has(granule));
         let is_jump = step.is_some_and(|step| step.next.is_jump());
         let moved = self.signal.moved(events, watch.is_on, is_jump);
-        if let (Some(observed), Some(allowed)) = (&observed, self.planner.rest_allowance(length)) {
-            self.signal.fit(events, observed, allowed);
+        if let (Some(touch), Some(allowed)) = (touch, self.planner.rest_allowance(length)) {
+            self.signal.fit(events, touch, allowed);
         }
         self.known = match (&seen, moved) {
             (Some(seen), _) => Some(seen.report.working_set),
@@ -278,11 +281,9 @@ impl Signal {
         }
     }
 
-    /// Fits the tiny sample to what touches cost in a watched interval; data-TLB misses cost
-    /// nothing.
-    fn fit(&mut self, events: Option<u64>, observed: &IntervalObservation, allowed: Duration) {
-        let (Signal::Sample(tiny), Some(events)) = (self, events) else { return };
-        if let Some(touch) = observed.cost.checked_div(u32_or_max(observed.touches.len() as u64)) {
+    /// Fits the tiny sample to the cost of a `touch`; data-TLB misses cost nothing.
+    fn fit(&mut self, events: Option<u64>, touch: Duration, allowed: Duration) {
+        if let (Signal::Sample(tiny), Some(events)) = (self, events) {
             tiny.fit(events, touch, allowed);
         }
     }

@@ -6,8 +6,9 @@
 //! tracking is on or rests. In an interval in which it jumps (see `estimate`), the working set is
 //! scaled in proportion until the next watched interval measures it.
 //!
-//! Its size follows what a touch costs, which each watched interval shows: where the touches of an
-//! interval would cost more than is allowed at rest, half or a quarter of the pages stay watched.
+//! Its size follows what a touch costs: where the touches of an interval would cost more than is
+//! allowed at rest, half or a quarter of the pages stay watched. It does not grow again, as another
+//! sample's count differs by chance, which looks like a new phase.
 //!
 //! Cost: at most one trap per sampled page and interval. The fewest pages are watched whatever
 //! they cost: with traps of 50 µs, 1.6 to 3.2 ms an interval.
@@ -26,9 +27,6 @@ pub(super) const GRANULES: u64 = 128;
 /// How often the sample is halved at most: 32 granules found most of the phases that 128 found
 /// (`docs/benchmarks/2026-11-22-tracking.md`), fewer were not tried.
 const HALVINGS_MAX: u32 = 2;
-/// Part of what is allowed below which a halving is taken back, so that a steady guest keeps one
-/// size.
-const ROOM: f64 = 0.8;
 
 /// A small, stable sample of a guest's granules.
 #[derive(Clone, Debug)]
@@ -65,8 +63,8 @@ impl TinySample {
         TinySample { wanted: wanted.max(1), shift: None, halvings: 0, known: None }
     }
 
-    /// Chooses the size of later samples: as large as `allowed` an interval permits, where an
-    /// interval has `events` in all memory and a sampled one costs `touch`.
+    /// Makes later samples as small as `allowed` an interval demands, where an interval has `events`
+    /// in all memory and a sampled one costs `touch`.
     pub(super) fn fit(&mut self, events: u64, touch: Duration, allowed: Duration) {
         let Some(shift) = self.shift else { return };
         let cost = |halvings| events as f64 * share(shift + halvings) * touch.as_secs_f64();
@@ -74,9 +72,6 @@ impl TinySample {
         let before = self.halvings;
         while self.halvings < HALVINGS_MAX && cost(self.halvings) > allowed {
             self.halvings += 1;
-        }
-        while self.halvings > 0 && cost(self.halvings - 1) < allowed * ROOM {
-            self.halvings -= 1;
         }
         if self.halvings != before {
             // Events of another sample differ by chance.
@@ -163,11 +158,10 @@ mod tests {
             (1.0 / tiny.sample(HASH, 163_840, GranuleSample::ALL).share()).round()
         };
         assert_eq!(share_at(50, 12), 1024.0);
+        assert_eq!(share_at(50, 5), 2048.0);
         assert_eq!(share_at(50, 3), 4096.0);
         assert_eq!(share_at(500, 3), 4096.0, "no fewer than 32");
-        assert_eq!(share_at(50, 5), 2048.0);
-        assert_eq!(share_at(50, 9), 2048.0, "kept: twice as many would use 87 %");
-        assert_eq!(share_at(5, 3), 1024.0);
+        assert_eq!(share_at(5, 12), 4096.0, "it does not grow");
     }
 
     #[test]

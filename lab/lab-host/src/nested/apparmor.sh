@@ -11,7 +11,8 @@ sed -n 's/.*include.*<\(local\/.*\)>.*/\1/p' $(find . -type f) | while read -r n
     [ -e "$name" ] || : >"$name"
 done
 # The machine's root is a folder to its kernel, which profiles do not know; the lab's files are
-# nowhere in a domain's XML.
+# nowhere in a domain's XML. Of /run, only what is libvirt's is opened, so that a tracker in
+# /run/ballast/track has nothing but the rules for it.
 {
     echo '/host/** rkmix,'
     echo '/host/{cache,tmp,var,proc,run/libvirt,dev/pts,dev/shm}/** w,'
