@@ -63,8 +63,8 @@ impl TinySample {
         TinySample { wanted: wanted.max(1), shift: None, halvings: 0, known: None }
     }
 
-    /// Makes later samples as small as `allowed` an interval demands, where an interval has `events`
-    /// in all memory and a sampled one costs `touch`.
+    /// Makes later samples as small as `allowed` an interval demands, where an interval has
+    /// `events` in all memory and a sampled one costs `touch`.
     pub(super) fn fit(&mut self, events: u64, touch: Duration, allowed: Duration) {
         let Some(shift) = self.shift else { return };
         let cost = |halvings| events as f64 * share(shift + halvings) * touch.as_secs_f64();
