@@ -25,7 +25,8 @@ const TRACKER_RULES: &str = include_str!("../../../../docs/apparmor-libvirt-qemu
 
 /// The script that loads the profiles, run once in the machine.
 pub(super) fn load() -> String {
-    format!("tracker_rules='{TRACKER_RULES}'\n{LOAD}")
+    let rules = TRACKER_RULES.replace('\'', r"'\''");
+    format!("tracker_rules='{rules}'\n{LOAD}")
 }
 
 /// The files that it needs.
