@@ -126,6 +126,9 @@ pub struct DaemonView {
     /// Why last; `None`: it never did.
     #[serde(default)]
     pub api_trouble: Option<String>,
+    /// Why the page is not on its port though it is to be; `None`: it is, or is to have none.
+    #[serde(default)]
+    pub page_error: Option<String>,
 }
 
 /// Jain's index over the guests' allocations, each divided by its entitlement by shares and capped

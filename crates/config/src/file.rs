@@ -16,6 +16,7 @@ use crate::flexmemd::FlexmemdTable;
 use crate::intermittent::Intermittent;
 use crate::meb::MebTable;
 use crate::mechanisms::MechanismsTable;
+use crate::page::PageTable;
 use crate::settings::{OnExit, SourceChoice};
 use crate::tau::Tau;
 use crate::tws::TwsTable;
@@ -25,6 +26,7 @@ use crate::tws::TwsTable;
 pub(super) struct File {
     pub(super) mode: Option<String>,
     pub(super) daemon: DaemonTable,
+    pub(super) page: PageTable,
     pub(super) host: HostTable,
     pub(super) qmp: QmpTable,
     pub(super) libvirt: LibvirtTable,

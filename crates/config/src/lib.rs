@@ -14,6 +14,7 @@ mod intermittent;
 mod knobs;
 mod meb;
 mod mechanisms;
+mod page;
 pub mod paging;
 mod parse;
 mod range;
@@ -25,6 +26,7 @@ pub use flexmemd::FlexmemdTable;
 pub use intermittent::Intermittent;
 pub use knobs::Knobs;
 pub use meb::MebTable;
+pub use page::{PageSettings, PortSettings};
 pub use parse::{floors_fit, load, parse};
 pub use settings::{
     AgentSettings, Config, JournalSettings, LibvirtSettings, OnExit, SourceChoice, TrackingSettings,

@@ -152,6 +152,8 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         .map_err(|(key, message)| at(&["mechanisms", "paging", key], message))?;
     floors_fit(file.host.budget, &limits).map_err(|message| at(&["host", "budget"], message))?;
 
+    let page = file.page.settings().map_err(|(key, message)| at(&["page", key], message))?;
+
     let settings = Settings {
         tick: file.daemon.tick,
         mode,
@@ -216,6 +218,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         paging,
         socket: file.daemon.socket,
         group: file.daemon.group,
+        page,
         on_exit: file.daemon.on_exit,
         journal: file.journal.enabled.then_some(JournalSettings {
             path: file.journal.path,

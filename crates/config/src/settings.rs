@@ -10,6 +10,7 @@ use ballast_model::Bytes;
 use ballast_reclaim::SwapBounds;
 use ballast_working_set::Budget;
 
+use crate::page::PageSettings;
 use crate::paging::PagerSettings;
 
 /// What happens to the guests' targets when the daemon stops.
@@ -52,6 +53,8 @@ pub struct Config {
     pub socket: Option<PathBuf>,
     /// The group that may read from the API.
     pub group: Option<String>,
+    /// The page.
+    pub page: PageSettings,
     /// What happens to targets when the daemon stops.
     pub on_exit: OnExit,
     /// The journal; `None`: off.
@@ -168,6 +171,7 @@ impl Config {
             ("[agents]", self.agents != new.agents),
             ("daemon.socket", self.socket != new.socket),
             ("daemon.group", self.group != new.group),
+            ("[page]", self.page != new.page),
             ("daemon.raise_priority", self.raise_priority != new.raise_priority),
             ("journal.path or journal.enabled", path(self) != path(new)),
         ];

@@ -33,6 +33,7 @@ fn the_example_equals_the_defaults_plus_two_guests() {
     assert_eq!(example.qmp_timeout, defaults.qmp_timeout);
     assert_eq!((&example.libvirt, &defaults.libvirt), (&None, &None));
     assert_eq!(example.on_exit, defaults.on_exit);
+    assert_eq!(example.page, defaults.page);
     assert_eq!(example.paging, defaults.paging);
 }
 
@@ -50,6 +51,7 @@ fn every_commented_key_of_the_example_is_valid() {
     assert_eq!(config.settings.guard.budget, Some(Bytes::gib(12)));
     assert_eq!(config.settings.guard.step_down_max, Some(Bytes::mib(128)));
     assert_eq!(config.group.as_deref(), Some("ballast"));
+    assert!(config.page.port.is_some_and(|port| port.reader_token_file.is_some()));
     assert_eq!(config.settings.limits.default.floor, Some(Bytes::mib(256)));
 }
 
@@ -343,6 +345,46 @@ fn meb_and_tws_settings_are_kept_exactly() {
             assert!(message.contains(needle), "{lines}\n  gave: {message}\n  lacks: {needle}");
         }
     }
+}
+
+#[test]
+fn the_page_listens_on_loopback_addresses_with_a_token() {
+    let page = |text: &str| read(&format!("[page]\n{text}")).unwrap().page;
+    assert_eq!(read("").unwrap().page, PageSettings::default());
+    assert_eq!(page("hosts = [\"ballast.example.org\"]").hosts, ["ballast.example.org"]);
+    for listen in ["127.0.0.1:7117", "127.8.0.1:0", "[::1]:7117"] {
+        let port = page(&format!("listen = {listen:?}\ntoken_file = \"/t\"")).port.unwrap();
+        assert_eq!(port.listen.to_string(), listen);
+        assert_eq!(port.token_file.as_deref(), Some(Path::new("/t")));
+    }
+    let looked_at = page("listen = \"[::1]:1\"\nreader_token_file = \"/r\"").port.unwrap();
+    assert_eq!(looked_at.token_file, None);
+}
+
+#[test]
+fn mistakes_about_the_page_name_the_remedy() {
+    let token = "\ntoken_file = \"/t\"";
+    let cases: &[(&str, &[&str])] = &[
+        (&format!("listen = \"0.0.0.0:7117\"{token}"), &["ballast.toml:2:", "127.0.0.1:7117"]),
+        (&format!("listen = \"[::]:80\"{token}"), &["a reverse proxy"]),
+        (&format!("listen = \"192.0.2.7:80\"{token}"), &["`192.0.2.7:80`", "loopback"]),
+        (&format!("listen = \"localhost:7117\"{token}"), &["such as 127.0.0.1:7117"]),
+        (&format!("listen = \"127.0.0.1\"{token}"), &["an address with a port"]),
+        ("listen = \"127.0.0.1:7117\"", &["page.listen", "`token_file` or `reader_token_file`"]),
+        ("token_file = \"/t\"", &["page.token_file", "without `listen`"]),
+        ("reader_token_file = \"/t\"", &["page.reader_token_file", "without `listen`"]),
+        ("hosts = [\"https://a.example\"]", &["page.hosts", "without scheme and port"]),
+        ("hosts = [\"\"]", &["not a host's name"]),
+        ("prot = 1", &["prot"]),
+    ];
+    for (lines, needles) in cases {
+        let message = read(&format!("[page]\n{lines}")).unwrap_err().to_string();
+        for needle in *needles {
+            assert!(message.contains(needle), "{lines}\n  gave: {message}\n  lacks: {needle}");
+        }
+    }
+    let many = vec!["a.example"; 17];
+    assert!(read(&format!("[page]\nhosts = {many:?}")).unwrap_err().to_string().contains("17"));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use ballast_host::give_up_raised_priority;
 use tokio::sync::{Notify, oneshot};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::view::{ApiState, Handle};
 use super::worker::words;
@@ -141,6 +141,13 @@ impl ApiThread {
     }
 
     fn run(&mut self, server: Server) -> io::Result<()> {
+        self.health.page_error = server.port_error().map(ToString::to_string);
+        if let Some(error) = &self.health.page_error {
+            warn!("the page is not served on its port: {error}");
+        }
+        if let Some(address) = server.port() {
+            info!("page on http://{address}/");
+        }
         let (stop, stopped) = oneshot::channel();
         let (serve, handle, ended) = (self.serve, self.handle.clone(), self.ended());
         let thread = std::thread::Builder::new().name("api".to_owned()).spawn(move || {
@@ -195,7 +202,7 @@ mod tests {
     async fn a_thread_that_panicked_is_told_of_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("ballast.sock");
-        let config = ServerConfig { socket: socket.clone(), group: None };
+        let config = fixture::config(socket.clone());
         let (_view, view) = watch::channel(Some(Arc::new(fixture::view())));
         let (commands, _command_queue) = mpsc::channel(1);
         let (dry_runs, _dry_run_queue) = mpsc::channel(1);
@@ -213,7 +220,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let trouble = Some("its thread panicked: a fault".to_owned());
-        assert_eq!(*api.health(), ApiState { restarts: 1, trouble });
+        assert_eq!(*api.health(), ApiState { restarts: 1, trouble, page_error: None });
         assert!(api.running.is_none() && UnixStream::connect(&socket).is_err(), "not at once");
         api.started_at -= APART_MIN;
         api.look_after();

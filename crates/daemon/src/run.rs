@@ -30,7 +30,7 @@ use super::log;
 use super::view::{COMMANDS_MAX, DRY_RUNS_MAX, DryRunRequest, Handle, Request, View};
 use super::wake::{self, URGENT_APART};
 use crate::agents::Agents;
-use crate::server::{Server, ServerConfig};
+use crate::server::{Explain, Server, ServerConfig};
 use ballast_config::{Config, OnExit};
 
 /// Most ticks spent on restoring the guests' first allocations when the daemon stops
@@ -40,8 +40,9 @@ const RESTORE_TICKS_MAX: u32 = 60;
 /// and little of the shortest tick.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 
-/// Open files of the daemon itself: clients of the API, the journal, signals, the host's figures.
-const OWN_FILES: u64 = 128;
+/// Open files of the daemon itself: clients of the API and the page, the journal, signals, the
+/// host's figures.
+const OWN_FILES: u64 = 160;
 /// Open files of a guest: its QMP and agent's sockets, its process, and up to five more while it is
 /// tracked, paged or fenced.
 const FILES_PER_GUEST: u64 = 8;
@@ -52,11 +53,11 @@ fn guests_for(files: Option<u64>) -> usize {
     guests.and_then(|guests| usize::try_from(guests).ok()).unwrap_or(GUESTS_MAX)
 }
 
-/// Runs the daemon until a signal stops it.
+/// Runs the daemon until a signal stops it. Its page tells explanations by `explain`.
 ///
 /// # Errors
 /// The daemon cannot start: another one runs, or the journal or the socket cannot be opened.
-pub async fn run(config: Config) -> anyhow::Result<()> {
+pub async fn run(config: Config, explain: Explain) -> anyhow::Result<()> {
     if config.raise_priority {
         let raised =
             ballast_host::raise_priority(Path::new(ballast_host::PROC), Default::default());
@@ -74,7 +75,13 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         info!("the daemon's memory is not locked, so it may wait for swap like others: {why}");
     }
     let socket = config.socket.clone().map_or_else(ballast_api::default_socket, Ok)?;
-    let api_config = ServerConfig { socket, group: config.group.clone() };
+    let api_config = ServerConfig {
+        socket,
+        group: config.group.clone(),
+        page: config.page.clone(),
+        journal: config.journal.as_ref().map(|journal| journal.path.clone()),
+        explain,
+    };
     let server = Server::bind(&api_config)?;
     let mut signals = Signals::new()?;
     let mut daemon = Daemon::new(config, guests_max)?;
@@ -312,7 +319,7 @@ mod tests {
         commands.try_send((Command::SetPolicy(PolicyName::Static), way_back)).unwrap();
         assert_ne!(daemon.config.settings.policy, PolicyName::Static);
         let mut signals = Signals::new().unwrap();
-        let api_config = ServerConfig { socket: folder.path().join("api"), group: None };
+        let api_config = crate::server::fixture::config(folder.path().join("api"));
         let handle = Handle { view: view.subscribe(), commands, dry_runs };
         let server = Server::bind(&api_config).unwrap();
         let mut api = ApiThread::start(server, api_config, handle).unwrap();
@@ -326,7 +333,7 @@ mod tests {
     #[test]
     fn files_suffice_for_every_guest_taken() {
         for (files, guests) in
-            [(Some(0), 0), (Some(1024), 112), (Some(65_536), 8_176), (None, GUESTS_MAX)]
+            [(Some(0), 0), (Some(1024), 108), (Some(65_536), 8_172), (None, GUESTS_MAX)]
         {
             assert_eq!(guests_for(files), guests, "{files:?}");
         }

@@ -79,6 +79,8 @@ pub struct ApiState {
     pub restarts: u64,
     /// Why last.
     pub trouble: Option<String>,
+    /// Why the page's port is not open though it is to be.
+    pub page_error: Option<String>,
 }
 
 /// A command to the running daemon.

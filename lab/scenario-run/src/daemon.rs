@@ -59,7 +59,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
     let config = ballast_config::load(&args.config)?;
     let log = ballast_daemon::start_log().context("cannot log to standard error")?;
-    let result = ballast_daemon::run(config).await;
+    // Nobody opens the page of a run.
+    let explain = |reply: &ballast_api::ExplainReply| reply.guest.clone();
+    let result = ballast_daemon::run(config, explain).await;
     log.end();
     result
 }

@@ -92,6 +92,8 @@ const RULES: &[Rule] = &[
     mechanism("ballast-damon", &["ballast-model", "ballast-tracker-proto"]),
     edge("ballast-store", MODEL),
     edge("ballast-api", MODEL),
+    // Files for browsers, and nothing of what they show.
+    edge("ballast-page", &[]),
     edge("ballast-report", MODEL),
     edge("ballast-top", &["ballast-api", "ballast-model", "ballast-report", "ballast-store"]),
     edge(
@@ -124,6 +126,7 @@ const RULES: &[Rule] = &[
             "ballast-host",
             "ballast-libvirt",
             "ballast-model",
+            "ballast-page",
             "ballast-policy",
             "ballast-proxmox",
             "ballast-qmp",

@@ -9,6 +9,8 @@ use ballast_config::Config;
 use ballast_report::Output;
 use ballast_report::format::{size, span};
 
+use super::explain;
+
 /// Balance the guests' memory until stopped: SIGTERM or Ctrl-C ends it, SIGHUP reloads the
 /// configuration.
 #[derive(Clone, Debug, clap::Args)]
@@ -41,7 +43,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         return args.output.print(&Checked::from(&config), |checked, _| checked.lines());
     }
     let log = ballast_daemon::start_log().context("cannot log to standard error")?;
-    let done = ballast_daemon::run(config).await;
+    let done = ballast_daemon::run(config, explain::chain).await;
     if !log.end() {
         // Printing the error would block: nobody reads standard error.
         std::process::exit(i32::from(done.is_err()));
@@ -66,6 +68,7 @@ struct Checked {
     agent_folders: Vec<PathBuf>,
     guests_named: usize,
     journal: Option<PathBuf>,
+    page: Option<String>,
 }
 
 impl From<&Config> for Checked {
@@ -86,6 +89,7 @@ impl From<&Config> for Checked {
             agent_folders: config.agents.as_ref().map_or(Vec::new(), |it| it.folders.clone()),
             guests_named: config.settings.limits.named.len(),
             journal: config.journal.as_ref().map(|journal| journal.path.clone()),
+            page: config.page.port.as_ref().map(|port| format!("http://{}/", port.listen)),
         }
     }
 }
@@ -103,6 +107,7 @@ impl Checked {
         let budget = self.budget_bytes.map_or("what the host has, less the reserve".into(), size);
         let journal =
             self.journal.as_ref().map_or("none".into(), |path| path.display().to_string());
+        let page = self.page.as_deref().unwrap_or("on the API's socket");
         format!(
             "{} is good\n\
              mode     {}\n\
@@ -111,7 +116,8 @@ impl Checked {
              tick     {}\n\
              guests   in {}; {} have a table of their own\n\
              agents   {agents}\n\
-             journal  {journal}\n",
+             journal  {journal}\n\
+             page     {page}\n",
             self.file.display(),
             self.mode,
             self.policy,

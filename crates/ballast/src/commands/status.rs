@@ -149,6 +149,9 @@ fn daemon_lines(reply: &StatusReply, daemon: &DaemonView) -> String {
             daemon.guests_refused
         ));
     }
+    if let Some(error) = &daemon.page_error {
+        out.push_str(&format!("page     not on its port: {error}\n"));
+    }
     if let Some(trouble) = &daemon.api_trouble {
         let times = daemon.api_restarts;
         out.push_str(&format!(

@@ -7,6 +7,7 @@ mod doctor;
 mod harness;
 mod log;
 mod packaging;
+mod page;
 #[path = "../program/mod.rs"]
 mod program;
 mod top;

@@ -1,34 +1,43 @@
 //! Accepts connections and limits their number and duration.
 //!
 //! Idea: each accepted connection's peer is identified and takes one of a bounded number of places.
-//! Readers have separate places, so they cannot keep the owner out. Every connection has a time
-//! limit, also one whose client does not read.
+//! Readers have separate places, so they cannot keep the owner out, and so has the page's port.
+//! Every connection has a time limit, also one whose client does not read; one that is in use then
+//! is told so and ends after its answer.
 
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::Extension;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::io::Errno;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::access::{Access, AccessPolicy, Peer};
+use super::page::Way;
 use super::socket::Socket;
 
 /// Most concurrent connections of the daemon's user and root.
 const WRITERS_MAX: usize = 32;
 /// Most concurrent connections of everybody else.
 pub(super) const READERS_MAX: usize = 32;
+/// Most concurrent connections through the page's port, of whoever has an account on this machine.
+pub(super) const VISITORS_MAX: usize = 32;
 /// Time limit for receiving a request's head.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
-/// Time limit of a connection; a polling client opens a new one.
-const CONNECTION_TIME_MAX: Duration = Duration::from_secs(120);
+/// How long a connection takes requests; a polling client opens a new one then.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(105);
+/// Time that the last answer has then.
+const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(15);
+/// How long a connection's live events go on: less than it takes requests, so that they end well.
+pub(super) const STREAM_TIME_MAX: Duration = Duration::from_secs(100);
 /// Most bytes of a request's head, and of its buffered body.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Pause when the process has no file descriptors left.
@@ -36,48 +45,93 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// Time open connections have to finish at shutdown.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Serves `router` on `socket` until `shutdown` completes. `identify` returns a connection's peer.
+/// When a connection was accepted; an extension of its requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Began(pub(super) Instant);
+
+/// Where connections come from.
+pub(super) struct Entrances<'a> {
+    /// The API's socket.
+    pub(super) socket: &'a Socket,
+    /// What its peers may do.
+    pub(super) policy: AccessPolicy,
+    /// The page's port, if it has one.
+    pub(super) port: Option<&'a std::net::TcpListener>,
+}
+
+/// A stream of either kind: one type, so that the server is in the program once.
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+/// A connection, and the way it came.
+enum Stream {
+    Socket(UnixStream),
+    Port(TcpStream),
+}
+
+/// Serves `router` at the entrances until `shutdown` completes. `identify` returns a connection's
+/// peer.
 pub(super) async fn serve(
-    socket: &Socket,
-    policy: AccessPolicy,
+    entrances: Entrances<'_>,
     identify: impl Fn(&UnixStream) -> io::Result<Peer>,
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let listener = socket.listener()?;
-    let writers = Arc::new(Semaphore::new(WRITERS_MAX));
-    let readers = Arc::new(Semaphore::new(READERS_MAX));
+    let socket = entrances.socket.listener()?;
+    let mut port = entrances.port.map(|it| TcpListener::from_std(it.try_clone()?)).transpose()?;
+    let [writers, readers, visitors] =
+        [WRITERS_MAX, READERS_MAX, VISITORS_MAX].map(|most| Arc::new(Semaphore::new(most)));
     let mut connections = JoinSet::new();
     tokio::pin!(shutdown);
     loop {
-        let stream = tokio::select! {
+        let taken = tokio::select! {
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => continue,
-            taken = listener.accept() => match taken {
-                Ok((stream, _)) => stream,
-                Err(error) if is_temporary(&error) => {
-                    tracing::warn!("the API cannot accept a connection: {error}");
-                    tokio::time::sleep(EXHAUSTED_PAUSE).await;
+            taken = socket.accept() => taken.map(|(stream, _)| Stream::Socket(stream)),
+            taken = accepted(port.as_ref()) => match taken {
+                // Whatever becomes of the port, the socket is served.
+                Err(error) if !is_temporary(&error) => {
+                    tracing::warn!("the page's port takes no more connections: {error}");
+                    port = None;
                     continue;
                 }
-                Err(error) => return Err(error),
+                taken => taken.map(Stream::Port),
             },
         };
-        let peer = match identify(&stream) {
-            Ok(peer) => peer,
-            Err(error) => {
-                tracing::warn!("the API cannot identify a peer: {error}");
+        let stream = match taken {
+            Ok(stream) => stream,
+            Err(error) if is_temporary(&error) => {
+                tracing::warn!("the API cannot accept a connection: {error}");
+                tokio::time::sleep(EXHAUSTED_PAUSE).await;
                 continue;
             }
+            Err(error) => return Err(error),
         };
-        let access = policy.access(&peer);
-        let places = if access == Access::Write { &writers } else { &readers };
+        let (way, places, who) = match &stream {
+            Stream::Port(_) => (Way::Port, &visitors, "somebody at the page's port".to_owned()),
+            Stream::Socket(stream) => match identify(stream) {
+                Ok(peer) => {
+                    let access = entrances.policy.access(&peer);
+                    let places = if access == Access::Write { &writers } else { &readers };
+                    (Way::Socket(access), places, format!("user {}", peer.uid))
+                }
+                Err(error) => {
+                    tracing::warn!("the API cannot identify a peer: {error}");
+                    continue;
+                }
+            },
+        };
         // Close the connection at once: waiting would let readers keep the owner out.
         let Ok(place) = places.clone().try_acquire_owned() else {
-            tracing::warn!("the API refuses user {}: too many connections", peer.uid);
+            tracing::warn!("the API refuses {who}: too many connections");
             continue;
         };
-        let router = router.clone().layer(Extension(access));
+        let router = router.clone().layer(Extension(way)).layer(Extension(Began(Instant::now())));
+        let stream: Box<dyn Connection> = match stream {
+            Stream::Socket(stream) => Box::new(stream),
+            Stream::Port(stream) => Box::new(stream),
+        };
         connections.spawn(async move {
             converse(stream, router).await;
             drop(place);
@@ -89,14 +143,29 @@ pub(super) async fn serve(
     Ok(())
 }
 
+/// The next connection to the port; without one, none ever comes.
+async fn accepted(port: Option<&TcpListener>) -> io::Result<TcpStream> {
+    let Some(port) = port else { return std::future::pending().await };
+    let (stream, _) = port.accept().await?;
+    // Events are small, and wait for nothing.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
 /// Serves one connection to its end. Errors concern only the client, so they are logged as debug.
-async fn converse(stream: UnixStream, router: Router) {
+async fn converse(stream: Box<dyn Connection>, router: Router) {
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    match tokio::time::timeout(CONNECTION_TIME_MAX, connection).await {
+    let mut connection = std::pin::pin!(connection);
+    let mut ended = tokio::time::timeout(CONNECTION_TIME_MAX, connection.as_mut()).await;
+    if ended.is_err() {
+        connection.as_mut().graceful_shutdown();
+        ended = tokio::time::timeout(LAST_ANSWER_TIME_MAX, connection).await;
+    }
+    match ended {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!("a connection to the API ended: {error}"),
         Err(_) => tracing::debug!("a connection to the API reached its time limit"),
@@ -106,6 +175,9 @@ async fn converse(stream: UnixStream, router: Router) {
 /// Whether accepting connections may work again later.
 fn is_temporary(error: &io::Error) -> bool {
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-    Errno::from_io_error(error).is_some_and(|code| exhausted.contains(&code))
+    // What befell a connection before it was accepted, as Linux says it of TCP.
+    let of_network = [Errno::NETDOWN, Errno::PROTO, Errno::HOSTUNREACH, Errno::NETUNREACH];
+    Errno::from_io_error(error)
+        .is_some_and(|code| exhausted.contains(&code) || of_network.contains(&code))
         || matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }

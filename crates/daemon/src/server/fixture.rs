@@ -1,9 +1,12 @@
 //! Handmade views for tests of the server and of the commands' output.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use axum::http::{HeaderValue, Request, header};
 use ballast_api::FairnessView;
+use ballast_config::PageSettings;
 use ballast_model::{
     Action, AgentReport, Bounds, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Desired,
     Estimate, Fence, Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Held,
@@ -13,6 +16,8 @@ use ballast_model::{
     TrackingState,
 };
 
+use super::page::{Keys, Tokens, Way};
+use super::{Access, ServerConfig};
 use crate::view::{ApiState, View};
 
 /// The moment of the tick on the monotonic clock.
@@ -21,6 +26,32 @@ const NOW: Timestamp = Timestamp::from_millis(100_000);
 /// Wall-clock time of the tick: 2026-01-02 03:04:05 UTC.
 pub fn seen_at() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_323_045)
+}
+
+/// A server on `socket` for its own user, whose page tells explanations by the guest's name.
+pub fn config(socket: PathBuf) -> ServerConfig {
+    ServerConfig {
+        socket,
+        group: None,
+        page: PageSettings::default(),
+        journal: None,
+        explain: |reply| format!("guest      {}\n", reply.guest),
+    }
+}
+
+/// What a request on the page's port may do that carries these headers, whatever is in them, while
+/// nobody is logged in; `None`: it is to another name.
+pub fn access_on_port(host: &[u8], cookie: &[u8]) -> Option<Access> {
+    let mut request = Request::builder().uri("/v1/pause");
+    for (name, value) in [(header::HOST, host), (header::COOKIE, cookie)] {
+        request = request.header(name, HeaderValue::from_bytes(value).ok()?);
+    }
+    let (parts, ()) = request.body(()).ok()?.into_parts();
+    let hosts = vec!["ballast.example.org".to_owned()];
+    let keys = Keys::new(hosts, Tokens::default(), Some(7117)).unwrap();
+    let visitor = keys.visitor(Way::Port, &parts.headers);
+    assert!(visitor.is_browser && visitor.csrf.is_none());
+    keys.answers(Way::Port, &parts).then_some(visitor.access)
 }
 
 /// The guest name `text`.

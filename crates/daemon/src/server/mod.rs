@@ -1,8 +1,10 @@
-//! The daemon's API: HTTP over a Unix socket.
+//! The daemon's API and its page: HTTP over a Unix socket, and, where that is configured, over a
+//! loopback port.
 //!
 //! Idea: the server serves the daemon's latest view and passes commands to its main loop; it knows
-//! nothing else of the daemon ([`Handle`]). Access control is by Unix users: the socket's mode
-//! keeps strangers out, and each connection's peer credentials are checked again.
+//! nothing else of the daemon ([`Handle`]). Access control on the socket is by Unix users: its mode
+//! keeps strangers out, and each connection's peer credentials are checked again. On the port it is
+//! by tokens (`page/`). A port that cannot be opened is said, and the socket is served without it.
 //!
 //! Use: [`Server::bind`] while the daemon starts (it fails while another daemon listens), then
 //! [`Server::run`] as a task or on a thread with its own runtime. Dropping the server removes the
@@ -14,26 +16,39 @@ mod connections;
 #[allow(missing_docs, reason = "for tests")]
 pub mod fixture;
 mod metrics;
+mod page;
 mod reply;
 pub mod routes;
 mod socket;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use axum::{Router, middleware};
+use ballast_config::PageSettings;
 use nix::unistd::{Gid, Group};
+use tokio::sync::Semaphore;
 
 pub use self::access::{Access, AccessPolicy, Peer};
+pub use self::page::{Explain, PortError};
+use self::page::{Keys, Listeners, Port, Site, Tokens};
 pub use self::socket::SocketError;
 use crate::view::Handle;
 
-/// Where the API listens and who may use it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where the API listens, who may use it, and what the page shows beside it.
+#[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// Path of the socket; a missing parent folder is created.
     pub socket: PathBuf,
     /// Name or number of the group that may read; `None`: only the daemon's user and root.
     pub group: Option<String>,
+    /// The page's port and names.
+    pub page: PageSettings,
+    /// The journal that the page's plots begin with; `None`: they begin when it is opened.
+    pub journal: Option<PathBuf>,
+    /// How the page tells an explanation.
+    pub explain: Explain,
 }
 
 /// Why the API cannot be served.
@@ -53,6 +68,9 @@ pub enum ServerError {
     /// The socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// The kernel gives no random bytes for the page's secrets.
+    #[error("cannot make the page's secrets: {0}")]
+    Secret(std::io::Error),
     /// The server's runtime cannot be made.
     #[error("cannot make a runtime for the API: {0}")]
     Runtime(std::io::Error),
@@ -67,28 +85,47 @@ pub enum ServerError {
 }
 
 /// A listening socket that is not served yet: connections wait in its queue.
-#[derive(Debug)]
 pub struct Server {
     socket: socket::Socket,
     policy: AccessPolicy,
+    port: Option<Port>,
+    port_error: Option<PortError>,
+    config: ServerConfig,
 }
 
 impl Server {
     /// Opens the socket, replacing a stale one, and restricts it to the daemon's user and the
-    /// group. Needs no runtime.
+    /// group; then the page's port, if it is to have one. Needs no runtime.
     ///
     /// # Errors
-    /// Another daemon listens, the group is unknown, or the socket cannot be created.
+    /// Another daemon listens, the group is unknown, or the socket cannot be created. A port that
+    /// cannot be opened is no error ([`Server::port_error`]).
     pub fn bind(config: &ServerConfig) -> Result<Server, ServerError> {
         let group = config.group.as_deref().map(find_group).transpose()?;
         let socket = socket::Socket::bind(&config.socket, group)?;
         let owner = rustix::process::geteuid().as_raw();
-        Ok(Server { socket, policy: AccessPolicy { owner, group: group.map(Gid::as_raw) } })
+        let policy = AccessPolicy { owner, group: group.map(Gid::as_raw) };
+        let opened = config.page.port.as_ref().map(Port::open).transpose();
+        let (port, port_error) = match opened {
+            Ok(port) => (port, None),
+            Err(error) => (None, Some(error)),
+        };
+        Ok(Server { socket, policy, port, port_error, config: config.clone() })
     }
 
     /// The path of the socket.
     pub fn socket(&self) -> &Path {
         self.socket.path()
+    }
+
+    /// Where the page's port is open; `None`: nowhere.
+    pub fn port(&self) -> Option<std::net::SocketAddr> {
+        self.port.as_ref().map(|port| port.address)
+    }
+
+    /// Why the page's port is not open though it is to be.
+    pub fn port_error(&self) -> Option<&PortError> {
+        self.port_error.as_ref()
     }
 
     /// Serves until `shutdown` completes, then removes the socket and closes open connections
@@ -101,10 +138,53 @@ impl Server {
         handle: Handle,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), ServerError> {
-        connections::serve(&self.socket, self.policy, Peer::of, routes::router(handle), shutdown)
-            .await
-            .map_err(|source| ServerError::Accept { socket: self.socket().to_owned(), source })
+        self.run_for(Peer::of, handle, shutdown).await
     }
+
+    /// The same, with another way to tell whose a connection is.
+    async fn run_for(
+        self,
+        identify: impl Fn(&tokio::net::UnixStream) -> std::io::Result<Peer>,
+        handle: Handle,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), ServerError> {
+        let Server { socket, policy, port, config, .. } = self;
+        let (listener, tokens, number) = match port {
+            Some(Port { listener, address, tokens }) => {
+                (Some(listener), tokens, Some(address.port()))
+            }
+            None => (None, Tokens::default(), None),
+        };
+        let keys = Keys::new(config.page.hosts, tokens, number).map_err(ServerError::Secret)?;
+        let listeners = Arc::new(Listeners::default());
+        let view = handle.view.clone();
+        let router = site(Site {
+            handle,
+            keys: Arc::new(keys),
+            listeners: Arc::clone(&listeners),
+            explain: config.explain,
+            journal: config.journal,
+            journal_reader: Arc::new(Semaphore::new(1)),
+        });
+        let entrances = connections::Entrances { socket: &socket, policy, port: listener.as_ref() };
+        let feeding = async {
+            listeners.feed(view).await;
+            std::future::pending().await
+        };
+        let served = tokio::select! {
+            served = connections::serve(entrances, identify, router, shutdown) => served,
+            never = feeding => never,
+        };
+        served.map_err(|source| ServerError::Accept { socket: config.socket, source })
+    }
+}
+
+/// The API and the page behind one door.
+fn site(site: Site) -> Router {
+    let keys = Arc::clone(&site.keys);
+    routes::router(site.handle.clone())
+        .merge(page::router(site))
+        .layer(middleware::from_fn_with_state(keys, page::enter))
 }
 
 /// [`Server::bind`] and [`Server::run`] in one.

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
-use axum::extract::{Extension, Path, Query, Request, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
-use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -22,7 +21,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot};
 
-use super::access::Access;
 use super::metrics;
 use super::reply::Refusal;
 use crate::view::{Command, Handle, View};
@@ -36,7 +34,7 @@ const COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
 /// Most characters of an unknown name shown in an error.
 const NAME_CHARS_MAX: usize = 100;
 
-/// Every route of the API. Needs the connection's [`Access`] as an extension.
+/// Every route of the API, for those whom the door let in.
 pub(super) fn router(handle: Handle) -> Router {
     Router::new()
         .route(path::STATUS, get(status))
@@ -54,30 +52,7 @@ pub(super) fn router(handle: Handle) -> Router {
         .route(path::UNRESERVE, post(unreserve))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn(check_access))
         .with_state(handle)
-}
-
-/// GET and HEAD need read access, everything else needs write access.
-async fn check_access(
-    Extension(access): Extension<Access>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    let (needed, text) = if is_read {
-        (
-            Access::Read,
-            "this needs to be the daemon's user, root, or a member of the group that may read \
-             (`group` in the daemon's configuration)",
-        )
-    } else {
-        (Access::Write, "changing anything needs to be the daemon's user or root")
-    };
-    if access < needed {
-        return Refusal::new(StatusCode::FORBIDDEN, "forbidden", text).into_response();
-    }
-    next.run(request).await
 }
 
 async fn status(State(handle): State<Handle>) -> Result<Json<StatusReply>, Refusal> {
@@ -232,7 +207,8 @@ async fn wrong_method(request: Request) -> Refusal {
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", text)
 }
 
-fn latest(handle: &Handle) -> Result<Arc<View>, Refusal> {
+/// The latest view, or why there is none.
+pub(super) fn latest(handle: &Handle) -> Result<Arc<View>, Refusal> {
     handle.view.borrow().clone().ok_or_else(|| {
         let text = "the daemon has not finished its first tick";
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "starting", text)
@@ -268,11 +244,13 @@ pub fn tick(view: &View, now: SystemTime) -> Tick<'_> {
             guests_refused: view.guests_refused as u64,
             api_restarts: view.api.restarts,
             api_trouble: view.api.trouble.clone(),
+            page_error: view.api.page_error.clone(),
         }),
     }
 }
 
-fn known_guest(view: &View, name: &str) -> Result<GuestId, Refusal> {
+/// The guest of this name, or the nearest one.
+pub(super) fn known_guest(view: &View, name: &str) -> Result<GuestId, Refusal> {
     let id = name.parse::<GuestId>().map_err(|error| {
         Refusal::new(StatusCode::NOT_FOUND, "unknown-guest", error).nearest(name, guest_names(view))
     })?;
@@ -328,7 +306,8 @@ async fn ask<Q, A>(
     }
 }
 
-async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Refusal> {
+/// A request's body, within its bounds of size and time.
+pub(super) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Refusal> {
     let too_slow = || {
         let text = format!("the request's body did not come within {}s", BODY_TIME_MAX.as_secs());
         Refusal::new(StatusCode::REQUEST_TIMEOUT, "slow-body", text)

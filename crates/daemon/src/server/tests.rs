@@ -31,7 +31,7 @@ struct Bench {
     commands: Option<mpsc::Receiver<Request>>,
     dry_runs: mpsc::Receiver<DryRunRequest>,
     stop: oneshot::Sender<()>,
-    server: JoinHandle<std::io::Result<()>>,
+    server: JoinHandle<Result<(), ServerError>>,
     _folder: tempfile::TempDir,
 }
 
@@ -44,16 +44,15 @@ impl Bench {
         let (sender, commands) = mpsc::channel(COMMANDS_MAX);
         let (dry_run_sender, dry_runs) = mpsc::channel(DRY_RUNS_MAX);
         let handle = Handle { view: seen, commands: sender, dry_runs: dry_run_sender };
-        let router = routes::router(handle);
-        let socket = socket::Socket::bind(&path, None).unwrap();
-        let policy = AccessPolicy { owner: 4000, group: Some(GROUP) };
+        let mut served = Server::bind(&fixture::config(path.clone())).unwrap();
+        served.policy = AccessPolicy { owner: 4000, group: Some(GROUP) };
         let (stop, stopped) = oneshot::channel::<()>();
         let server = tokio::spawn(async move {
             let shutdown = async {
                 let _ = stopped.await;
             };
             let identify = move |_: &UnixStream| Ok(peer.clone());
-            connections::serve(&socket, policy, identify, router, shutdown).await
+            served.run_for(identify, handle, shutdown).await
         });
         Bench {
             client: Client::new(&path),
@@ -336,12 +335,13 @@ async fn shutdown_ends_the_server_and_removes_its_file() {
 #[tokio::test]
 async fn a_second_server_on_the_same_socket_fails() {
     let folder = tempfile::tempdir().unwrap();
-    let config = ServerConfig { socket: folder.path().join("ballast.sock"), group: None };
+    let config = fixture::config(folder.path().join("ballast.sock"));
     let _first = Server::bind(&config).unwrap();
-    let error = Server::bind(&config).unwrap_err().to_string();
-    assert!(error.contains("another daemon listens on"), "{error}");
+    let error = |config: &ServerConfig| Server::bind(config).map(|_| ()).unwrap_err().to_string();
+    let taken = error(&config);
+    assert!(taken.contains("another daemon listens on"), "{taken}");
     let config = ServerConfig { group: Some("no-such-group-here".to_owned()), ..config };
-    let error = Server::bind(&config).unwrap_err().to_string();
+    let error = error(&config);
     expect![
         "group `no-such-group-here` does not exist on this machine: create it, or name another"
     ]
@@ -352,7 +352,7 @@ async fn a_second_server_on_the_same_socket_fails() {
 async fn this_process_is_identified_as_the_owner() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("ballast.sock");
-    let server = Server::bind(&ServerConfig { socket: socket.clone(), group: None }).unwrap();
+    let server = Server::bind(&fixture::config(socket.clone())).unwrap();
     let (view, seen) = watch::channel(Some(Arc::new(fixture::view())));
     let (commands, mut taken) = mpsc::channel::<Request>(1);
     let (stop, stopped) = oneshot::channel::<()>();

@@ -196,6 +196,9 @@ fn of_daemon(daemon: &DaemonView) -> Vec<String> {
     if let Some(error) = &daemon.reload_error {
         warnings.push(format!("the last reload was refused: {error}"));
     }
+    if let Some(error) = &daemon.page_error {
+        warnings.push(format!("the page is not served on its port: {error}"));
+    }
     if daemon.guests_refused > 0 {
         warnings.push(format!(
             "{} guests are left out: raise the daemon's limit of open files",

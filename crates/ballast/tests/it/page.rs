@@ -1,0 +1,427 @@
+//! The page in a real browser: headless Chromium, driven by its own protocol as an operator would,
+//! shows a daemon of fake QMP peers. With `BALLAST_PICTURES` set to a folder it leaves pictures
+//! there.
+
+use std::cell::RefCell;
+use std::fs::{self, Permissions};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tungstenite::{Message, WebSocket};
+
+use crate::daemon::{BUDGET, FAST, Peers};
+use crate::harness::{Ground, PATIENCE, guest, wait_for};
+
+const OWNERS: &str = "owner-0123456789abcdef";
+const READERS: &str = "reader-0123456789abcdef";
+/// Events that may be on their way to a page when something happens: those of a listener's queue,
+/// and one that is being read.
+const EVENTS_UNDER_WAY_MAX: u64 = 5;
+/// Ticks that are worth a picture.
+const PICTURE_TICKS: u64 = 60;
+/// Largest picture, so that a clone stays small.
+const PICTURE_BYTES_MAX: usize = 150_000;
+
+/// A page in a browser of the test's own.
+struct Browser {
+    tab: RefCell<Tab>,
+    _chromium: Chromium,
+}
+
+/// The browser's processes, which end with this.
+struct Chromium {
+    child: Child,
+    profile: TempDir,
+}
+
+impl Drop for Chromium {
+    fn drop(&mut self) {
+        // It leads a group of its own, in which all its processes are.
+        if let Some(group) = Pid::from_raw(self.child.id() as i32) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// The connection to a page, and what was noticed there.
+struct Tab {
+    socket: WebSocket<TcpStream>,
+    session: Option<Value>,
+    sent: u64,
+    complaints: Vec<Value>,
+    asked: Vec<String>,
+}
+
+impl Tab {
+    /// A page of the browser with this profile; `None`: it does not listen yet.
+    fn open(profile: &Path) -> Option<Tab> {
+        let told = fs::read_to_string(profile.join("DevToolsActivePort")).ok()?;
+        let (port, path) = told.split_once('\n')?;
+        let stream = TcpStream::connect(("127.0.0.1", port.parse().ok()?)).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let address = format!("ws://127.0.0.1:{port}{}", path.trim());
+        let (socket, _) = tungstenite::client(address, stream).ok()?;
+        let mut tab = Tab { socket, session: None, sent: 0, complaints: vec![], asked: vec![] };
+        let target = tab.call("Target.createTarget", json!({ "url": "about:blank" }));
+        let attach = json!({ "targetId": target["targetId"], "flatten": true });
+        tab.session = Some(tab.call("Target.attachToTarget", attach)["sessionId"].clone());
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            tab.call(&format!("{domain}.enable"), json!({}));
+        }
+        Some(tab)
+    }
+
+    /// The result of a command; what happens meanwhile is noted.
+    fn call(&mut self, method: &str, params: Value) -> Value {
+        self.sent += 1;
+        let mut command = json!({ "id": self.sent, "method": method, "params": params });
+        if let Some(session) = &self.session {
+            command["sessionId"] = session.clone();
+        }
+        self.socket.send(Message::text(command.to_string())).unwrap();
+        loop {
+            let Message::Text(text) = self.socket.read().unwrap() else { continue };
+            let mut message: Value = serde_json::from_str(&text).unwrap();
+            if message["id"] == self.sent {
+                assert!(message["error"].is_null(), "{method}: {message}");
+                return message["result"].take();
+            }
+            self.note(&message);
+        }
+    }
+
+    fn note(&mut self, event: &Value) {
+        let params = &event["params"];
+        match event["method"].as_str() {
+            Some("Network.requestWillBeSent") => {
+                self.asked.push(params["request"]["url"].as_str().unwrap().to_owned());
+            }
+            Some("Runtime.exceptionThrown" | "Runtime.consoleAPICalled") => {
+                self.complaints.push(params.clone());
+            }
+            Some("Log.entryAdded") if params["entry"]["level"] != "verbose" => {
+                self.complaints.push(params["entry"].clone());
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Browser {
+    /// `None`, and says so, where there is no browser or it does not start.
+    fn open() -> Option<Browser> {
+        let profile = tempfile::tempdir().unwrap();
+        let mut command = Command::new("chromium");
+        // Tests run as root and in containers, where its sandbox cannot be made.
+        command.args([
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+        ]);
+        command.args(["--hide-scrollbars", "--lang=en", "--remote-debugging-port=0"]);
+        command.arg(format!("--user-data-dir={}", profile.path().display()));
+        // All that it leaves goes with the test.
+        command.env("HOME", profile.path()).env("TMPDIR", profile.path());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        let child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                println!("SKIPPED: chromium: {error}: run scripts/setup");
+                return None;
+            }
+        };
+        let mut chromium = Chromium { child, profile };
+        let begun = Instant::now();
+        let tab = loop {
+            if let Some(tab) = Tab::open(chromium.profile.path()) {
+                break tab;
+            }
+            if let Some(status) = chromium.child.try_wait().unwrap() {
+                println!("SKIPPED: chromium ends at once ({status}): try `chromium --headless`");
+                return None;
+            }
+            assert!(begun.elapsed() < PATIENCE, "chromium neither listens nor ends");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        };
+        let browser = Browser { tab: RefCell::new(tab), _chromium: chromium };
+        browser.widen(1280);
+        Some(browser)
+    }
+
+    fn call(&self, method: &str, params: Value) -> Value {
+        self.tab.borrow_mut().call(method, params)
+    }
+
+    /// Makes the page so many pixels wide.
+    fn widen(&self, width: u32) {
+        let size =
+            json!({ "width": width, "height": 860, "deviceScaleFactor": 1, "mobile": false });
+        self.call("Emulation.setDeviceMetricsOverride", size);
+    }
+
+    fn prefer(&self, scheme: &str) {
+        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        self.call("Emulation.setEmulatedMedia", json!({ "features": features }));
+    }
+
+    fn go(&self, address: &str) {
+        self.call("Page.navigate", json!({ "url": address }));
+    }
+
+    /// What an expression in the page comes to, also if that is promised for later.
+    fn eval(&self, expression: &str) -> Value {
+        let params =
+            json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
+        let mut found = self.call("Runtime.evaluate", params);
+        assert!(found["exceptionDetails"].is_null(), "{expression}: {found}");
+        found["result"]["value"].take()
+    }
+
+    fn click(&self, css: &str) {
+        self.eval(&format!("document.querySelector({css:?}).click()"));
+    }
+
+    /// Puts a text into a field.
+    fn fill(&self, css: &str, text: &str) {
+        self.eval(&format!("document.querySelector({css:?}).select()"));
+        self.call("Input.insertText", json!({ "text": text }));
+    }
+
+    /// Presses a key, wherever the focus is.
+    fn press(&self, key: &str) {
+        let text = if key == "Enter" { "\r" } else { key };
+        let down = json!({ "type": "keyDown", "key": key, "text": text });
+        self.call("Input.dispatchKeyEvent", down);
+        self.call("Input.dispatchKeyEvent", json!({ "type": "keyUp", "key": key }));
+    }
+
+    /// Waits until an element has a text.
+    fn shows(&self, css: &str, text: &str) {
+        let expression = format!("document.querySelector({css:?})?.textContent ?? ''");
+        wait_for(&format!("{text:?} in {css}"), || {
+            self.eval(&expression).as_str()?.contains(text).then_some(())
+        });
+    }
+
+    /// Ticks that the page has seen.
+    fn ticks(&self) -> u64 {
+        self.eval("Number(document.body.dataset.ticks ?? 0)").as_u64().unwrap()
+    }
+
+    /// How many pixels the page is wider than its window.
+    fn overflow(&self) -> i64 {
+        let root = "document.documentElement";
+        self.eval(&format!("{root}.scrollWidth - {root}.clientWidth")).as_i64().unwrap()
+    }
+
+    /// Leaves a picture where the environment asks for some, light and dark.
+    fn picture(&self, name: &str) {
+        let Some(folder) = std::env::var_os("BALLAST_PICTURES") else { return };
+        for (scheme, suffix) in [("dark", "-dark"), ("light", "")] {
+            self.prefer(scheme);
+            let next = self.ticks() + 2;
+            wait_for("the colours", || (self.ticks() > next).then_some(()));
+            let image = self.call("Page.captureScreenshot", json!({ "format": "png" }));
+            let path = Path::new(&folder).join(format!("page-{name}{suffix}.png"));
+            let image = decoded(image["data"].as_str().unwrap());
+            assert!(image.len() < PICTURE_BYTES_MAX, "{name}: {} bytes", image.len());
+            fs::write(path, image).unwrap();
+        }
+    }
+}
+
+/// Bytes that base64 stands for, by the machine's own program.
+fn decoded(text: &str) -> Vec<u8> {
+    let mut decode = Command::new("base64");
+    let mut decode = decode.arg("-d").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = decode.stdin.take().unwrap();
+    let text = text.to_owned();
+    let feeding =
+        std::thread::spawn(move || std::io::Write::write_all(&mut input, text.as_bytes()));
+    let output = decode.wait_with_output().unwrap();
+    feeding.join().unwrap().unwrap();
+    output.stdout
+}
+
+/// Configures a page on a free port with both tokens, and a third of the budget to spare.
+fn configure(ground: &Ground) {
+    let token = |name: &str, text: &str| {
+        let path = ground.path(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let page = format!(
+        "[page]\nlisten = \"127.0.0.1:0\"\ntoken_file = {:?}\nreader_token_file = {:?}",
+        token("owner.token", OWNERS),
+        token("reader.token", READERS)
+    );
+    ground.configure(FAST, &format!("{BUDGET}\n{page}"));
+}
+
+/// The page's address, as the daemon's log tells it.
+fn address(ground: &Ground) -> String {
+    let log = ground.log();
+    let (_, after) = log.rsplit_once("page on ").expect("the port is open");
+    after.split_whitespace().next().unwrap().to_owned()
+}
+
+/// Logs in by the form.
+fn log_in(browser: &Browser, token: &str) {
+    browser.shows("main", "Log in");
+    browser.fill("#token", token);
+    browser.click("#log-in");
+    browser.shows("#guests", "busy");
+}
+
+#[test]
+fn an_operator_watches_explains_and_acts_in_a_browser() {
+    let Some(browser) = Browser::open() else { return };
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let _busy = peers.using(&ground, "busy", 600);
+    let _idle = peers.using(&ground, "idle", 100);
+    configure(&ground);
+    let daemon = ground.start();
+    let page = address(&ground);
+    browser.go(&page);
+    log_in(&browser, OWNERS);
+    browser.shows("#host", "acting");
+    browser.shows("#host", "1GiB");
+
+    // Live: what a tick brings is there with that tick's event.
+    browser.eval(
+        "new MutationObserver((_, me) => { \
+             if (!document.querySelector('[data-guest=late]')) return; \
+             window.appeared = Number(document.body.dataset.ticks); me.disconnect(); \
+         }).observe(document.querySelector('#guests'), { childList: true, subtree: true })",
+    );
+    let _late = peers.using(&ground, "late", 50);
+    wait_for("the guest", || guest(&daemon.status()?, "late").map(|_| ()));
+    let known_at = browser.ticks();
+    let appeared = wait_for("its row", || browser.eval("window.appeared").as_u64());
+    assert!(appeared <= known_at + EVENTS_UNDER_WAY_MAX, "{appeared} after {known_at}");
+
+    if std::env::var_os("BALLAST_PICTURES").is_some() {
+        wait_for("some history", || (browser.ticks() > PICTURE_TICKS).then_some(()));
+    }
+    browser.picture("overview");
+
+    // By keys: the guest, why, its plots.
+    browser.press("j");
+    browser.shows("[aria-selected=true]", "busy");
+    browser.press("Enter");
+    browser.shows("#why", "plan #");
+    let (_, told, _) = ground.ballast(&["explain", "busy"]);
+    for name in told.lines().filter_map(|line| line.get(..11)).map(str::trim) {
+        browser.shows("#why", name);
+    }
+    browser.picture("why");
+    browser.press("Enter");
+    browser.shows("#memory .u-legend", "demand");
+    browser.picture("guest");
+
+    // Pause, by a key and a question.
+    browser.press("p");
+    browser.shows("dialog", "ballast pause");
+    browser.click("#yes");
+    browser.shows("#pause", "resume");
+    assert!(daemon.status().unwrap().tick.paused);
+    browser.click("#pause");
+    browser.click("#yes");
+    wait_for("acting again", || (!daemon.status()?.tick.paused).then_some(()));
+
+    // Bounds, with a mistake first.
+    browser.press("s");
+    browser.shows("dialog", "Bounds of busy");
+    browser.fill("#set-shares", "many");
+    browser.click("#yes");
+    browser.shows("dialog [role=alert]", "not a whole number");
+    browser.fill("#set-shares", "2000");
+    browser.click("#yes");
+    browser.shows("dialog", "ballast set busy --shares 2000");
+    browser.click("#yes");
+    wait_for("the shares", || {
+        let status = daemon.status()?;
+        (guest(&status, "busy")?.shares == Some(2000)).then_some(())
+    });
+    browser.press("e");
+    browser.shows("#events", "set busy --shares 2000");
+
+    assert_eq!(browser.tab.borrow().complaints, [] as [Value; 0]);
+    let asked = browser.tab.borrow().asked.clone();
+    assert!(asked.len() > 10, "{asked:?}");
+    let outside: Vec<_> = asked.iter().filter(|it| !it.starts_with(&page)).collect();
+    assert!(outside.is_empty(), "{outside:?}");
+
+    // It outlives the daemon.
+    daemon.kill();
+    browser.shows("#connection", "no tick");
+}
+
+#[test]
+fn a_reader_looks_at_the_page_and_cannot_act() {
+    let Some(browser) = Browser::open() else { return };
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let _busy = peers.using(&ground, "busy", 600);
+    configure(&ground);
+    let daemon = ground.start();
+    browser.go(&address(&ground));
+    browser.shows("main", "Log in");
+    browser.fill("#token", "not-the-token-at-all");
+    browser.click("#log-in");
+    browser.shows("#message", "this is not the token");
+    log_in(&browser, READERS);
+    browser.shows("#actions", "you can look, not act");
+    assert_eq!(browser.eval("document.querySelector('#pause') === null"), true);
+    browser.press("p");
+    assert_eq!(browser.eval("document.querySelector('dialog') === null"), true);
+    let script = "fetch('/v1/pause', { method: 'POST', headers: { 'x-ballast-csrf': '0' } })\
+                  .then((reply) => reply.status)";
+    assert_eq!(browser.eval(script), 403);
+    assert!(!daemon.status().unwrap().tick.paused);
+}
+
+#[test]
+fn every_view_fits_a_narrow_screen() {
+    let Some(browser) = Browser::open() else { return };
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let _busy = peers.using(&ground, "busy", 600);
+    let _long = peers.using(&ground, &format!("a-{}", "long-name-".repeat(6)), 100);
+    configure(&ground);
+    let _daemon = ground.start();
+    browser.widen(360);
+    let page = address(&ground);
+    browser.go(&format!("{page}?token={OWNERS}"));
+    for (view, css, text) in [
+        ("#/", "#guests", "busy"),
+        ("#/guest/busy", "#memory .u-legend", "demand"),
+        ("#/why/busy", "#why", "plan #"),
+        ("#/events", "#events", "the daemon started"),
+    ] {
+        browser.eval(&format!("location.hash = {view:?}"));
+        browser.shows(css, text);
+        for scheme in ["light", "dark"] {
+            browser.prefer(scheme);
+            assert_eq!(browser.overflow(), 0, "{view} {scheme}");
+        }
+    }
+    // Whoever does not see it hears what everything is.
+    let nameless = "[...document.querySelectorAll('button, a, input, select, [role=img]')]\
+                    .filter((it) => !(it.ariaLabel || it.textContent.trim() || it.labels?.length))\
+                    .map((it) => it.outerHTML)";
+    for view in ["#/", "#/guest/busy", "#/why/busy", "#/events"] {
+        browser.eval(&format!("location.hash = {view:?}"));
+        let next = browser.ticks() + 1;
+        wait_for("the view", || (browser.ticks() > next).then_some(()));
+        assert_eq!(browser.eval(nameless), json!([]), "{view}");
+    }
+}

@@ -1,0 +1,117 @@
+//! The door: every request passes here before a route, and every reply on its way out.
+//!
+//! Idea: in this order: is the request to a name of ours, who sent it, may that visitor do this,
+//! and, if it acts, was it made by the page itself. Replies say to browsers that nothing of
+//! another origin belongs to the page.
+
+use std::sync::Arc;
+
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::keys::{CSRF_HEADER, Keys, Visitor, Way};
+use crate::server::access::Access;
+use crate::server::reply::Refusal;
+
+/// The page itself.
+pub(super) const INDEX_PATH: &str = "/";
+/// Its files.
+pub(super) const FILES_PATH: &str = "/page/files/";
+/// Who is logged in.
+pub(super) const SESSION_PATH: &str = "/page/session";
+/// A token for a session.
+pub(super) const LOGIN_PATH: &str = "/page/login";
+/// The end of a session.
+pub(super) const LOGOUT_PATH: &str = "/page/logout";
+
+/// Headers of every reply.
+const HEADERS: [(HeaderName, &str); 6] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
+         object-src 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (header::CACHE_CONTROL, "no-store"),
+];
+
+/// Lets a request in, or says why not.
+pub(in crate::server) async fn enter(
+    State(keys): State<Arc<Keys>>,
+    Extension(way): Extension<Way>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut response = match admitted(&keys, way, request) {
+        Ok(request) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    };
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// The request, with its [`Visitor`] as an extension.
+fn admitted(keys: &Keys, way: Way, request: Request) -> Result<Request, Refusal> {
+    let (parts, body) = request.into_parts();
+    if !keys.answers(way, &parts) {
+        let text = "this is not the daemon's name: ask localhost, or list the name under `hosts` of \
+                    [page] in the daemon's configuration";
+        return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "wrong-host", text));
+    }
+    let visitor = keys.visitor(way, &parts.headers);
+    let is_read = matches!(parts.method, Method::GET | Method::HEAD);
+    may(&visitor, is_read, parts.uri.path())?;
+    let given = parts.headers.get(CSRF_HEADER).map(HeaderValue::as_bytes);
+    let is_its_own = given.is_some() && given == visitor.csrf.as_deref().map(str::as_bytes);
+    if !is_read && visitor.is_browser && !is_open(parts.uri.path()) && !is_its_own {
+        let text = "this did not come from the page itself: load the page again";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "csrf", text));
+    }
+    let mut request = Request::from_parts(parts, body);
+    request.extensions_mut().insert(visitor);
+    Ok(request)
+}
+
+/// Whether nothing there is secret: what a browser needs to ask for the token.
+fn is_open(path: &str) -> bool {
+    matches!(path, INDEX_PATH | SESSION_PATH | LOGIN_PATH | LOGOUT_PATH)
+        || path.starts_with(FILES_PATH)
+}
+
+/// GET and HEAD need read access, everything else needs write access.
+fn may(visitor: &Visitor, is_read: bool, path: &str) -> Result<(), Refusal> {
+    let needed = if is_read { Access::Read } else { Access::Write };
+    let is_port = visitor.way == Way::Port;
+    if visitor.access >= needed || is_open(path) && (is_port || visitor.access != Access::None) {
+        return Ok(());
+    }
+    let (status, code, text) = match (visitor.way, visitor.access, needed) {
+        (Way::Port, Access::None, _) => {
+            (StatusCode::UNAUTHORIZED, "not-logged-in", "log in on the page first")
+        }
+        (Way::Port, ..) => (
+            StatusCode::FORBIDDEN,
+            "forbidden",
+            "changing anything needs the owner's token (`token_file` of [page])",
+        ),
+        (Way::Socket(_), _, Access::Write) => (
+            StatusCode::FORBIDDEN,
+            "forbidden",
+            "changing anything needs to be the daemon's user or root",
+        ),
+        (Way::Socket(_), ..) => (
+            StatusCode::FORBIDDEN,
+            "forbidden",
+            "this needs to be the daemon's user, root, or a member of the group that may read \
+             (`group` in the daemon's configuration)",
+        ),
+    };
+    Err(Refusal::new(status, code, text))
+}

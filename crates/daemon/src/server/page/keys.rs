@@ -1,0 +1,130 @@
+//! What decides who a request is from: names, tokens, sessions.
+//!
+//! Idea: on the socket the kernel says who connects, as for every command. On the port a cookie
+//! says it, which a token buys. Whoever acts through a browser says a second secret with it, as
+//! any site that an operator visits can have the browser send requests, but can read no reply.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+
+use super::hosts;
+use super::port::Tokens;
+use super::sessions::{self, SESSION_TIME_MAX, Session, Sessions};
+use crate::server::access::Access;
+
+/// The header with which a page's actions prove that they are the page's.
+pub(in crate::server) const CSRF_HEADER: &str = "x-ballast-csrf";
+/// Headers that browsers send with what a page does, and programs do not.
+const OF_BROWSERS: [&str; 4] = ["origin", "referer", "cookie", "sec-fetch-site"];
+
+/// The way a connection came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Way {
+    /// Through the Unix socket, from a peer that may do this.
+    Socket(Access),
+    /// Through the page's TCP port.
+    Port,
+}
+
+/// Who a request is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::server) struct Visitor {
+    /// The way it came.
+    pub(in crate::server) way: Way,
+    /// What it may do.
+    pub(in crate::server) access: Access,
+    /// The secret that its actions have to carry; `None`: it is not logged in.
+    pub(in crate::server) csrf: Option<String>,
+    /// Whether a request that acts has to carry it.
+    pub(in crate::server) is_browser: bool,
+}
+
+/// Everything that is asked at the door.
+pub(in crate::server) struct Keys {
+    hosts: Vec<String>,
+    csrf_on_socket: String,
+    tokens: Tokens,
+    cookie: String,
+    sessions: Mutex<Sessions>,
+}
+
+impl Keys {
+    /// Keys for `tokens` on a port of this number, and for requests to `hosts`.
+    ///
+    /// # Errors
+    /// The kernel gives no random bytes.
+    pub(in crate::server) fn new(
+        hosts: Vec<String>,
+        tokens: Tokens,
+        port: Option<u16>,
+    ) -> std::io::Result<Keys> {
+        // Browsers keep cookies by host, whatever the port: two daemons on a host each have one.
+        let cookie = format!("ballast-{}", port.unwrap_or_default());
+        let csrf_on_socket = sessions::secret()?;
+        Ok(Keys { hosts, csrf_on_socket, tokens, cookie, sessions: Mutex::default() })
+    }
+
+    /// Whether a request that came this way to the host it names is answered.
+    pub(in crate::server) fn answers(&self, way: Way, parts: &Parts) -> bool {
+        let named = parts.headers.get(header::HOST).map(|host| host.to_str().unwrap_or_default());
+        let named = named.or(parts.uri.authority().map(|authority| authority.as_str()));
+        let on_socket = way != Way::Port;
+        named.map_or(on_socket, |host| hosts::is_answered(host, &self.hosts, on_socket))
+    }
+
+    /// Who sent a request with these headers.
+    pub(in crate::server) fn visitor(&self, way: Way, headers: &HeaderMap) -> Visitor {
+        match way {
+            Way::Socket(access) => Visitor {
+                way,
+                access,
+                csrf: Some(self.csrf_on_socket.clone()),
+                is_browser: OF_BROWSERS.iter().any(|name| headers.contains_key(*name)),
+            },
+            Way::Port => {
+                let session = self.cookie(headers).and_then(|cookie| self.session(cookie));
+                let access = session.as_ref().map_or(Access::None, |session| session.access);
+                Visitor { way, access, csrf: session.map(|it| it.csrf), is_browser: true }
+            }
+        }
+    }
+
+    /// Begins a session for who knows a token; returns the header that sets its cookie, or `None`:
+    /// it is no token.
+    ///
+    /// # Errors
+    /// The kernel gives no random bytes.
+    pub(super) fn log_in(&self, token: &str) -> std::io::Result<Option<String>> {
+        let Some(access) = self.tokens.access(token) else { return Ok(None) };
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let secret = sessions.begin(access, Instant::now())?;
+        Ok(Some(self.set_cookie(&secret, SESSION_TIME_MAX.as_secs())))
+    }
+
+    /// Ends the session of who sent `headers`; returns the header that takes its cookie away.
+    pub(super) fn log_out(&self, headers: &HeaderMap) -> String {
+        if let Some(cookie) = self.cookie(headers) {
+            let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            sessions.end(cookie);
+        }
+        self.set_cookie("", 0)
+    }
+
+    fn session(&self, cookie: &str) -> Option<Session> {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.find(cookie, Instant::now()).cloned()
+    }
+
+    fn cookie<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
+        let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let mut pairs = all.flat_map(|value| value.split(';')).filter_map(|it| it.split_once('='));
+        pairs.find(|(name, _)| name.trim() == self.cookie).map(|(_, value)| value.trim())
+    }
+
+    fn set_cookie(&self, value: &str, lasts_s: u64) -> String {
+        format!("{}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={lasts_s}", self.cookie)
+    }
+}

@@ -1,0 +1,254 @@
+//! The page: what a browser gets beside the API.
+//!
+//! Idea: the page's files are the same for everybody and say nothing of the host. Scripts in them
+//! ask the API, as commands do, and four things that only a page needs: who is logged in, live
+//! events, an explanation in words, and the past out of the journal. These paths belong to the
+//! page of the same version; programs use `/v1`.
+//!
+//! Limits: one reader of the journal at a time.
+
+mod door;
+mod hosts;
+mod keys;
+mod listeners;
+mod past;
+mod port;
+mod sessions;
+#[cfg(test)]
+mod tests;
+mod token;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::body::Body;
+use axum::extract::{Extension, Path, Query, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use ballast_api::ExplainReply;
+use ballast_model::GuestId;
+use ballast_page::File;
+use ballast_store::JournalError;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+pub(super) use self::door::enter;
+use self::door::{FILES_PATH, INDEX_PATH, LOGIN_PATH, LOGOUT_PATH, SESSION_PATH};
+pub(super) use self::keys::{Keys, Visitor, Way};
+pub(super) use self::listeners::Listeners;
+use self::past::{Happened, Past};
+pub use self::port::PortError;
+pub(super) use self::port::{Port, Tokens};
+use super::access::Access;
+use super::connections::{Began, STREAM_TIME_MAX};
+use super::reply::Refusal;
+use super::routes::{known_guest, latest, read_json, tick};
+use crate::view::Handle;
+
+/// What an answer to a wrong token waits for, so that nobody tries many.
+const WRONG_TOKEN_PAUSE: Duration = Duration::from_secs(1);
+/// How long a reader of the journal waits for those before it.
+const JOURNAL_TIME_MAX: Duration = Duration::from_secs(10);
+/// Longest span of a plot, in seconds.
+const PAST_S_MAX: u64 = 7 * 86_400;
+
+/// An explanation in words, as `ballast explain` prints it.
+pub type Explain = fn(&ExplainReply) -> String;
+
+/// What the page's routes work with.
+#[derive(Clone)]
+pub(super) struct Site {
+    pub(super) handle: Handle,
+    pub(super) keys: Arc<Keys>,
+    pub(super) listeners: Arc<Listeners>,
+    pub(super) explain: Explain,
+    pub(super) journal: Option<PathBuf>,
+    pub(super) journal_reader: Arc<Semaphore>,
+}
+
+/// The page's own routes.
+pub(super) fn router(site: Site) -> Router {
+    Router::new()
+        .route(INDEX_PATH, get(index))
+        .route(&format!("{FILES_PATH}{{name}}"), get(file))
+        .route(SESSION_PATH, get(session))
+        .route(LOGIN_PATH, post(log_in))
+        .route(LOGOUT_PATH, post(log_out))
+        .route("/page/stream", get(stream))
+        .route("/page/guests/{id}/why", get(why))
+        .route("/page/past", get(past))
+        .route("/page/events", get(events))
+        .with_state(site)
+}
+
+/// Parameters of `GET /`.
+#[derive(Debug, Default, Deserialize)]
+struct IndexQuery {
+    token: Option<String>,
+}
+
+/// The page; with a token in its address, a session first, and then the address without it.
+async fn index(
+    State(site): State<Site>,
+    Extension(visitor): Extension<Visitor>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let query = Query::<IndexQuery>::try_from_uri(request.uri()).unwrap_or_default();
+    match query.0.token {
+        Some(token) if visitor.way == Way::Port => {
+            let cookie = session_for(&site, &token).await?;
+            Ok(([(header::SET_COOKIE, cookie)], Redirect::to(INDEX_PATH)).into_response())
+        }
+        _ => sent(ballast_page::file(ballast_page::INDEX)),
+    }
+}
+
+async fn file(Path(name): Path<String>) -> Result<Response, Refusal> {
+    sent(ballast_page::file(&name))
+}
+
+fn sent(file: Option<&'static File>) -> Result<Response, Refusal> {
+    let file = file.ok_or_else(|| {
+        Refusal::new(StatusCode::NOT_FOUND, "unknown-path", "the page has no such file")
+    })?;
+    let headers = [(header::CONTENT_TYPE, file.content_type), (header::CONTENT_ENCODING, "gzip")];
+    Ok((headers, file.gzip).into_response())
+}
+
+/// Answer to `GET /page/session`.
+#[derive(Debug, Serialize)]
+struct SessionReply {
+    /// `none`, `read` or `write`.
+    access: &'static str,
+    /// What actions carry; `None`: this visitor cannot act.
+    csrf: Option<String>,
+    /// Whether there is something to log out of.
+    by_token: bool,
+}
+
+async fn session(Extension(visitor): Extension<Visitor>) -> Json<SessionReply> {
+    let access = match visitor.access {
+        Access::None => "none",
+        Access::Read => "read",
+        Access::Write => "write",
+    };
+    let csrf = visitor.csrf.filter(|_| visitor.access == Access::Write);
+    Json(SessionReply { access, csrf, by_token: visitor.way == Way::Port })
+}
+
+/// Body of `POST /page/login`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LogIn {
+    token: String,
+}
+
+async fn log_in(State(site): State<Site>, body: Body) -> Result<Response, Refusal> {
+    let LogIn { token } = read_json(body).await?;
+    let cookie = session_for(&site, &token).await?;
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
+}
+
+/// The cookie for who knows `token`.
+async fn session_for(site: &Site, token: &str) -> Result<HeaderValue, Refusal> {
+    let failed =
+        |error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no-session", format!("{error}"));
+    let Some(cookie) = site.keys.log_in(token).map_err(failed)? else {
+        tracing::warn!("somebody gave the page a wrong token");
+        tokio::time::sleep(WRONG_TOKEN_PAUSE).await;
+        let text = "this is not the token: it is in the file that `token_file` of [page] names in \
+                    the daemon's configuration";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "wrong-token", text));
+    };
+    HeaderValue::try_from(cookie)
+        .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no-session", error))
+}
+
+async fn log_out(State(site): State<Site>, headers: HeaderMap) -> Response {
+    let cookie = site.keys.log_out(&headers);
+    (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response()
+}
+
+/// Every tick as it comes, until the connection's time is over; a browser comes back by itself.
+async fn stream(
+    State(site): State<Site>,
+    Extension(Began(began)): Extension<Began>,
+) -> Result<Response, Refusal> {
+    let view = latest(&site.handle)?;
+    let Some(events) = site.listeners.join(&view) else {
+        let most = listeners::LISTENERS_MAX;
+        let text = format!("{most} pages are open already: close one");
+        return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-listeners", text));
+    };
+    let end = Instant::from_std(began) + STREAM_TIME_MAX;
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (ACCEL, "no")];
+    Ok((headers, listeners::body(events, end)).into_response())
+}
+
+/// What a reverse proxy of nginx's is told: to pass events on as they come.
+const ACCEL: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// The explanation as `ballast explain` prints it.
+async fn why(State(site): State<Site>, Path(name): Path<String>) -> Result<String, Refusal> {
+    let view = latest(&site.handle)?;
+    let id = known_guest(&view, &name)?;
+    let reply = ExplainReply::new(&tick(&view, SystemTime::now()), &id);
+    let reply = reply.ok_or_else(|| {
+        Refusal::new(StatusCode::NOT_FOUND, "unknown-guest", "this tick has no such guest")
+    })?;
+    Ok((site.explain)(&reply))
+}
+
+/// Parameters of `GET /page/past`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PastQuery {
+    /// How far back, in seconds.
+    span_s: u64,
+    /// Of one guest; `None`: of all, more coarsely.
+    guest: Option<String>,
+}
+
+async fn past(State(site): State<Site>, request: Request) -> Result<Json<Past>, Refusal> {
+    let bad = |text: String| Refusal::new(StatusCode::BAD_REQUEST, "bad-query", text);
+    let query = Query::<PastQuery>::try_from_uri(request.uri());
+    let Query(query) =
+        query.map_err(|error| bad(format!("{error}: expected span_s=SECONDS, guest=NAME")))?;
+    let guest: Option<GuestId> = match query.guest.as_deref() {
+        Some(name) => Some(name.parse().map_err(|error| bad(format!("{error}")))?),
+        None => None,
+    };
+    let span = Duration::from_secs(query.span_s.clamp(1, PAST_S_MAX));
+    of_journal(&site, move |path| Past::read(path, span, guest.as_ref())).await.map(Json)
+}
+
+async fn events(State(site): State<Site>) -> Result<Json<Vec<Happened>>, Refusal> {
+    of_journal(&site, |path| past::events(path, SystemTime::now())).await.map(Json)
+}
+
+/// Reads the journal on a thread beside the server's; without one there is nothing to tell.
+async fn of_journal<T: Default + Send + 'static>(
+    site: &Site,
+    read: impl FnOnce(&std::path::Path) -> Result<T, JournalError> + Send + 'static,
+) -> Result<T, Refusal> {
+    let unavailable =
+        |code, text: String| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, code, text);
+    let Some(path) = site.journal.clone() else { return Ok(T::default()) };
+    let place = Arc::clone(&site.journal_reader).acquire_owned();
+    let Ok(Ok(place)) = tokio::time::timeout(JOURNAL_TIME_MAX, place).await else {
+        return Err(unavailable("busy", "the journal is being read for other pages".to_owned()));
+    };
+    let reading = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        read(&path)
+    });
+    match reading.await {
+        Ok(Ok(found)) => Ok(found),
+        Ok(Err(error)) => Err(unavailable("journal", error.to_string())),
+        Err(error) => Err(unavailable("journal", format!("reading the journal failed: {error}"))),
+    }
+}
