@@ -26,7 +26,8 @@ pub fn page(journal: &str, advice: &Advice, command: &str) -> String {
     body.push_str("</dl>\n");
     let plot = svg(&advice.course);
     if !plot.is_empty() {
-        let keys = PLOT_LINES.map(|(class, name, _)| format!("<span class=\"{class}\">{name}</span>"));
+        let keys =
+            PLOT_LINES.map(|(class, name, _)| format!("<span class=\"{class}\">{name}</span>"));
         body.push_str(&format!("<h2>All guests</h2>\n<p>{}</p>\n{plot}", keys.join(" ")));
     }
     body.push_str("<h2>Guests</h2>\n");

@@ -46,9 +46,8 @@ impl<'a> Told<'a> {
 
     pub(crate) fn amounts(&self) -> Vec<AmountRow> {
         let Advice { returnable, room, .. } = self.advice;
-        let row = |name: &str, of: fn(&Amounts) -> Bytes| {
-            (name.to_owned(), of(returnable), of(room))
-        };
+        let row =
+            |name: &str, of: fn(&Amounts) -> Bytes| (name.to_owned(), of(returnable), of(room));
         let worst = format!("in the worst hour, {}", moment(returnable.worst_hour_ms));
         vec![
             row("on average", |it| it.mean),
@@ -89,15 +88,12 @@ impl<'a> Told<'a> {
             format!("{swap_in} read back by guests, {avoided} of it avoided when balanced"),
         ));
         let (percent, weakest) = (confidence.percent(), confidence.weakest());
-        facts.push(("trust", format!("{percent} %: {weakest}")));
+        facts.push(("confidence", format!("{percent} %: {weakest}")));
         facts.push((
             "",
             format!(
                 "coverage {} %, freshness {} %, source {} %, visibility {} %",
-                confidence.coverage,
-                confidence.freshness,
-                confidence.source,
-                confidence.visibility
+                confidence.coverage, confidence.freshness, confidence.source, confidence.visibility
             ),
         ));
         if self.advice.plans_refused > 0 {

@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    advise, control, daemon, doctor, explain, journal, plan, policy, reserve, set, status, top, track,
+    advise, control, daemon, doctor, explain, journal, plan, policy, reserve, set, status, top,
+    track,
 };
 use crate::lab::LabArgs;
 

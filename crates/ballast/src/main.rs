@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use ballast::cli::{Cli, Command};
 use ballast::commands::{
-    advise, control, daemon, doctor, explain, journal, plan, policy, reserve, set, status, top, track,
+    advise, control, daemon, doctor, explain, journal, plan, policy, reserve, set, status, top,
+    track,
 };
 use clap::Parser;
 

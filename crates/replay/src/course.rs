@@ -54,9 +54,10 @@ impl Course {
             }
             _ => {
                 if self.parts.len() == POINTS_MAX {
-                    let halved = self.parts.chunks(2).filter_map(|pair| {
-                        pair.iter().copied().reduce(Part::and)
-                    });
+                    let halved = self
+                        .parts
+                        .chunks(2)
+                        .filter_map(|pair| pair.iter().copied().reduce(Part::and));
                     self.parts = halved.collect();
                     self.stride *= 2;
                 }

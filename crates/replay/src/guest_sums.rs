@@ -26,6 +26,8 @@ const SMALL_MIN_PERCENT: u8 = 5;
 const ALMOST: u64 = 32;
 /// A floor that keeps less than this from others is left.
 const FLOOR_MIN: Bytes = Bytes::mib(128);
+/// Less read back between two ticks is no sign that memory lacks.
+const SWAPPING_MIN: Bytes = Bytes::pages(64);
 
 /// One guest at one tick.
 pub(crate) struct GuestSeen<'a> {
@@ -224,6 +226,3 @@ impl GuestSums {
         found
     }
 }
-
-/// Less read back between two ticks is no sign that memory lacks.
-const SWAPPING_MIN: Bytes = Bytes::pages(64);

@@ -98,10 +98,9 @@ impl ImaginedGuest {
             imagined_target: None,
         };
         let filled = demand.min(holds);
-        let resident = guest.resident.map(|it| Measured {
-            value: occupied(it.value, recorded, holds, filled),
-            ..it
-        });
+        let resident = guest
+            .resident
+            .map(|it| Measured { value: occupied(it.value, recorded, holds, filled), ..it });
         // Where nobody sees what the process occupies, it is taken to occupy what it holds.
         let (was, is) = match (guest.resident, resident) {
             (Some(was), Some(is)) => (was.value, is.value),

@@ -34,7 +34,10 @@ pub enum NotReplayable {
         input: Input,
     },
     /// It is none of Ballast's own.
-    #[error("policy {policy} cannot be replayed here: expected {names}", names = PolicyName::list())]
+    #[error(
+        "policy {policy} cannot be replayed here: expected {names}",
+        names = PolicyName::list()
+    )]
     Foreign {
         /// The policy.
         policy: PolicyName,

@@ -45,4 +45,4 @@ pub use scenario::{
     TimedWorkload, TrackerSpec,
 };
 pub use scenario_error::ScenarioError;
-pub use simulation::{Simulation, UNLIMITED};
+pub use simulation::{GuestTruth, Simulation, UNLIMITED};

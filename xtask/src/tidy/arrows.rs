@@ -255,6 +255,7 @@ const RULES: &[Rule] = &[
             "ballast-reclaim",
             "ballast-replay",
             "ballast-report",
+            "ballast-scenario-run",
             "ballast-sim",
             "ballast-store",
             "ballast-trace",
