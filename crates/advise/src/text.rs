@@ -82,10 +82,16 @@ impl<'a> Told<'a> {
             let need = more.need;
             facts.push(("", format!("{alike} more that need what the median guest needs, {need}")));
         }
-        let (swap_in, avoided) = (self.advice.swap_in, self.advice.swap_in_avoided());
+        let Advice { swap_in, imagined_swap_in, .. } = self.advice;
         facts.push((
-            "swap",
-            format!("{swap_in} read back by guests, {avoided} of it avoided when balanced"),
+            "swap-ins",
+            match imagined_swap_in > swap_in {
+                false => format!(
+                    "{swap_in}; balanced, {} of that is avoided",
+                    self.advice.swap_in_avoided()
+                ),
+                true => format!("{swap_in}; balanced, it would be {imagined_swap_in}"),
+            },
         ));
         let (percent, weakest) = (confidence.percent(), confidence.weakest());
         facts.push(("confidence", format!("{percent} %: {weakest}")));

@@ -6,11 +6,13 @@
 //!
 //! - with as much as was recorded: as much as was recorded,
 //! - with more: in proportion to what it still lacks,
-//! - with less: that, and once a second all that it lacks beyond what it lacked in the record.
+//! - with less: the same or, if that is less or it lacked nothing, as much as was recorded and once
+//!   a second all that it lacks beyond what it lacked then.
 //!
 //! What it gets back of memory that was in its swap it reads once. Source: ours.
 //! Limits: nothing is known of a guest's locality below what it needs, so the last of the three is
-//! the worst case.
+//! the worst case. That less memory makes a guest's kernel swap out what it would otherwise keep is
+//! not seen.
 
 use std::time::Duration;
 
@@ -133,9 +135,12 @@ impl ImaginedGuest {
     fn read_back(&mut self, need: Need) -> Bytes {
         let Need { demand, recorded, before, holds, swap_in, passed } = need;
         let (lacks, lacked) = (demand.saturating_sub(holds), demand.saturating_sub(recorded));
-        let again = match holds <= recorded {
-            true => swap_in.saturating_add(per_second(lacks.saturating_sub(lacked), passed)),
-            false => swap_in.fraction(lacks.get(), lacked.get()),
+        let in_proportion = swap_in.fraction(lacks.get(), lacked.get());
+        let more = swap_in.saturating_add(per_second(lacks.saturating_sub(lacked), passed));
+        let again = match (holds > recorded, lacked > Bytes::ZERO) {
+            (true, _) => in_proportion,
+            (false, true) => in_proportion.min(more),
+            (false, false) => more,
         };
         // Memory it got, as far as it had that in its swap.
         let grown = holds.saturating_sub(before);
@@ -235,7 +240,8 @@ mod tests {
             (512, 512, 600, 20, 20),  // as recorded
             (512, 556, 600, 20, 10),  // half of it lacks
             (512, 600, 600, 20, 0),   // nothing lacks
-            (512, 412, 600, 20, 120), // 100 MiB more lack
+            (512, 468, 600, 20, 30),  // half as much again lacks
+            (512, 412, 520, 20, 120), // 100 MiB more lack: no more than all of them a second
             (512, 256, 200, 0, 0),    // it needs less
             (512, 256, 300, 0, 44),
         ] {

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ballast_advise::{Request, advise};
-use ballast_model::{Bytes, GuestLimits, PolicyName};
+use ballast_model::{Bytes, PolicyName};
 use ballast_sim::{GuestTruth, Scenario, Simulation, named};
 use serde::Serialize;
 
 use super::record;
+
+/// Less read back by all guests in a run is not worth telling.
+const SWAP_MIN: Bytes = Bytes::mib(64);
 
 /// One host under one policy. Sizes of memory are means over the run.
 #[derive(Clone, Debug, Serialize)]
@@ -25,18 +28,19 @@ pub(super) struct AdviceFigures {
     /// reserve and floor, when balanced.
     pub(super) promised_bytes: u64,
     pub(super) found_bytes: u64,
-    /// How far the one is from the other, as a part of the other.
+    /// How far the one is from the other, as a part of the other or, if that is more, of a twentieth
+    /// of what guests held.
     pub(super) off: f64,
     /// Free memory of the host while observed, and when balanced.
     pub(super) host_free_bytes: u64,
     pub(super) balanced_host_free_bytes: u64,
-    /// What guests read back while observed, and what of that they read back less by the advice,
-    /// and when balanced.
+    /// What guests read back while observed, and when balanced.
     pub(super) swap_in_bytes: u64,
-    pub(super) promised_avoided_bytes: u64,
-    /// Negative: they read back more.
-    pub(super) found_avoided_bytes: i64,
-    /// How far these two are from each other, as a part of what was read back; `null`: nothing was.
+    pub(super) balanced_swap_in_bytes: u64,
+    /// What they would read back when balanced by the advice.
+    pub(super) imagined_swap_in_bytes: u64,
+    /// How far what is avoided by the advice is from what was avoided, as a part of the more that
+    /// was read back, observed or balanced; `null`: that was too little to tell.
     pub(super) swap_off: Option<f64>,
     /// What the advice says of itself.
     pub(super) confidence_percent: u8,
@@ -60,9 +64,7 @@ impl Run {
         self.host_free += u128::from(simulation.host_free().get());
         for GuestTruth { id, holds, uses, swap_in } in simulation.truths() {
             let spec = scenario.guests.iter().find(|guest| guest.id == id);
-            let limits =
-                |spec: &ballast_sim::GuestSpec| GuestLimits::floor_for(&spec.limits, spec.memory);
-            let floor = spec.map(limits).unwrap_or_default();
+            let floor = spec.map(|spec| spec.limits.floor_for(spec.memory)).unwrap_or_default();
             let keeps = uses.saturating_add(reserve).max(floor);
             self.held += u128::from(holds.get());
             self.surplus += u128::from(holds.saturating_sub(keeps).get());
@@ -96,11 +98,8 @@ pub(super) fn measure(scenario: &Scenario, policy: PolicyName) -> anyhow::Result
     let (balanced_held, surplus) = (balanced.mean(balanced.held), balanced.mean(balanced.surplus));
     let promised = advice.returnable.mean.get();
     let found = held.saturating_add(surplus).saturating_sub(balanced_held);
-    let avoided = advice.swap_in_avoided().get();
-    let signed = |bytes: Bytes| i64::try_from(bytes.get()).unwrap_or(i64::MAX);
-    let found_avoided = signed(observed.swap_in) - signed(balanced.swap_in);
-    let part = |a: f64, b: f64, of: f64| (a - b) / of.max(1.0);
-    let swapped = observed.swap_in.get();
+    let swapped = [observed.swap_in, balanced.swap_in, advice.imagined_swap_in].map(Bytes::get);
+    let most = observed.swap_in.max(balanced.swap_in);
     Ok(AdviceFigures {
         host: scenario.name.clone(),
         policy: policy.as_str(),
@@ -110,13 +109,19 @@ pub(super) fn measure(scenario: &Scenario, policy: PolicyName) -> anyhow::Result
         balanced_bytes: balanced_held,
         promised_bytes: promised,
         found_bytes: found,
-        off: part(promised as f64, found as f64, found as f64),
+        off: off(promised, found, found.max(held / 20)),
         host_free_bytes: observed.mean(observed.host_free),
         balanced_host_free_bytes: balanced.mean(balanced.host_free),
-        swap_in_bytes: swapped,
-        promised_avoided_bytes: avoided,
-        found_avoided_bytes: found_avoided,
-        swap_off: (swapped > 0).then(|| part(avoided as f64, found_avoided as f64, swapped as f64)),
+        swap_in_bytes: swapped[0],
+        balanced_swap_in_bytes: swapped[1],
+        imagined_swap_in_bytes: swapped[2],
+        // What was read back while observed is the same in both, and cancels out.
+        swap_off: (most >= SWAP_MIN).then(|| off(swapped[1], swapped[2], most.get())),
         confidence_percent: advice.confidence.percent(),
     })
+}
+
+/// How much `promised` is above `found`, as a part of `whole`.
+fn off(promised: u64, found: u64, whole: u64) -> f64 {
+    (promised as f64 - found as f64) / f64::max(whole as f64, 1.0)
 }

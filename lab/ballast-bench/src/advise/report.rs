@@ -55,16 +55,12 @@ impl Findings for AdviceFindings {
             .figure("CONFIDENCE", |it| format!("{} %", it.confidence_percent));
         text.line("\nmemory that could be given back, and that was; means over time");
         text.table(&memory, &self.figures);
-        let signed = |bytes: i64| {
-            let sign = if bytes < 0 { "-" } else { "" };
-            format!("{sign}{}", size(bytes.unsigned_abs()))
-        };
         let swap = Report::<AdviceFigures>::new()
             .text("HOST", |it| it.host.clone())
             .text("POLICY", |it| it.policy)
             .figure("READ BACK", |it| size(it.swap_in_bytes))
-            .figure("PROMISED LESS", |it| size(it.promised_avoided_bytes))
-            .figure("FOUND LESS", move |it| signed(it.found_avoided_bytes))
+            .figure("WOULD BE", |it| size(it.imagined_swap_in_bytes))
+            .figure("BALANCED", |it| size(it.balanced_swap_in_bytes))
             .figure("OFF", move |it| it.swap_off.map(percent).unwrap_or_default())
             .figure("HOST FREE", |it| size(it.host_free_bytes))
             .figure("BALANCED", |it| size(it.balanced_host_free_bytes));
