@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    control, daemon, doctor, explain, journal, plan, policy, reserve, set, status, top, track,
+    advise, control, daemon, doctor, explain, journal, plan, policy, reserve, set, status, top,
+    track,
 };
 use crate::lab::LabArgs;
 
@@ -18,6 +19,7 @@ Examples:
   ballast status
   ballast top
   ballast explain web-1
+  ballast advise
 
 Sizes are written 512MiB, 2GiB or as plain bytes. Exit status: 0 done, 1 failed, 2 wrong usage."
 )]
@@ -38,6 +40,8 @@ pub enum Command {
     Top(top::Args),
     /// Why a guest has the memory it has.
     Explain(explain::Args),
+    /// What balancing would have been worth, from what was recorded, and what to do.
+    Advise(advise::Args),
     /// The latest plan, or what the next tick would do.
     Plan(plan::Args),
     /// Which policies there are, and what each does.

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use ballast::cli::{Cli, Command};
 use ballast::commands::{
-    control, daemon, doctor, explain, journal, plan, policy, reserve, set, status, top, track,
+    advise, control, daemon, doctor, explain, journal, plan, policy, reserve, set, status, top,
+    track,
 };
 use clap::Parser;
 
@@ -27,6 +28,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Status(args) => status::run(args).await,
         Command::Top(args) => top::run(args).await,
         Command::Explain(args) => explain::run(args).await,
+        Command::Advise(args) => advise::run(&args),
         Command::Plan(args) => plan::run(args).await,
         Command::Policy(args) => policy::run(args),
         Command::Set(args) => set::run(args).await,

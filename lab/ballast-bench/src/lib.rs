@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod advise;
 mod agent;
 mod goal;
 mod machine;
@@ -26,6 +27,7 @@ use clap::Subcommand;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  ballast bench advise
   ballast bench agent
   ballast bench mechanisms --quick
   ballast bench mrc
@@ -41,6 +43,8 @@ pub struct Args {
 
 #[derive(Clone, Debug, Subcommand)]
 enum BenchCommand {
+    /// How near advice from a journal comes to what balancing then does.
+    Advise(advise::Args),
     /// What guests' agents cost, and how soon an emergency is answered.
     Agent(agent::Args),
     /// How fast memory is moved, and what that costs.
@@ -63,6 +67,7 @@ enum BenchCommand {
 /// A trace cannot be read, engines or solvers disagree, or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
+        BenchCommand::Advise(args) => advise::run(args),
         BenchCommand::Agent(args) => agent::run(args),
         BenchCommand::Mechanisms(args) => mechanisms::run(args),
         BenchCommand::Mrc(args) => mrc::run(args),

@@ -23,7 +23,7 @@ mod lru;
 mod memory;
 mod metrics;
 mod process;
-mod replay;
+
 mod report;
 mod requests;
 pub mod rivals;
@@ -38,11 +38,11 @@ pub use ballast_workload::{Pattern, Phase, Ramp, Step, TracePoint, WorkloadError
 pub use capacity::{Capacity, max_guests};
 pub use compare::{Progress, compare, named};
 pub use limits::{BLOCKS_MAX, GUESTS_MAX, TICKS_MAX, WORKLOADS_MAX};
-pub use replay::{ASSUMPTIONS, GAP_MAX, Replay, ReplayReport, ReplayRow, ReplayTotals};
+
 pub use report::{ComparisonReport, GuestReport, POINTS_MAX, Point, PolicyReport};
 pub use scenario::{
     Balloon, Disk, GuestSpec, HostReclaim, HostSpec, Kernel, Scenario, Sources, Swap,
     TimedWorkload, TrackerSpec,
 };
 pub use scenario_error::ScenarioError;
-pub use simulation::{Simulation, UNLIMITED};
+pub use simulation::{GuestTruth, Simulation, UNLIMITED};

@@ -6,10 +6,13 @@
 //! Cost: a few microseconds per guest and tick; see `ballast bench sim`.
 //! Limits: actions never fail and guests never vanish; the controller's own tests cover that.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_control::{Controller, Event};
-use ballast_model::{Bytes, HostSample, Outcome, OutcomeKind, PolicyName, Snapshot, Timestamp};
+use ballast_model::{
+    Bytes, GuestId, HostSample, Outcome, OutcomeKind, Plan, PolicyName, Snapshot, Timestamp,
+};
 use ballast_policy::Policy;
 
 use crate::disk::ns;
@@ -21,6 +24,19 @@ use crate::scenario_error::ScenarioError;
 
 /// Name of the run with unlimited memory.
 pub const UNLIMITED: PolicyName = PolicyName::Custom("unlimited");
+
+/// What is really so of one guest, whatever it says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestTruth {
+    /// The guest.
+    pub id: GuestId,
+    /// What it holds.
+    pub holds: Bytes,
+    /// What it uses of that and could not give back without reclaim.
+    pub uses: Bytes,
+    /// What it has read back from swap since the start.
+    pub swap_in: Bytes,
+}
 
 /// A run of a scenario under one policy.
 #[derive(Debug)]
@@ -34,6 +50,8 @@ pub struct Simulation {
     tick: Duration,
     now: Duration,
     ticks_left: u64,
+    /// What the controller saw and decided in the last tick.
+    decided: Option<(Snapshot, Arc<Plan>)>,
 }
 
 impl Simulation {
@@ -88,6 +106,7 @@ impl Simulation {
             tick: scenario.control.tick,
             now: Duration::ZERO,
             ticks_left: scenario.ticks(),
+            decided: None,
         }
     }
 
@@ -111,6 +130,27 @@ impl Simulation {
         self.check();
         self.metrics.observe(&self.guests, self.now);
         true
+    }
+
+    /// What the controller saw and decided in the last tick, as a journal has it; `None`: there is
+    /// no controller, or no tick was simulated.
+    pub fn decided(&self) -> Option<(&Snapshot, &Plan)> {
+        self.decided.as_ref().map(|(snapshot, plan)| (snapshot, plan.as_ref()))
+    }
+
+    /// What is really so of each guest, sorted by name.
+    pub fn truths(&self) -> impl Iterator<Item = GuestTruth> {
+        self.guests.iter().map(|guest| GuestTruth {
+            id: guest.id().clone(),
+            holds: guest.memory.allocation(),
+            uses: guest.memory.allocation().saturating_sub(guest.memory.available()),
+            swap_in: Bytes::pages(guest.counters.swap_in_pages),
+        })
+    }
+
+    /// Free memory of the host; zero if more is occupied than exists.
+    pub fn host_free(&self) -> Bytes {
+        self.available().unwrap_or_default()
     }
 
     /// The report so far, without ratios to other runs.
@@ -151,7 +191,7 @@ impl Simulation {
         let samples = self.guests.iter().map(|guest| guest.sample(self.now)).collect();
         let ms = u64::try_from(self.now.as_millis()).unwrap_or(u64::MAX);
         let snapshot = Snapshot::new(Timestamp::from_millis(ms), host, samples);
-        controller.handle_sample(&snapshot);
+        let plan = controller.handle_sample(&snapshot);
         while let Some(action) = controller.poll_action() {
             let place = self.guests.binary_search_by(|guest| guest.id().cmp(&action.guest));
             let guest = place.ok().and_then(|at| self.guests.get_mut(at));
@@ -166,6 +206,7 @@ impl Simulation {
             let outcome = Outcome { guest, generation, target, kind };
             controller.handle_event(Event::Outcome(outcome));
         }
+        self.decided = Some((snapshot, plan));
     }
 
     /// Counts ticks in which guests hold more than the budget or the host.

@@ -75,6 +75,7 @@ const RULES: &[Rule] = &[
             "ballast-policy",
         ],
     ),
+    pure("ballast-replay", &["ballast-control", "ballast-model", "ballast-policy"]),
     mechanism("ballast-host", MODEL),
     mechanism("ballast-containers", BACKEND),
     mechanism("ballast-libvirt", BACKEND),
@@ -111,6 +112,19 @@ const RULES: &[Rule] = &[
             "ballast-working-set",
         ],
     ),
+    // Advice of a journal: for the program on hosts, and for the lab, which holds it to the truth.
+    edge(
+        "ballast-advise",
+        &[
+            "ballast-config",
+            "ballast-control",
+            "ballast-model",
+            "ballast-policy",
+            "ballast-replay",
+            "ballast-report",
+            "ballast-store",
+        ],
+    ),
     edge(
         "ballast-daemon",
         &[
@@ -141,6 +155,7 @@ const RULES: &[Rule] = &[
     edge(
         "ballast",
         &[
+            "ballast-advise",
             "ballast-api",
             "ballast-config",
             "ballast-daemon",
@@ -226,6 +241,7 @@ const RULES: &[Rule] = &[
     lab(
         "ballast-bench",
         &[
+            "ballast-advise",
             "ballast-agent-proto",
             "ballast-config",
             "ballast-control",
@@ -240,8 +256,11 @@ const RULES: &[Rule] = &[
             "ballast-qmp",
             "ballast-qmp-testing",
             "ballast-reclaim",
+            "ballast-replay",
             "ballast-report",
+            "ballast-scenario-run",
             "ballast-sim",
+            "ballast-store",
             "ballast-trace",
             "ballast-track-subject",
             "ballast-tracker",
@@ -252,6 +271,7 @@ const RULES: &[Rule] = &[
     lab(
         "ballast-lab",
         &[
+            "ballast-advise",
             "ballast-bench",
             "ballast-chart",
             "ballast-config",
@@ -262,6 +282,7 @@ const RULES: &[Rule] = &[
             "ballast-lab-host",
             "ballast-model",
             "ballast-mrc",
+            "ballast-replay",
             "ballast-report",
             "ballast-scenario-run",
             "ballast-sim",

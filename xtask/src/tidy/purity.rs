@@ -12,11 +12,12 @@ const DENY_DISALLOWED: &str =
 /// Its tests and benchmarks may use others. `fastrand` without its default features has generators
 /// that are given a seed and no others; `futures-util` joins futures that others wait in; `libm`
 /// computes the same on every machine; `crc32fast` asks the processor what it can.
-const WITHOUT_IO: [&str; 11] = [
+const WITHOUT_IO: [&str; 12] = [
     "crc32fast",
     "fastrand",
     "futures-util",
     "hashbrown",
+    "hdrhistogram",
     "humantime",
     "libm",
     "serde",

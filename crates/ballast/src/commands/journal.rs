@@ -66,11 +66,12 @@ struct InfoArgs {
     output: Output,
 }
 
+/// The journal that a command reads.
 #[derive(Clone, Debug, clap::Args)]
-struct File {
+pub(super) struct File {
     /// The journal
     #[arg(long, value_name = "PATH", env = "BALLAST_JOURNAL", default_value = JOURNAL_DEFAULT)]
-    journal: PathBuf,
+    pub(super) journal: PathBuf,
 }
 
 /// Runs the subcommand.

@@ -4,6 +4,7 @@
 //! as JSON. Rendering is a pure function of the reply, so replies from a daemon and a journal look
 //! alike and tests need neither.
 
+pub mod advise;
 pub mod control;
 pub mod daemon;
 pub mod doctor;

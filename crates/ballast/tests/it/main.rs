@@ -1,5 +1,6 @@
 //! Tests of the program without guests: run as a script does, and as a daemon of fake QMP peers.
 
+mod advise;
 mod commands;
 mod daemon;
 mod doctor;

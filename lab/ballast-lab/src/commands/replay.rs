@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use ballast_control::Settings;
-use ballast_sim::{Replay, ReplayReport};
+use ballast_advise::RecordedSettings;
+use ballast_replay::{Replay, ReplayReport};
 use ballast_store::{Range, Reader, What};
 use indicatif::ProgressBar;
 
@@ -14,7 +14,7 @@ use crate::replay::series::Series;
 use crate::replay::{Replayed, page, table};
 use ballast_report::command_line::command_line;
 use ballast_report::files::{self, Destination};
-use ballast_report::{Moments, Output, note};
+use ballast_report::{Moments, Output};
 use ballast_scenario_run::simulate::contestants::Contestants;
 
 /// What another policy would have decided on recorded days, and what that would have been worth.
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let replays = match &mut replays {
             Some(replays) => replays,
             none => {
-                let settings = recorded_settings(&reader, entry.config, tick)?;
+                let settings = RecordedSettings::default().first(&reader, entry.config, tick)?;
                 let policies = args.policy.build(&settings.policy_settings).into_iter();
                 none.insert(policies.map(|policy| Replay::new(settings.clone(), policy)).collect())
             }
@@ -110,28 +110,4 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         file.write(&page::render(replayed, &series, &command_line())?)?;
     }
     args.output.print(&ReplayJson::new(replayed), |_, _| table::render(replayed))
-}
-
-/// The settings in force at the first tick; the budget is what the plan divided.
-fn recorded_settings(
-    reader: &Reader,
-    config: Option<i64>,
-    tick: &ballast_store::TickEntry,
-) -> anyhow::Result<Settings> {
-    let recorded = config.map(|id| reader.config(id)).transpose()?.flatten();
-    let place = Path::new("the recorded configuration");
-    let read = recorded.map(|recorded| ballast_config::parse(&recorded.toml, place));
-    let mut settings = match read {
-        Some(Ok(config)) => config.settings,
-        Some(Err(error)) => {
-            // Written by another version: replays with the defaults, and says so.
-            note(&format!("default settings instead of the recorded ones: {error}"));
-            Settings::new(tick.plan.policy)
-        }
-        None => Settings::new(tick.plan.policy),
-    };
-    if settings.guard.budget.is_none() {
-        settings.guard.budget = Some(tick.plan.budget.distributable);
-    }
-    Ok(settings)
 }

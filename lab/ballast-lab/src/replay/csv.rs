@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use ballast_model::{Bytes, PolicyName};
+use ballast_replay::ReplayRow;
 use ballast_report::files::{Destination, Stream};
 use ballast_report::{Report, csv_field};
-use ballast_sim::ReplayRow;
 
 /// A tick in milliseconds since 1970, a policy, and what became of a guest.
 type Row<'a> = (i64, PolicyName, &'a ReplayRow);

@@ -1,7 +1,7 @@
 //! The form of `ballast replay --json`; `docs/json.md` documents it.
 
 use ballast_model::GuestId;
-use ballast_sim::{ASSUMPTIONS, ReplayTotals};
+use ballast_replay::{ASSUMPTIONS, ReplayTotals};
 use serde::Serialize;
 
 use super::Replayed;

@@ -9,7 +9,7 @@ pub(crate) mod table;
 
 use std::path::Path;
 
-use ballast_sim::{ReplayReport, ReplayTotals};
+use ballast_replay::{ReplayReport, ReplayTotals};
 
 use ballast_report::figures;
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use ballast_model::{Bytes, GuestId};
-use ballast_sim::{ASSUMPTIONS, ReplayReport, ReplayTotals};
+use ballast_replay::{ASSUMPTIONS, ReplayReport, ReplayTotals};
 use maud::{Markup, PreEscaped, html};
 
 use super::plot::{self, DEMAND, RECORDED};
@@ -148,7 +148,7 @@ mod tests {
     use std::time::Duration;
 
     use ballast_model::PolicyName;
-    use ballast_sim::ReplayRow;
+    use ballast_replay::ReplayRow;
 
     use super::*;
 
@@ -184,6 +184,8 @@ mod tests {
                 demand: Bytes::mib(300 + tick),
                 recorded: Bytes::mib(512),
                 imagined: Bytes::mib(512 + tick),
+                recorded_swap_in: Bytes::ZERO,
+                imagined_swap_in: Bytes::ZERO,
                 recorded_target: None,
                 imagined_target: None,
             };

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use ballast_model::{Bytes, GuestId};
-use ballast_sim::ReplayRow;
+use ballast_replay::ReplayRow;
 
 /// Most guests whose points are kept.
 pub(crate) const GUESTS_MAX: usize = 64;
@@ -109,6 +109,8 @@ mod tests {
             demand: Bytes::mib(mib),
             recorded: Bytes::mib(mib + 1),
             imagined: Bytes::mib(mib + 2),
+            recorded_swap_in: Bytes::ZERO,
+            imagined_swap_in: Bytes::ZERO,
             recorded_target: None,
             imagined_target: None,
         }

@@ -1,6 +1,6 @@
 //! A replay for people: what was, and what would have been, of all guests and of each.
 
-use ballast_sim::{ASSUMPTIONS, ReplayTotals};
+use ballast_replay::{ASSUMPTIONS, ReplayTotals};
 use comfy_table::CellAlignment::{Left, Right};
 
 use super::{MEANINGS, Replayed, cells, extent};

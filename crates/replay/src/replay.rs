@@ -1,43 +1,42 @@
 //! The replay of a recorded host under another policy.
 //!
-//! Idea: the demand of every guest is recorded, its allocation is simulated: it starts as recorded,
-//! and then the daemon's own controller, with the policy in question, decides on samples in which
-//! everything but the allocation is as recorded. Memory shortage and its duration are measured in
-//! the same way for the record and for the simulation.
+//! Idea: the demand of every guest is recorded, its allocation is imagined (`imagined.rs`): it
+//! starts as recorded, and then the daemon's own controller, with the policy in question, decides
+//! on samples in which everything but the allocation and what follows from it is as recorded.
+//! It balances, whether the recorded daemon did or only observed. Memory shortage and its duration
+//! are measured in the same way for the record and for the simulation.
 //!
-//! Assumptions, which must be shown with every figure ([`ASSUMPTIONS`]): demand does not depend on
-//! the allocation; the memory swapped in during a tick is the shortage of that tick; balloons move
-//! at fixed rates.
+//! Assumptions, which must be shown with every figure ([`ASSUMPTIONS`]): the loop is open, that is,
+//! demand does not depend on the allocation; balloons move at fixed rates.
 //!
 //! Cost: a decision and O(guests) per tick.
-//! Limits: guests without recorded demand, and unmanaged guests, keep their recorded allocation.
-//! After a gap longer than [`GAP_MAX`], or when the clock goes back, the simulation restarts from
-//! the record.
+//! Limits: guests without recorded demand, and unmanaged guests, keep their recorded allocation;
+//! nothing is plugged in or out. After a gap longer than [`GAP_MAX`], or when the clock goes back,
+//! the simulation restarts from the record.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
-    Bytes, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Measured, Outcome,
-    OutcomeKind, Plan, PolicyName, Snapshot, Timestamp,
+    Bytes, GuestId, GuestLimits, Mode, Outcome, OutcomeKind, Plan, PolicyName, Snapshot, Timestamp,
 };
 use ballast_policy::Policy;
+
+use crate::imagined::ImaginedGuest;
+use crate::totals::{ReplayTotals, Sums, bytes};
 
 /// The assumptions behind the figures of a replay.
 pub const ASSUMPTIONS: [&str; 4] = [
     "a guest would have used what it used, whatever it was given",
-    "what a guest swapped in between two ticks is memory it lacked",
+    "what a guest swapped in, or needs of its swap, is memory it lacked",
     "balloons inflate by 80 MiB and deflate by 1 GiB a second",
     "the settings are the recorded ones, but for the policy",
 ];
 
 /// Longest gap between two ticks that belong together.
 pub const GAP_MAX: Duration = Duration::from_secs(60);
-/// Inflation per second: the slowest measured in the lab under load.
-const INFLATE_PER_S: Bytes = Bytes::mib(80);
-/// Deflation per second, as measured in the lab.
-const DEFLATE_PER_S: Bytes = Bytes::gib(1);
 
 /// A recorded host under another policy.
 #[derive(Debug)]
@@ -46,9 +45,11 @@ pub struct Replay {
     policy: Box<dyn Policy>,
     controller: Controller,
     last: Option<Timestamp>,
-    guests: BTreeMap<GuestId, SimulatedGuest>,
+    guests: BTreeMap<GuestId, ImaginedGuest>,
     ticks: u64,
     span: Duration,
+    passed: Duration,
+    decided: Option<Arc<Plan>>,
     rows: Vec<ReplayRow>,
 }
 
@@ -57,29 +58,20 @@ pub struct Replay {
 pub struct ReplayRow {
     /// The guest.
     pub id: GuestId,
-    /// Its demand: memory used, and memory swapped in since the previous tick.
+    /// Its demand: memory used, and what it needs of its swap or read back since the previous tick.
     pub demand: Bytes,
     /// Its recorded allocation.
     pub recorded: Bytes,
     /// Its simulated allocation.
     pub imagined: Bytes,
+    /// What it read back from swap since the previous tick.
+    pub recorded_swap_in: Bytes,
+    /// What it would have read back.
+    pub imagined_swap_in: Bytes,
     /// Its recorded target.
     pub recorded_target: Option<Bytes>,
     /// Its simulated target.
     pub imagined_target: Option<Bytes>,
-}
-
-/// Totals of a guest, or of all guests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReplayTotals {
-    /// Memory shortage over time, in MiB-seconds.
-    pub lacked_mib_s: u64,
-    /// Time with any shortage; for all guests, the sum.
-    pub lacking: Duration,
-    /// Memory moved, in both directions.
-    pub moved: Bytes,
-    /// Mean allocation.
-    pub allocation_mean: Bytes,
 }
 
 /// The result of a replay.
@@ -101,32 +93,10 @@ pub struct ReplayReport {
     pub guests: Vec<(GuestId, ReplayTotals, ReplayTotals)>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct SimulatedGuest {
-    /// Its simulated allocation; `None`: as recorded.
-    holds: Option<Bytes>,
-    target: Option<Bytes>,
-    recorded_before: Option<Bytes>,
-    swap_in_before: Option<Bytes>,
-    /// Simulated swap-in since the start: a shortage is read back from swap.
-    swapped: Bytes,
-    recorded: Sums,
-    imagined: Sums,
-}
-
-/// Sums over time.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    lacked_byte_ms: u128,
-    lacking: Duration,
-    moved: Bytes,
-    held_byte_ms: u128,
-    ms: u128,
-}
-
 impl Replay {
     /// Creates a replay; `settings` are the recorded ones.
     pub fn new(settings: Settings, policy: Box<dyn Policy>) -> Replay {
+        let settings = Settings { mode: Mode::Balance, ..settings };
         let controller = Controller::with_policy(settings.clone(), policy.clone(), Timestamp::ZERO);
         Replay {
             settings,
@@ -136,6 +106,8 @@ impl Replay {
             guests: BTreeMap::new(),
             ticks: 0,
             span: Duration::ZERO,
+            passed: Duration::ZERO,
+            decided: None,
             rows: Vec::new(),
         }
     }
@@ -143,6 +115,28 @@ impl Replay {
     /// The replayed policy.
     pub fn policy(&self) -> PolicyName {
         self.policy.name()
+    }
+
+    /// Goes on with other settings and `policy`, from the record.
+    pub fn reconfigure(&mut self, settings: Settings, policy: Box<dyn Policy>) {
+        self.settings = Settings { mode: Mode::Balance, ..settings };
+        self.policy = policy;
+        self.last = None;
+    }
+
+    /// The time that the last tick stands for: since the one before; zero after a gap.
+    pub fn passed(&self) -> Duration {
+        self.passed
+    }
+
+    /// The rows of the last tick, sorted by name.
+    pub fn rows(&self) -> &[ReplayRow] {
+        &self.rows
+    }
+
+    /// The plan for the last tick; `None` before the first.
+    pub fn decided(&self) -> Option<&Plan> {
+        self.decided.as_deref()
     }
 
     /// Replays one recorded tick. Returns a row per guest with demand, sorted by name.
@@ -160,26 +154,36 @@ impl Replay {
         }
         self.last = Some(now);
         self.ticks += 1;
-        let passed = passed.unwrap_or(Duration::ZERO);
-        self.span += passed;
+        self.passed = passed.unwrap_or(Duration::ZERO);
+        self.span += self.passed;
         self.guests.retain(|id, known| recorded.guest(id).is_some() || known.recorded.ms > 0);
         self.rows.clear();
         let mut samples = Vec::with_capacity(recorded.guests().len());
+        let (mut freed, mut taken) = (Bytes::ZERO, Bytes::ZERO);
         for guest in recorded.guests() {
             let known = self.guests.entry(guest.id.clone()).or_default();
-            let (sample, row) = known.step(guest, plan.guest(&guest.id), passed);
-            samples.push(sample);
-            self.rows.extend(row);
+            let step = known.step(guest, plan.guest(&guest.id), self.passed);
+            samples.push(step.sample);
+            self.rows.extend(step.row);
+            freed = freed.saturating_add(step.freed);
+            taken = taken.saturating_add(step.taken);
         }
-        let held = |side: fn(&ReplayRow) -> Bytes| self.rows.iter().map(side).sum::<Bytes>();
         let mut host = recorded.host.clone();
-        host.memory_available = host.memory_available.map(|available| {
-            available
-                .saturating_add(held(|row| row.recorded))
-                .saturating_sub(held(|row| row.imagined))
-        });
+        host.memory_available = host
+            .memory_available
+            .map(|available| available.saturating_add(freed).saturating_sub(taken));
         self.follow_limits(limits);
         let decided = self.controller.handle_sample(&Snapshot::new(now, host, samples));
+        self.carry_out();
+        for row in &mut self.rows {
+            row.imagined_target = decided.guest(&row.id).and_then(|guest| guest.target);
+        }
+        self.decided = Some(decided);
+        &self.rows
+    }
+
+    /// Has every guest follow the actions of the last plan.
+    fn carry_out(&mut self) {
         while let Some(action) = self.controller.poll_action() {
             let kind = OutcomeKind::Accepted;
             let outcome = Outcome {
@@ -193,22 +197,12 @@ impl Replay {
             }
             self.controller.handle_event(Event::Outcome(outcome));
         }
-        for row in &mut self.rows {
-            row.imagined_target = decided.guest(&row.id).and_then(|guest| guest.target);
-        }
-        &self.rows
     }
 
     fn restart(&mut self) {
         self.controller =
             Controller::with_policy(self.settings.clone(), self.policy.clone(), Timestamp::ZERO);
-        for known in self.guests.values_mut() {
-            *known = SimulatedGuest {
-                recorded: known.recorded,
-                imagined: known.imagined,
-                ..SimulatedGuest::default()
-            };
-        }
+        self.guests.values_mut().for_each(|known| *known = known.restarted());
     }
 
     fn follow_limits(&mut self, limits: &BTreeMap<GuestId, GuestLimits>) {
@@ -225,7 +219,7 @@ impl Replay {
 
     /// The result so far.
     pub fn report(&self) -> ReplayReport {
-        let all = |side: fn(&SimulatedGuest) -> Sums| {
+        let all = |side: fn(&ImaginedGuest) -> Sums| {
             self.guests.values().map(side).fold(Sums::default(), Sums::and)
         };
         let mean_of_sum = |sums: Sums| {
@@ -249,120 +243,12 @@ impl Replay {
     }
 }
 
-impl SimulatedGuest {
-    /// The sample for the controller, and the guest's row.
-    fn step(
-        &mut self,
-        guest: &GuestSample,
-        plan: Option<&GuestPlan>,
-        passed: Duration,
-    ) -> (GuestSample, Option<ReplayRow>) {
-        let used = plan.and_then(|plan| plan.estimate.as_ref()).map(|estimate| estimate.used);
-        let (Some(used), Some(allocation), Some(stats)) = (used, guest.allocation, guest.stats)
-        else {
-            self.holds = None;
-            return (guest.clone(), None);
-        };
-        let recorded = allocation.value;
-        let swapped_in = match (stats.value.swap_in, self.swap_in_before) {
-            (Some(now), Some(then)) => now.saturating_sub(then),
-            _ => Bytes::ZERO,
-        };
-        self.swap_in_before = stats.value.swap_in;
-        let demand = used.saturating_add(swapped_in);
-        let before = self.holds.unwrap_or(recorded);
-        let boot = guest.boot_memory.unwrap_or(Bytes::MAX);
-        let holds = moved(before, self.target.unwrap_or(before), passed).min(boot);
-        self.holds = Some(holds);
-        let lacked = demand.saturating_sub(holds);
-        self.swapped = self.swapped.saturating_add(lacked);
-        let moved_recorded = self.recorded_before.map_or(Bytes::ZERO, |it| it.abs_diff(recorded));
-        self.recorded_before = Some(recorded);
-        self.recorded.add(swapped_in, recorded, moved_recorded, passed);
-        self.imagined.add(lacked, holds, before.abs_diff(holds), passed);
-        let sample = GuestSample {
-            allocation: Some(Measured { value: holds, age: allocation.age }),
-            stats: Some(Measured {
-                value: self.stats(&stats.value, used, recorded, holds),
-                age: stats.age,
-            }),
-            ..guest.clone()
-        };
-        let row = ReplayRow {
-            id: guest.id.clone(),
-            demand,
-            recorded,
-            imagined: holds,
-            recorded_target: plan.and_then(|plan| plan.target),
-            imagined_target: None,
-        };
-        (sample, Some(row))
-    }
-
-    /// The guest's statistics if it used `used` of `holds`.
-    fn stats(&self, said: &GuestStats, used: Bytes, recorded: Bytes, holds: Bytes) -> GuestStats {
-        let shifted = |size: Bytes| size.saturating_add(holds).saturating_sub(recorded).min(holds);
-        GuestStats {
-            total: said.total.map(shifted),
-            free: said.free.map(shifted),
-            available: Some(holds.saturating_sub(used).min(said.total.map_or(Bytes::MAX, shifted))),
-            swap_in: Some(self.swapped),
-            ..*said
-        }
-    }
-}
-
-impl Sums {
-    fn add(&mut self, lacked: Bytes, held: Bytes, moved: Bytes, passed: Duration) {
-        let ms = passed.as_millis();
-        self.lacked_byte_ms += u128::from(lacked.get()) * ms;
-        if lacked > Bytes::ZERO {
-            self.lacking += passed;
-        }
-        self.moved = self.moved.saturating_add(moved);
-        self.held_byte_ms += u128::from(held.get()) * ms;
-        self.ms += ms;
-    }
-
-    fn and(self, other: Sums) -> Sums {
-        Sums {
-            lacked_byte_ms: self.lacked_byte_ms + other.lacked_byte_ms,
-            lacking: self.lacking + other.lacking,
-            moved: self.moved.saturating_add(other.moved),
-            held_byte_ms: self.held_byte_ms + other.held_byte_ms,
-            ms: self.ms + other.ms,
-        }
-    }
-
-    fn totals(self) -> ReplayTotals {
-        let mib_s = self.lacked_byte_ms / 1000 / u128::from(Bytes::mib(1).get());
-        ReplayTotals {
-            lacked_mib_s: u64::try_from(mib_s).unwrap_or(u64::MAX),
-            lacking: self.lacking,
-            moved: self.moved,
-            allocation_mean: bytes(self.held_byte_ms / self.ms.max(1)),
-        }
-    }
-}
-
-fn bytes(n: u128) -> Bytes {
-    Bytes::new(u64::try_from(n).unwrap_or(u64::MAX)).page_floor()
-}
-
-/// The allocation after moving towards `target` for `passed`.
-fn moved(from: Bytes, target: Bytes, passed: Duration) -> Bytes {
-    let in_time = |per_s: Bytes| bytes(u128::from(per_s.get()) * passed.as_millis() / 1000);
-    if target < from {
-        from.saturating_sub(in_time(INFLATE_PER_S)).max(target)
-    } else {
-        from.saturating_add(in_time(DEFLATE_PER_S)).min(target)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use ballast_control::Settings;
-    use ballast_model::{Capabilities, HostSample, LinkState, RunState};
+    use ballast_model::{
+        Capabilities, GuestSample, GuestStats, HostSample, LinkState, Measured, RunState,
+    };
     use ballast_policy::build;
 
     use super::*;
@@ -420,9 +306,9 @@ mod tests {
     fn replay_of_the_recorded_policy_moves_nothing() {
         let report = run(PolicyName::Static, 60);
         assert_eq!((report.ticks, report.span.as_secs(), report.plans_refused), (60, 59, 0));
-        // A shortage of 20 MiB in each of 59 seconds; simulated, demand is 520 of 512 MiB held.
+        // A shortage of 20 MiB in each of 59 seconds.
         assert_eq!(report.recorded.lacked_mib_s, 59 * 20);
-        assert_eq!(report.imagined.lacked_mib_s, 59 * 8);
+        assert_eq!(report.imagined.lacked_mib_s, 59 * 20);
         assert_eq!((report.recorded.moved, report.imagined.moved), (Bytes::ZERO, Bytes::ZERO));
         assert_eq!(report.imagined.allocation_mean, Bytes::gib(1));
     }
@@ -436,6 +322,20 @@ mod tests {
         assert!(a.allocation_mean > b.allocation_mean);
         assert!(a.allocation_mean + b.allocation_mean <= Bytes::gib(1));
         assert_eq!(report.plans_refused, 0);
+    }
+
+    #[test]
+    fn a_record_of_observing_is_replayed_as_balanced() {
+        let observing = Settings { mode: Mode::Observe, ..settings() };
+        let mut recorder = Controller::new(observing.clone(), Timestamp::ZERO);
+        let policy = build(PolicyName::Global, observing.policy_settings.clone());
+        let mut replay = Replay::new(observing, policy);
+        for second in 1..=60 {
+            let snapshot = snapshot(second, [500, 100], second * 20);
+            let plan = recorder.handle_sample(&snapshot);
+            replay.tick(&snapshot, &plan, &BTreeMap::new());
+        }
+        assert!(replay.report().imagined.moved > Bytes::mib(8), "{:?}", replay.report());
     }
 
     #[test]
@@ -457,14 +357,5 @@ mod tests {
             }
         }
         assert_eq!((replay.report().ticks, replay.report().span.as_secs()), (7, 4));
-    }
-
-    #[test]
-    fn balloons_move_at_fixed_rates() {
-        let second = Duration::from_secs(1);
-        assert_eq!(moved(Bytes::mib(500), Bytes::mib(100), second), Bytes::mib(420));
-        assert_eq!(moved(Bytes::mib(500), Bytes::mib(490), second), Bytes::mib(490));
-        assert_eq!(moved(Bytes::mib(500), Bytes::gib(4), second), Bytes::mib(1524));
-        assert_eq!(moved(Bytes::mib(500), Bytes::gib(4), Duration::ZERO), Bytes::mib(500));
     }
 }

@@ -1,0 +1,70 @@
+//! The settings in force when a tick was recorded.
+
+use std::path::Path;
+
+use ballast_control::Settings;
+use ballast_report::note;
+use ballast_store::{JournalError, Reader, TickEntry};
+
+/// Follows the configurations of a journal.
+#[derive(Debug, Default)]
+pub struct RecordedSettings {
+    /// The number of the last configuration; outer `None`: there was no tick yet.
+    config: Option<Option<i64>>,
+    /// Whether it was said that a configuration cannot be read.
+    is_told: bool,
+}
+
+impl RecordedSettings {
+    /// The settings at `tick`, which was recorded under the configuration `config`; `None`: those
+    /// of the tick before, which was under the same.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn at(
+        &mut self,
+        reader: &Reader,
+        config: Option<i64>,
+        tick: &TickEntry,
+    ) -> Result<Option<Settings>, JournalError> {
+        match self.config == Some(config) {
+            true => Ok(None),
+            false => self.first(reader, config, tick).map(Some),
+        }
+    }
+
+    /// The same of a tick that may be the first. The budget is what the plan divided, where none is
+    /// configured.
+    ///
+    /// A configuration of another version that cannot be read is told on standard error, once, and
+    /// replaced by the defaults.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn first(
+        &mut self,
+        reader: &Reader,
+        config: Option<i64>,
+        tick: &TickEntry,
+    ) -> Result<Settings, JournalError> {
+        self.config = Some(config);
+        let recorded = config.map(|id| reader.config(id)).transpose()?.flatten();
+        let place = Path::new("the recorded configuration");
+        let read = recorded.map(|recorded| ballast_config::parse(&recorded.toml, place));
+        let mut settings = match read {
+            Some(Ok(config)) => config.settings,
+            Some(Err(error)) => {
+                if !self.is_told {
+                    note(&format!("default settings instead of the recorded ones: {error}"));
+                }
+                self.is_told = true;
+                Settings::new(tick.plan.policy)
+            }
+            None => Settings::new(tick.plan.policy),
+        };
+        if settings.guard.budget.is_none() {
+            settings.guard.budget = Some(tick.plan.budget.distributable);
+        }
+        Ok(settings)
+    }
+}

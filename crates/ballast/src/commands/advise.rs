@@ -1,0 +1,88 @@
+//! `ballast advise`: what balancing would have been worth, from a journal, and what to do.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ballast_advise::{AdviceJson, ProgressLine, Request, advise, page, render};
+use ballast_model::PolicyName;
+use ballast_report::Output;
+use ballast_report::command_line::command_line;
+use ballast_report::files::{Destination, ensure_apart};
+
+use super::journal::File;
+
+/// Longest time that is looked at: what a histogram counts in milliseconds, and hours in memory.
+const SINCE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// Say what balancing would have been worth, from the journal, before anything is moved.
+///
+/// What was recorded, while observing or balancing, is replayed under a policy: memory that could
+/// have been given back, how many more guests would have fitted, what guests would have read back
+/// less from swap; which guests are too big, too small, or cannot be moved, with the line to type.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast advise
+  ballast advise --since 1d --policy self-scheduling
+  ballast advise --journal ./copy.db --html advice.html
+  ballast advise --json | jq '.guests[].findings[].remedy'
+
+It changes nothing, and needs no daemon. What it rests on is printed with it: a week of records
+tells more than an hour. Policies that go by how guests answer to them (tws, fcfs,
+demand-proportional) cannot be replayed.")]
+pub struct Args {
+    #[command(flatten)]
+    file: File,
+    /// How much of the journal counts, back from its last tick; at most 366d
+    #[arg(long, value_name = "SPAN", default_value = "7d", value_parser = since)]
+    since: Duration,
+    /// The policy, as in `ballast policy list` [default: the one in force at the last tick]
+    #[arg(long, value_name = "NAME")]
+    policy: Option<PolicyName>,
+    /// Also write it as a self-contained page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Reads the journal and prints; progress goes to standard error, if that is a terminal.
+///
+/// # Errors
+/// The journal cannot be read or holds too little; the policy cannot be replayed; a file or
+/// standard output cannot be written.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let journal = &args.file.journal;
+    let outputs: Vec<&Path> = args.html.as_deref().into_iter().collect();
+    ensure_apart(&outputs, std::slice::from_ref(journal))?;
+    // Now rather than after minutes of reading.
+    let html = args.html.as_deref().map(Destination::open).transpose()?;
+    let request = Request { since: Some(args.since), policy: args.policy };
+    let mut line = ProgressLine::new("replaying the journal:");
+    let advice = advise(journal, request, &mut |done, whole| line.show(done, whole))?;
+    drop(line);
+    let name = journal.display().to_string();
+    if let Some(html) = html {
+        html.write(&page(&name, &advice, &command_line()))?;
+    }
+    args.output.print(&AdviceJson::new(&name, &advice), |_, width| render(&name, &advice, width))
+}
+
+fn since(text: &str) -> Result<Duration, String> {
+    let span = humantime::parse_duration(text).ok();
+    span.filter(|span| (Duration::from_secs(1)..=SINCE_MAX).contains(span))
+        .ok_or_else(|| "expected a span of time from 1s to 366d, such as 7d or 12h".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_of_time_are_bounded() {
+        assert_eq!(since("7d"), Ok(Duration::from_secs(7 * 86_400)));
+        for text in ["", "7", "0s", "367d", "-1h"] {
+            assert!(since(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What is added up of one guest, and what that says of it.
+//!
+//! Limits: sizes are judged only of a guest whose need was seen for [`SEEN_MIN`] at least.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ballast_model::{Bounds, Bytes, Change, GuestId, GuestLimits, GuestPlan, GuestSample};
+
+use crate::advice::{GuestAdvice, NeedAdvice};
+use crate::amounts::Percentiles;
+use crate::confidence::percent;
+use crate::guest_finding::{GuestFinding, rounded};
+use crate::replay::ReplayRow;
+use crate::totals::bytes;
+
+/// Digits of a guest's percentiles: a hundredth is near enough, and takes a tenth of the memory.
+const DIGITS: u8 = 2;
+/// A guest whose need was seen for less time is not called too big or too small.
+const SEEN_MIN: Duration = Duration::from_secs(3600);
+/// A guest that was held for a reason in less of its time has no finding of that.
+const HELD_MIN_PERCENT: u8 = 20;
+/// A guest that needed all it may have in less of its time is not too small.
+const SMALL_MIN_PERCENT: u8 = 5;
+/// Of what it may have, a guest that needs all but one part in this many needs all.
+const ALMOST: u64 = 32;
+/// A floor that keeps less than this from others is left.
+const FLOOR_MIN: Bytes = Bytes::mib(128);
+/// Less read back between two ticks is no sign that memory lacks.
+const SWAPPING_MIN: Bytes = Bytes::pages(64);
+
+/// One guest at one tick.
+pub(crate) struct GuestSeen<'a> {
+    pub(crate) sample: &'a GuestSample,
+    /// What the replay knows of it; `None`: its need is not known.
+    pub(crate) row: Option<&'a ReplayRow>,
+    /// What the replay decided about it.
+    pub(crate) imagined: Option<&'a GuestPlan>,
+    /// Free memory left to each guest on top of what it needs.
+    pub(crate) reserve: Bytes,
+    pub(crate) passed: Duration,
+}
+
+impl GuestSeen<'_> {
+    /// Whether it could be moved: its figures are fresh and nothing holds it.
+    pub(crate) fn is_movable(&self) -> bool {
+        self.row.is_some() && self.imagined.is_some_and(|plan| plan.estimate.is_some())
+    }
+
+    fn bounds(&self) -> Option<Bounds> {
+        self.imagined.and_then(|plan| plan.bounds)
+    }
+
+    /// What the policy would have left it beyond need, reserve and floor.
+    pub(crate) fn surplus(&self) -> Bytes {
+        let (Some(row), true) = (self.row, self.is_movable()) else { return Bytes::ZERO };
+        let floor = self.bounds().map_or(row.imagined, |bounds| bounds.floor);
+        row.imagined.saturating_sub(row.demand.saturating_add(self.reserve).max(floor))
+    }
+}
+
+/// What is added up of one guest.
+#[derive(Clone, Debug)]
+pub(crate) struct GuestSums {
+    need: Percentiles,
+    need_max: Bytes,
+    pub(crate) seen_ms: u128,
+    pub(crate) usable_ms: u128,
+    /// Time in which it read back from swap.
+    pub(crate) swapping_ms: u128,
+    /// Time in which it needed all that it may have.
+    capped_ms: u128,
+    held_byte_ms: u128,
+    imagined_byte_ms: u128,
+    returnable_byte_ms: u128,
+    swap_in: Bytes,
+    imagined_swap_in: Bytes,
+    /// Time for which it was held, by the reason's code.
+    held_ms: BTreeMap<&'static str, u128>,
+    size: Option<Bytes>,
+    size_max: Option<Bytes>,
+    bounds: Option<Bounds>,
+    is_domain: bool,
+}
+
+impl GuestSums {
+    pub(crate) fn new() -> Option<GuestSums> {
+        Some(GuestSums {
+            need: Percentiles::new(DIGITS)?,
+            need_max: Bytes::ZERO,
+            seen_ms: 0,
+            usable_ms: 0,
+            swapping_ms: 0,
+            capped_ms: 0,
+            held_byte_ms: 0,
+            imagined_byte_ms: 0,
+            returnable_byte_ms: 0,
+            swap_in: Bytes::ZERO,
+            imagined_swap_in: Bytes::ZERO,
+            held_ms: BTreeMap::new(),
+            size: None,
+            size_max: None,
+            bounds: None,
+            is_domain: false,
+        })
+    }
+
+    pub(crate) fn add(&mut self, seen: &GuestSeen<'_>) {
+        let GuestSeen { sample, row, imagined, passed, .. } = seen;
+        let ms = passed.as_millis();
+        self.seen_ms += ms;
+        self.size = sample.present_memory().or(self.size);
+        self.size_max = sample.memory_max().or(self.size_max);
+        self.bounds = seen.bounds().or(self.bounds);
+        self.is_domain = sample.capabilities.shared_control.unwrap_or(self.is_domain);
+        if let Some(GuestPlan { change: Change::Hold(why), .. }) = imagined {
+            *self.held_ms.entry(why.code()).or_default() += ms;
+        }
+        let held = sample.allocation.map(|it| it.value);
+        let (recorded, holds) = match row {
+            Some(row) => (row.recorded, row.imagined),
+            None => (held.unwrap_or_default(), held.unwrap_or_default()),
+        };
+        self.held_byte_ms += u128::from(recorded.get()) * ms;
+        self.imagined_byte_ms += u128::from(holds.get()) * ms;
+        let Some(row) = row else { return };
+        let returnable = recorded.saturating_add(seen.surplus()).saturating_sub(holds);
+        self.returnable_byte_ms += u128::from(returnable.get()) * ms;
+        self.swap_in = self.swap_in.saturating_add(row.recorded_swap_in);
+        self.imagined_swap_in = self.imagined_swap_in.saturating_add(row.imagined_swap_in);
+        if !seen.is_movable() {
+            return;
+        }
+        self.usable_ms += ms;
+        self.need.add(row.demand, *passed);
+        if ms > 0 {
+            self.need_max = self.need_max.max(row.demand);
+        }
+        if row.recorded_swap_in >= SWAPPING_MIN {
+            self.swapping_ms += ms;
+        }
+        let ceiling = self.bounds.map(|bounds| bounds.ceiling);
+        let is_capped = |ceiling: Bytes| row.demand >= ceiling - ceiling.fraction(1, ALMOST);
+        if ceiling.is_some_and(is_capped) {
+            self.capped_ms += ms;
+        }
+    }
+
+    pub(crate) fn size(&self) -> Option<Bytes> {
+        self.size
+    }
+
+    /// What it needed in 95 % of its time, with the reserve and at least its floor; `None`: not
+    /// known.
+    pub(crate) fn need_to_keep(&self, reserve: Bytes) -> Option<Bytes> {
+        let floor = self.bounds.map(|bounds| bounds.floor).unwrap_or_default();
+        Some(self.needed()?.p95.saturating_add(reserve).max(floor))
+    }
+
+    fn needed(&self) -> Option<NeedAdvice> {
+        let need = |percent: u8| self.need.at_most(percent).min(self.need_max);
+        let found = NeedAdvice { p50: need(50), p95: need(95), max: self.need_max };
+        (self.usable_ms > 0).then_some(found)
+    }
+
+    /// What follows for the guest called `id`.
+    pub(crate) fn advice(&self, id: &GuestId, reserve: Bytes) -> GuestAdvice {
+        let mean = |byte_ms: u128| bytes(byte_ms / self.seen_ms.max(1));
+        GuestAdvice {
+            id: id.clone(),
+            size: self.size,
+            held: mean(self.held_byte_ms),
+            imagined: mean(self.imagined_byte_ms),
+            need: self.needed(),
+            returnable: mean(self.returnable_byte_ms),
+            swap_in: self.swap_in,
+            imagined_swap_in: self.imagined_swap_in,
+            usable_percent: percent(self.usable_ms, self.seen_ms),
+            findings: self.findings(reserve),
+        }
+    }
+
+    fn findings(&self, reserve: Bytes) -> Vec<GuestFinding> {
+        let is_domain = self.is_domain;
+        let held = |codes: &[&str]| -> u8 {
+            let ms = codes.iter().filter_map(|code| self.held_ms.get(code)).sum();
+            percent(ms, self.seen_ms)
+        };
+        let often = |codes: &[&str]| Some(held(codes)).filter(|it| *it >= HELD_MIN_PERCENT);
+        let found = [
+            often(&["no-balloon"]).map(|_| GuestFinding::NoBalloon { is_domain }),
+            often(&["no-statistics", "stale"])
+                .map(|percent| GuestFinding::NoStatistics { percent }),
+            often(&["unreachable"]).map(|percent| GuestFinding::Unreachable { percent }),
+            often(&["discard-inhibited"]).map(|_| GuestFinding::DiscardInhibited),
+            often(&["opted-out"]).map(|_| GuestFinding::OptedOut),
+            often(&["another-owner"]).map(|_| GuestFinding::AnotherOwner),
+        ];
+        found.into_iter().flatten().chain(self.sizing(reserve)).collect()
+    }
+
+    /// Whether it is too big or too small, and its floor too high.
+    fn sizing(&self, reserve: Bytes) -> Vec<GuestFinding> {
+        let mut found = Vec::new();
+        let (Some(need), Some(Bounds { floor, ceiling }), Some(size)) =
+            (self.needed(), self.bounds, self.size)
+        else {
+            return found;
+        };
+        if self.usable_ms < SEEN_MIN.as_millis() {
+            return found;
+        }
+        let enough = need.max.saturating_add(reserve);
+        let capped = percent(self.capped_ms, self.usable_ms);
+        if capped >= SMALL_MIN_PERCENT {
+            let has_memory = rounded(enough) <= self.size_max.unwrap_or(size);
+            let (percent, is_domain) = (capped, self.is_domain);
+            found.push(GuestFinding::TooSmall { ceiling, percent, enough, has_memory, is_domain });
+        } else if rounded(enough.max(floor)) <= ceiling.min(size).fraction(1, 2) {
+            found.push(GuestFinding::TooBig { size, enough: enough.max(floor) });
+        }
+        let usual = need.p95.saturating_add(reserve).max(GuestLimits::FLOOR_DEFAULT_MIN);
+        if floor.saturating_sub(rounded(usual)) >= FLOOR_MIN {
+            found.push(GuestFinding::FloorHigh { floor, enough: usual });
+        }
+        found
+    }
+}

@@ -1,0 +1,287 @@
+//! One guest as it would have been: what it holds, and the sample it would have given.
+//!
+//! Idea: what a guest needs is recorded: memory in use, and what it read back or has in its swap
+//! and needs. What it holds moves towards the last target at the speed of a balloon. Where it holds
+//! less than it needs, the rest is in its swap, and it reads that back
+//!
+//! - with as much as was recorded: as much as was recorded,
+//! - with more: in proportion to what it still lacks,
+//! - with less: the same or, if that is less or it lacked nothing, as much as was recorded and once
+//!   a second all that it lacks beyond what it lacked then.
+//!
+//! What it gets back of memory that was in its swap it reads once. Source: ours.
+//! Limits: nothing is known of a guest's locality below what it needs, so the last of the three is
+//! the worst case. That less memory makes a guest's kernel swap out what it would otherwise keep is
+//! not seen.
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, Estimate, GuestPlan, GuestSample, GuestStats, Measured};
+
+use crate::replay::ReplayRow;
+use crate::totals::{Sums, bytes};
+
+/// Inflation per second: the slowest measured in the lab under load.
+const INFLATE_PER_S: Bytes = Bytes::mib(80);
+/// Deflation per second, as measured in the lab.
+const DEFLATE_PER_S: Bytes = Bytes::gib(1);
+
+/// A guest of a replay.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ImaginedGuest {
+    /// What it holds; `None`: as recorded.
+    holds: Option<Bytes>,
+    pub(crate) target: Option<Bytes>,
+    recorded_before: Option<Bytes>,
+    swap_in_before: Option<Bytes>,
+    /// What it needs and does not hold: it is in its swap.
+    in_swap: Bytes,
+    /// Its counters of swap traffic.
+    swapped_in: Bytes,
+    swapped_out: Bytes,
+    pub(crate) recorded: Sums,
+    pub(crate) imagined: Sums,
+}
+
+/// What a step makes of a guest.
+pub(crate) struct ImaginedStep {
+    /// The sample for the controller.
+    pub(crate) sample: GuestSample,
+    /// `None`: nothing is known of what it needs, and it holds what it held.
+    pub(crate) row: Option<ReplayRow>,
+    /// How much more of the host's memory it occupied in the record than it does now, and how much
+    /// less; one of them is zero.
+    pub(crate) freed: Bytes,
+    pub(crate) taken: Bytes,
+}
+
+impl ImaginedGuest {
+    /// The same without what a simulation knows: it goes on from the record.
+    pub(crate) fn restarted(&self) -> ImaginedGuest {
+        let (recorded, imagined) = (self.recorded, self.imagined);
+        ImaginedGuest { recorded, imagined, ..ImaginedGuest::default() }
+    }
+
+    /// Goes on by the recorded `guest` and what the recorded `plan` knew of it.
+    pub(crate) fn step(
+        &mut self,
+        guest: &GuestSample,
+        plan: Option<&GuestPlan>,
+        passed: Duration,
+    ) -> ImaginedStep {
+        let estimate = plan.and_then(|plan| plan.estimate.as_ref());
+        let (Some(estimate), Some(allocation), Some(stats)) =
+            (estimate, guest.allocation, guest.stats)
+        else {
+            self.holds = None;
+            let (sample, zero) = (guest.clone(), Bytes::ZERO);
+            return ImaginedStep { sample, row: None, freed: zero, taken: zero };
+        };
+        let recorded = allocation.value;
+        let swap_in = self.recorded_swap_in(&stats.value);
+        let demand = needed(estimate, swap_in);
+        let before = self.holds.unwrap_or(recorded);
+        let most = guest.present_memory().unwrap_or(Bytes::MAX).max(recorded);
+        let holds = moved(before, self.target.unwrap_or(before), passed).min(most);
+        self.holds = Some(holds);
+        let read = self.read_back(Need { demand, recorded, before, holds, swap_in, passed });
+        let moved_recorded = self.recorded_before.map_or(Bytes::ZERO, |it| it.abs_diff(recorded));
+        self.recorded_before = Some(recorded);
+        self.recorded.add(swap_in, recorded, moved_recorded, passed);
+        self.imagined.add(read, holds, before.abs_diff(holds), passed);
+        let row = ReplayRow {
+            id: guest.id.clone(),
+            demand,
+            recorded,
+            imagined: holds,
+            recorded_swap_in: swap_in,
+            imagined_swap_in: read,
+            recorded_target: plan.and_then(|plan| plan.target),
+            imagined_target: None,
+        };
+        let filled = demand.min(holds);
+        let resident = guest
+            .resident
+            .map(|it| Measured { value: occupied(it.value, recorded, holds, filled), ..it });
+        // Where nobody sees what the process occupies, it is taken to occupy what it holds.
+        let (was, is) = match (guest.resident, resident) {
+            (Some(was), Some(is)) => (was.value, is.value),
+            _ => (recorded, holds),
+        };
+        let sample = GuestSample {
+            allocation: Some(Measured { value: holds, age: allocation.age }),
+            resident,
+            stats: Some(Measured {
+                value: self.stats(&stats.value, filled, recorded, holds),
+                age: stats.age,
+            }),
+            ..guest.clone()
+        };
+        let (freed, taken) = (was.saturating_sub(is), is.saturating_sub(was));
+        ImaginedStep { sample, row: Some(row), freed, taken }
+    }
+
+    /// What the guest read back since the last step of the record.
+    fn recorded_swap_in(&mut self, stats: &GuestStats) -> Bytes {
+        let swap_in = match (stats.swap_in, self.swap_in_before) {
+            (Some(now), Some(then)) => now.saturating_sub(then),
+            _ => Bytes::ZERO,
+        };
+        self.swap_in_before = stats.swap_in;
+        swap_in
+    }
+
+    /// What it reads back of its swap in this step; counts that, and what it swaps out.
+    fn read_back(&mut self, need: Need) -> Bytes {
+        let Need { demand, recorded, before, holds, swap_in, passed } = need;
+        let (lacks, lacked) = (demand.saturating_sub(holds), demand.saturating_sub(recorded));
+        let in_proportion = swap_in.fraction(lacks.get(), lacked.get());
+        let more = swap_in.saturating_add(per_second(lacks.saturating_sub(lacked), passed));
+        let again = match (holds > recorded, lacked > Bytes::ZERO) {
+            (true, _) => in_proportion,
+            (false, true) => in_proportion.min(more),
+            (false, false) => more,
+        };
+        // Memory it got, as far as it had that in its swap.
+        let grown = holds.saturating_sub(before);
+        let back = self.in_swap.saturating_sub(lacks).min(grown);
+        let read = again.saturating_add(back);
+        let swapped_out = again.saturating_add(lacks.saturating_sub(self.in_swap));
+        self.in_swap = lacks;
+        self.swapped_in = self.swapped_in.saturating_add(read);
+        self.swapped_out = self.swapped_out.saturating_add(swapped_out);
+        read
+    }
+
+    /// The guest's statistics if it used `filled` of what it `holds`.
+    fn stats(&self, said: &GuestStats, filled: Bytes, recorded: Bytes, holds: Bytes) -> GuestStats {
+        let shifted = |size: Bytes| size.saturating_add(holds).saturating_sub(recorded).min(holds);
+        let most = said.total.map_or(Bytes::MAX, shifted);
+        GuestStats {
+            total: said.total.map(shifted),
+            free: said.free.map(shifted),
+            available: Some(holds.saturating_sub(filled).min(most)),
+            swap_in: Some(self.swapped_in),
+            swap_out: said.swap_out.map(|_| self.swapped_out),
+            ..*said
+        }
+    }
+}
+
+/// What a guest needs and holds in one step.
+struct Need {
+    demand: Bytes,
+    recorded: Bytes,
+    before: Bytes,
+    holds: Bytes,
+    swap_in: Bytes,
+    passed: Duration,
+}
+
+/// What a guest needed by its recorded estimate: it is not less than what it read back.
+fn needed(estimate: &Estimate, swap_in: Bytes) -> Bytes {
+    estimate.used.saturating_add(estimate.swap_need.max(swap_in))
+}
+
+/// What the guest's process occupies if the guest holds `holds` of `recorded` and fills `filled`.
+fn occupied(resident: Bytes, recorded: Bytes, holds: Bytes, filled: Bytes) -> Bytes {
+    let beside = resident.saturating_sub(recorded);
+    let memory = resident.min(recorded);
+    match holds < recorded {
+        true => memory.min(holds).saturating_add(beside),
+        false => memory.max(filled).saturating_add(beside),
+    }
+}
+
+/// `size` a second, for `passed`.
+fn per_second(size: Bytes, passed: Duration) -> Bytes {
+    bytes(u128::from(size.get()) * passed.as_millis() / 1000)
+}
+
+/// The allocation after moving towards `target` for `passed`.
+fn moved(from: Bytes, target: Bytes, passed: Duration) -> Bytes {
+    if target < from {
+        from.saturating_sub(per_second(INFLATE_PER_S, passed)).max(target)
+    } else {
+        from.saturating_add(per_second(DEFLATE_PER_S, passed)).min(target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn balloons_move_at_fixed_rates() {
+        assert_eq!(moved(Bytes::mib(500), Bytes::mib(100), SECOND), Bytes::mib(420));
+        assert_eq!(moved(Bytes::mib(500), Bytes::mib(490), SECOND), Bytes::mib(490));
+        assert_eq!(moved(Bytes::mib(500), Bytes::gib(4), SECOND), Bytes::mib(1524));
+        assert_eq!(moved(Bytes::mib(500), Bytes::gib(4), Duration::ZERO), Bytes::mib(500));
+    }
+
+    #[test]
+    fn what_is_read_back_follows_what_is_lacking() {
+        let read = |recorded, holds, demand, swap_in| {
+            let need = Need {
+                demand: Bytes::mib(demand),
+                recorded: Bytes::mib(recorded),
+                before: Bytes::mib(holds),
+                holds: Bytes::mib(holds),
+                swap_in: Bytes::mib(swap_in),
+                passed: SECOND,
+            };
+            ImaginedGuest::default().read_back(need).get() >> 20
+        };
+        for (recorded, holds, demand, swap_in, expected) in [
+            (512, 512, 600, 20, 20),  // as recorded
+            (512, 556, 600, 20, 10),  // half of it lacks
+            (512, 600, 600, 20, 0),   // nothing lacks
+            (512, 468, 600, 20, 30),  // half as much again lacks
+            (512, 412, 520, 20, 120), // 100 MiB more lack: no more than all of them a second
+            (512, 256, 200, 0, 0),    // it needs less
+            (512, 256, 300, 0, 44),
+        ] {
+            assert_eq!(read(recorded, holds, demand, swap_in), expected, "{recorded} {holds}");
+        }
+    }
+
+    #[test]
+    fn what_a_process_occupies_follows_what_its_guest_holds() {
+        let mib = Bytes::mib;
+        for (resident, recorded, holds, filled, expected) in [
+            (300, 1000, 1000, 250, 300), // as recorded
+            (300, 1000, 200, 200, 200),  // given back, some of it never touched
+            (300, 1000, 600, 250, 300),  // given back and never touched
+            (520, 500, 800, 700, 720),   // grown and filled, and 20 MiB beside
+        ] {
+            let found = occupied(mib(resident), mib(recorded), mib(holds), mib(filled));
+            assert_eq!(found, mib(expected), "{resident} {recorded} {holds}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn more_memory_never_reads_back_more(
+            demand in 0u64..4096, recorded in 0u64..4096, less in 0u64..4096, more in 0u64..4096,
+            swap_in in 0u64..256,
+        ) {
+            let read = |holds: u64| {
+                let holds = Bytes::mib(holds);
+                let need = Need {
+                    demand: Bytes::mib(demand),
+                    recorded: Bytes::mib(recorded),
+                    before: holds,
+                    holds,
+                    swap_in: Bytes::mib(swap_in),
+                    passed: SECOND,
+                };
+                ImaginedGuest::default().read_back(need)
+            };
+            prop_assert!(read(less.max(more)) <= read(less.min(more)));
+        }
+    }
+}

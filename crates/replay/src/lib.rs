@@ -1,0 +1,33 @@
+//! What a recorded host would have been under another policy, and what to do about it.
+//!
+//! Idea: [`Replay`] runs recorded samples through the daemon's own controller; [`Advisor`] adds up
+//! what that shows tick by tick, in bounded memory, and draws an [`Advice`] from it. Neither reads
+//! a journal: whoever has one passes its ticks. Begin with `replay.rs`, then `advisor.rs`.
+//!
+//! Limits: a replay is an open loop: recorded guests do not answer to what it decides.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod advice;
+mod advisor;
+mod amounts;
+mod confidence;
+mod course;
+mod guest_finding;
+mod guest_sums;
+mod imagined;
+mod replay;
+mod replayable;
+mod totals;
+
+pub use advice::{
+    ADVICE_ASSUMPTIONS, Advice, AdviceWindow, CoursePoint, GuestAdvice, MoreGuests, NeedAdvice,
+};
+pub use advisor::{Advisor, GUESTS_MAX};
+pub use amounts::Amounts;
+pub use confidence::AdviceConfidence;
+pub use guest_finding::GuestFinding;
+pub use replay::{ASSUMPTIONS, GAP_MAX, Replay, ReplayReport, ReplayRow};
+pub use replayable::{NotReplayable, RecordedInputs, ensure_replayable};
+pub use totals::ReplayTotals;

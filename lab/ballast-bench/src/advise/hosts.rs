@@ -1,0 +1,109 @@
+//! The hosts that advice is tried on.
+//!
+//! Idea: what an operator may meet who observes first. Guests boot with all the memory they could
+//! ever have, or with a part of it; they have balloon statistics and nothing else.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use ballast_control::Settings;
+use ballast_model::{Bytes, PolicyName};
+use ballast_sim::{GuestSpec, HostSpec, Pattern, Scenario, Sources};
+
+/// Every host, for so long.
+///
+/// # Errors
+/// A name made here is none.
+pub(super) fn all(duration: Duration) -> anyhow::Result<Vec<Scenario>> {
+    Ok(vec![
+        host("idle", Bytes::gib(12), duration, idle()?),
+        host("swings", Bytes::gib(12), duration, swings()?),
+        host("page cache", Bytes::gib(8), duration, page_cache()?),
+        host("uneven", Bytes::gib(4), duration, uneven()?),
+        host("short", Bytes::gib(3), duration, short()?),
+    ])
+}
+
+fn host(name: &str, budget: Bytes, duration: Duration, guests: Vec<GuestSpec>) -> Scenario {
+    let mut control = Settings::new(PolicyName::Static);
+    control.guard.budget = Some(budget);
+    let memory = budget.saturating_add(control.guard.host_reserve);
+    Scenario {
+        name: name.to_owned(),
+        duration,
+        seed: 1,
+        block: Scenario::BLOCK_DEFAULT,
+        host: HostSpec::new(memory),
+        control,
+        guests,
+    }
+}
+
+/// A guest that starts with `start` of its memory, with these workloads.
+fn guest(
+    number: usize,
+    memory: Bytes,
+    start: Bytes,
+    patterns: Vec<Pattern>,
+) -> anyhow::Result<GuestSpec> {
+    let name = format!("g{number}").parse().context("the bench's own guest")?;
+    let sources = Sources { agent: false, tracker: None, ..Sources::default() };
+    let spec = GuestSpec { start: Some(start), sources, ..GuestSpec::new(name, memory) };
+    let at = Duration::from_secs(number as u64 % 7);
+    Ok(patterns.into_iter().fold(spec, |spec, pattern| spec.with(at, pattern)))
+}
+
+/// Six guests that use from a tenth to the half of what they have, always the same.
+fn idle() -> anyhow::Result<Vec<GuestSpec>> {
+    let whole = Bytes::gib(2);
+    let sizes = [200, 300, 400, 500, 700, 900].map(Bytes::mib).into_iter().enumerate();
+    sizes
+        .map(|(number, size)| guest(number, whole, whole, vec![Pattern::Constant { size }]))
+        .collect()
+}
+
+/// Six guests that grow and shrink, jump, and draw another size every few minutes.
+fn swings() -> anyhow::Result<Vec<GuestSpec>> {
+    let (s, mib, whole) = (Duration::from_secs, Bytes::mib, Bytes::gib(2));
+    let pattern = |number: usize| match number % 3 {
+        0 => Pattern::Mono {
+            low: mib(100),
+            high: mib(1100),
+            ramp: s(120).into(),
+            hold: s(240),
+            cycles: None,
+        },
+        1 => Pattern::Flux { low: mib(200), high: mib(900), period: s(400) },
+        _ => Pattern::RandomDrawn { low: mib(100), high: mib(1200), period: s(300) },
+    };
+    (0..6).map(|number| guest(number, whole, whole, vec![pattern(number)])).collect()
+}
+
+/// Four guests that work on files beside some memory of their own.
+fn page_cache() -> anyhow::Result<Vec<GuestSpec>> {
+    let whole = Bytes::gib(2);
+    let patterns = |number: u64| {
+        let files = Bytes::mib(400 + 300 * number);
+        vec![
+            Pattern::Constant { size: Bytes::mib(150 + 100 * number) },
+            Pattern::Zipf { size: files, exponent: 0.9, file: true },
+        ]
+    };
+    (0..4).map(|number| guest(number, whole, whole, patterns(number as u64))).collect()
+}
+
+/// Two guests that lack memory beside two that have too much: all fits.
+fn uneven() -> anyhow::Result<Vec<GuestSpec>> {
+    let (whole, half) = (Bytes::gib(2), Bytes::gib(1));
+    let sizes = [1200, 1100, 250, 300].map(Bytes::mib).into_iter().enumerate();
+    let pattern = |size| Pattern::Zipf { size, exponent: 0.8, file: false };
+    sizes.map(|(number, size)| guest(number, whole, half, vec![pattern(size)])).collect()
+}
+
+/// Three guests that need more together than there is.
+fn short() -> anyhow::Result<Vec<GuestSpec>> {
+    let (whole, part) = (Bytes::gib(2), Bytes::gib(1));
+    let sizes = [1500, 1200, 900].map(Bytes::mib).into_iter().enumerate();
+    let pattern = |size| Pattern::Zipf { size, exponent: 0.8, file: false };
+    sizes.map(|(number, size)| guest(number, whole, part, vec![pattern(size)])).collect()
+}

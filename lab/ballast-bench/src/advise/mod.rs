@@ -1,0 +1,86 @@
+//! `ballast bench advise`: how near advice from a journal comes to what balancing then does.
+//!
+//! Idea: a scenario is simulated twice. While it is observed nothing moves, and a real journal is
+//! recorded; from that comes the advice, by the code of `ballast advise`. Then the same scenario is
+//! balanced, and what really becomes of its guests is held against what was promised.
+//! Limits: everything is simulated; guests and their disks are models.
+
+mod hosts;
+mod measure;
+mod record;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use ballast_model::PolicyName;
+use ballast_report::Output;
+use ballast_scenario_run::simulate::scenario_file::ScenarioFile;
+use ballast_sim::Scenario;
+
+use crate::scaffold::{self, Held, Say};
+use report::AdviceFindings;
+
+/// Measure how near advice from a journal comes to what balancing then does.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast bench advise
+  ballast bench advise --quick
+  ballast bench advise --policy self-scheduling scenarios/meb-16.toml
+  ballast bench advise --json > advise.json
+
+Each host is simulated twice: observed, with a journal, and balanced. OFF says how far what was
+promised is from what was so. Without files, the hosts are the bench's own: an hour each.")]
+pub struct Args {
+    /// Scenario files to take instead of the bench's own hosts
+    #[arg(value_name = "FILE")]
+    scenarios: Vec<PathBuf>,
+    /// Policies, with commas between
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "self-scheduling,global"
+    )]
+    policy: Vec<PolicyName>,
+    /// Ten minutes each, which is too short for goals
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Measures and prints; progress goes to standard error.
+///
+/// # Errors
+/// A scenario cannot be read or simulated, a policy cannot be replayed, or standard output cannot
+/// be written.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    scaffold::print(args.output, &compare(args, &scaffold::say)?, Held::render)
+}
+
+fn compare(args: &Args, say: Say<'_>) -> anyhow::Result<Held<AdviceFindings>> {
+    let duration = Duration::from_secs(if args.quick { 600 } else { 3600 });
+    let scenarios: Vec<Scenario> = match args.scenarios.as_slice() {
+        [] => hosts::all(duration)?,
+        files => files.iter().map(read).collect::<anyhow::Result<_>>()?,
+    };
+    let mut figures = Vec::new();
+    for scenario in &scenarios {
+        for policy in &args.policy {
+            say(&format!("{}: {policy}", scenario.name));
+            figures.push(measure::measure(scenario, *policy)?);
+        }
+    }
+    Ok(Held::new(AdviceFindings { is_quick: args.quick, figures }))
+}
+
+fn read(file: &PathBuf) -> anyhow::Result<Scenario> {
+    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    Ok(ScenarioFile::parse(&text, file)?.scenario)
+}

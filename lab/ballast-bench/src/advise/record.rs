@@ -1,0 +1,74 @@
+//! A run of a scenario that is recorded as a daemon records it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use ballast_model::{GuestId, GuestLimits, Mode, ModeChoice, PolicyName, Timestamp};
+use ballast_sim::{Scenario, Simulation, named};
+use ballast_store::{Event, JournalConfig, Start, Tick, Writer};
+
+/// When recorded time begins: any fixed moment.
+const EPOCH: Duration = Duration::from_secs(1_700_000_000);
+
+/// Observes a scenario under `policy` and writes its journal to `path`; `seen` is called after
+/// every tick.
+///
+/// # Errors
+/// The scenario is invalid, or the journal cannot be written.
+pub(super) fn observe(
+    scenario: &Scenario,
+    policy: PolicyName,
+    path: &Path,
+    seen: &mut dyn FnMut(&Simulation),
+) -> anyhow::Result<()> {
+    let mut scenario = scenario.clone();
+    scenario.control.mode = Mode::Observe;
+    let limits: BTreeMap<GuestId, GuestLimits> =
+        scenario.guests.iter().map(|guest| (guest.id.clone(), guest.limits.clone())).collect();
+    let start = Start {
+        wall: wall(Duration::ZERO),
+        mono: Timestamp::ZERO,
+        boot_id: "simulated".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: 1,
+    };
+    let mut writer = Writer::open(path, JournalConfig::default(), start)?;
+    let toml = configuration(&scenario, policy);
+    writer.record_event(wall(Duration::ZERO), Timestamp::ZERO, Event::ConfigLoaded { toml })?;
+    let mut simulation = Simulation::new(&scenario, named(&scenario, policy))?;
+    while simulation.step() {
+        let (snapshot, plan) = simulation.decided().context("a run without a controller")?;
+        writer.record(&Tick {
+            wall: wall(simulation.now()),
+            snapshot,
+            plan,
+            outcomes: &[],
+            handovers: &[],
+            limits: &limits,
+            paused: false,
+            mode: ModeChoice::new(Mode::Observe),
+            decision_cost: Duration::ZERO,
+        })?;
+        seen(&simulation);
+    }
+    Ok(())
+}
+
+fn wall(now: Duration) -> SystemTime {
+    UNIX_EPOCH + EPOCH + now
+}
+
+/// The daemon's configuration of that scenario, as far as the bench's hosts use it.
+fn configuration(scenario: &Scenario, policy: PolicyName) -> String {
+    let control = &scenario.control;
+    format!(
+        "mode = \"observe\"\n[daemon]\ntick = \"{}ms\"\n[host]\nbudget = \"{:#}\"\nreserve = \
+         \"{:#}\"\n[policy]\nname = \"{policy}\"\nreserve_per_guest = \"{:#}\"\n",
+        control.tick.as_millis(),
+        scenario.budget(),
+        control.guard.host_reserve,
+        control.policy_settings.reserve
+    )
+}
