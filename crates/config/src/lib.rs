@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod external;
 mod file;
 mod flexmemd;
 mod intermittent;
@@ -21,6 +22,7 @@ mod settings;
 mod tau;
 mod tws;
 
+pub use external::ExternalSettings;
 pub use flexmemd::FlexmemdTable;
 pub use intermittent::Intermittent;
 pub use knobs::Knobs;

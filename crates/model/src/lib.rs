@@ -30,12 +30,14 @@ mod limits;
 mod mapped;
 mod measured;
 mod mechanism;
+mod merging;
 mod miss_curve;
 mod mode;
 mod note;
 mod overhead;
 mod per_guest;
 mod plan;
+mod policy_answer;
 mod policy_name;
 mod reason;
 mod report;
@@ -65,6 +67,7 @@ pub use limit_table::{LimitTable, LimitsInOrder};
 pub use limits::{BoundsError, GuestLimits};
 pub use measured::Measured;
 pub use mechanism::{Mechanism, Move, Paging, PressureLevel, Regret, Why};
+pub use merging::{MergingKnobs, PageMerging};
 #[cfg(feature = "serde")]
 pub use miss_curve::KeptCurve;
 pub use miss_curve::{MissCurve, MissCurveError};
@@ -75,6 +78,7 @@ pub use per_guest::PerGuest;
 pub use plan::{
     Action, Budget, Change, Compliance, Desired, GuestPlan, Outcome, OutcomeKind, Plan,
 };
+pub use policy_answer::{AnswerFault, GuestTarget, PolicyAnswer};
 pub use policy_name::{ParsePolicyNameError, PolicyName};
 pub use reason::{Clamped, Others, Reason, RentLimit, Tax};
 pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport};

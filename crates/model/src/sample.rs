@@ -10,7 +10,8 @@ use crate::guest_id::place_near;
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_none};
 use crate::{
-    AgentReport, BalloonOwner, Bytes, Fence, GuestId, Measured, Timestamp, TrackerReport, Tracking,
+    AgentReport, BalloonOwner, Bytes, Fence, GuestId, Measured, PageMerging, Timestamp,
+    TrackerReport, Tracking,
 };
 
 /// Everything seen in one tick.
@@ -98,6 +99,9 @@ pub struct HostSample {
     /// Memory pressure of the whole host.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub pressure: Option<Pressure>,
+    /// Merging of like pages; `None`: the kernel has none, or it cannot be read.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
+    pub merging: Option<PageMerging>,
     /// A program on the host that moves balloons; `None`: none is known, or none was looked for.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_none"))]
     pub balloon_owner: Option<BalloonOwner>,
@@ -167,6 +171,13 @@ pub struct GuestSample {
         serde(rename = "overhead_bytes", default, with = "unit", skip_serializing_if = "is_none")
     )]
     pub overhead: Option<Bytes>,
+    /// Memory of its hypervisor's process that is merged with like pages, its own or others';
+    /// `None`: the kernel does not say, or merges nothing.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "merged_bytes", default, with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub merged: Option<Bytes>,
     /// The guest's own statistics.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub stats: Option<Measured<GuestStats>>,
@@ -200,6 +211,7 @@ impl GuestSample {
             resident: None,
             unmapped: None,
             overhead: None,
+            merged: None,
             stats: None,
             agent: None,
             tracker: None,

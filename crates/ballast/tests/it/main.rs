@@ -3,6 +3,7 @@
 mod commands;
 mod daemon;
 mod doctor;
+mod external;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod log;
