@@ -1,9 +1,9 @@
 //! How hard the host searches for like pages of its guests (KSM).
 //!
-//! Idea: searching costs processor time, so it is done only where memory is short or promised. While
-//! available memory is below a threshold, more pages are looked at in every period; while it is
-//! above, fewer. Where the guests' memory and the threshold fit the host, the search stops. What was
-//! merged stays merged.
+//! Idea: searching costs processor time, so it is done only where memory is short or promised.
+//! While available memory is below a threshold, more pages are looked at in every period; while it
+//! is above, fewer. Where the guests' memory and the threshold fit the host, the search stops. What
+//! was merged stays merged.
 //!
 //! Source: the rules and figures of oVirt's MOM (`ksm.rules`), which are those of `ksmtuned` (its
 //! `ksmtuned.conf` documents them); MOM evaluates them every 10 s (`policy-engine-interval`).

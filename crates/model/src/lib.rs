@@ -23,6 +23,7 @@ mod generation;
 mod guest_change;
 mod guest_id;
 mod held;
+mod host_sample;
 mod input;
 mod limit_layers;
 mod limit_table;
@@ -61,6 +62,7 @@ pub use generation::Generation;
 pub use guest_change::GuestChange;
 pub use guest_id::{GuestId, ParseGuestIdError};
 pub use held::{Held, Implausible};
+pub use host_sample::{HostSample, Pressure};
 pub use input::Input;
 pub use limit_layers::{LimitLayers, LimitSource, LimitSources};
 pub use limit_table::{LimitTable, LimitsInOrder};
@@ -85,8 +87,8 @@ pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport};
 pub use reservation::Reservation;
 pub use restart::{Handover, LeftGuest, Restart, Stuck, Thrashed};
 pub use sample::{
-    Capabilities, GuestSample, GuestStats, HostSample, Hotplug, HotplugKind, LinkDown, LinkState,
-    Pressure, ProcessId, RunState, Snapshot,
+    Capabilities, GuestSample, GuestStats, Hotplug, HotplugKind, LinkDown, LinkState, ProcessId,
+    RunState, Snapshot,
 };
 pub use time::Timestamp;
 pub use tracking::{Share, Tracking, TrackingSource, TrackingState};

@@ -498,7 +498,7 @@ fn settings_that_live_with_a_guest_count_until_they_go() {
     assert_eq!(sources[&rich].ceiling.as_str(), "metadata");
 }
 
-/// The rich guest has so much, or what it must have, and the poor one the rest.
+/// The rich guest gets that size, or its floor if that is more, and the poor one the rest.
 fn rich_has(question: &Question, mib: u64) -> PolicyAnswer {
     let [poor, rich] = question.problem.contenders() else { panic!("{question:?}") };
     let of_rich = rich.floor.max(Bytes::mib(mib));

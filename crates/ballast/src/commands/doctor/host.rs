@@ -162,8 +162,8 @@ fn swap(facts: &HostFacts, config: &Config) -> Finding {
                 true => finding(
                     Severity::Note,
                     format!(
-                        "{told}: {use_of_it}; what is stays in memory, compressed, so the host gains \
-                         only what that saves"
+                        "{told}: {use_of_it}; it stays in memory, compressed, so the host gains only \
+                         what that saves"
                     ),
                 ),
                 false => finding(Severity::Ok, format!("{told}: {use_of_it}")),

@@ -142,7 +142,7 @@ fn fake_hosts_are_judged_by_their_settings() {
             ok kernel: Linux 6.12.48+deb13-amd64
             ok memory: 16GiB in all, 8GiB available, 512MiB kept for the host
             ok pressure: some task waited 0.50 % of the last 10 s
-            ok swap: disk /dev/sda2 of 8GiB, 8GiB free
+            ok swap: disk /dev/sda2 of 8GiB, 8GiB free: 6.4GiB more of guests may be paged out
             ok zswap: off
             ok swappiness: vm.swappiness is 60
             ok overcommit: vm.overcommit_memory is 0: within reason
@@ -164,7 +164,7 @@ fn fake_hosts_are_judged_by_their_settings() {
                   $ ps -eo rss,pid,comm --sort=-rss | head
                 warning pressure: this kernel does not tell it (PSI is off)
                   $ sed -i 's/^GRUB_CMDLINE_LINUX="/&psi=1 /' /etc/default/grub && update-grub && reboot
-                warning swap: none
+                warning swap: none: no guest can be paged out
                   $ fallocate -l 8G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile
                 note zswap: on
                   $ echo N > /sys/module/zswap/parameters/enabled
@@ -194,7 +194,7 @@ fn fake_hosts_are_judged_by_their_settings() {
               $ $EDITOR /etc/b.toml    # reserve under [host]
             warning pressure: some task waited 31.07 % of the last 10 s
               $ ballast status
-            note swap: zram /dev/zram0 of 8GiB, 8GiB free: what is paged out stays in memory, compressed
+            note swap: zram /dev/zram0 of 8GiB, 8GiB free: 6.4GiB more of guests may be paged out; it stays in memory, compressed, so the host gains only what that saves
             ok zswap: not in this kernel
             note swappiness: not known: no vm.swappiness
             note overcommit: vm.overcommit_memory is not known: no such file
@@ -217,7 +217,7 @@ fn fake_hosts_are_judged_by_their_settings() {
             problem memory: /proc/meminfo is missing
             warning pressure: this kernel does not tell it (PSI is off)
               $ sed -i 's/^GRUB_CMDLINE_LINUX="/&psi=1 /' /etc/default/grub && update-grub && reboot
-            warning swap: none
+            warning swap: none: no guest can be paged out
               $ fallocate -l 8G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile
             ok zswap: not in this kernel
             note swappiness: not known: no vm.swappiness
