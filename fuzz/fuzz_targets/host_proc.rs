@@ -5,8 +5,8 @@
 use std::path::Path;
 
 use ballast_host::{
-    ReadError, parse_meminfo, parse_pressure, parse_release, parse_rights, parse_start_time,
-    parse_status, parse_swaps,
+    ReadError, parse_meminfo, parse_number, parse_pressure, parse_release, parse_rights,
+    parse_start_time, parse_status, parse_swaps,
 };
 
 /// Longest error, in characters: a path, a line's beginning, and what was expected.
@@ -34,6 +34,7 @@ libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     told(parse_start_time(path, text), lines);
     let rights = told(parse_rights(path, text), lines);
     assert_eq!(rights, told(parse_rights(path, &later), lines + 1));
+    told(parse_number(path, text), lines);
     told(parse_release(path, text), lines);
     if let Some(areas) = told(parse_swaps(path, text), lines) {
         assert!(areas.len() < lines);

@@ -253,6 +253,7 @@ impl<'a> Source<'a> {
 
     pub fn snapshot(&mut self, taken_at: Timestamp) -> Snapshot {
         let host = HostSample {
+            merging: None,
             balloon_owner: self.perhaps(|from| {
                 from.one_of(&[BalloonOwner::Mom, BalloonOwner::Pvestatd, BalloonOwner::Ballast])
             }),

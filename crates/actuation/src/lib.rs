@@ -10,6 +10,7 @@
 //! | `rates` | how fast does each mechanism take memory from a guest, and which is to? |
 //! | `paging` | what is the process of a guest held to, and is it paged out or in for that? |
 //! | `fence` | how much may a guest's cgroup hold at most? |
+//! | `merging` | how hard does the host search for like pages of its guests? |
 //! | `thrash` | what did taking memory cost the guest, and must it be restored? |
 //!
 //! Source: flexmemd §3.1.3 and §3.2.2. Limits: every part is bounded per tick and keeps still for a
@@ -21,6 +22,7 @@
 pub mod fence;
 pub mod host_pressure;
 pub mod hotplug;
+pub mod merging;
 pub mod paging;
 pub mod rates;
 pub mod thrash;

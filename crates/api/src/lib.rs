@@ -43,7 +43,9 @@ pub use fence::FenceView;
 pub use mechanism::{HotplugView, MoveView, PagingView, RegretView};
 pub use plan::{ActionView, PlanGuestView, PlanReply};
 pub use socket::{NoRuntimeFolder, default_socket};
-pub use status::{BudgetView, GuestView, GuestsReply, HostView, ReservationView, StatusReply};
+pub use status::{
+    BudgetView, GuestView, GuestsReply, HostView, MergingView, ReservationView, StatusReply,
+};
 pub use tick::{DaemonView, FairnessView, Source, Tick, TickView};
 pub use tracking::TrackingView;
 

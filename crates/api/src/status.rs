@@ -1,6 +1,6 @@
 //! Host and guests in summary.
 
-use ballast_model::{Bytes, Estimate, GuestSample, Plan, Provenance, Reservation};
+use ballast_model::{Bytes, Estimate, GuestSample, PageMerging, Plan, Provenance, Reservation};
 use serde::{Deserialize, Serialize};
 
 use crate::tick::{DaemonView, Tick, TickView, millis, version};
@@ -108,6 +108,40 @@ pub struct HostView {
     pub pressure_some_basis_points: Option<u32>,
     /// Share of the last 10 s in which all tasks waited for memory, in hundredths of a percent.
     pub pressure_full_basis_points: Option<u32>,
+    /// Merging of like pages (KSM); `None`: the kernel has none.
+    #[serde(default)]
+    pub ksm: Option<MergingView>,
+}
+
+/// Merging of like pages (KSM).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergingView {
+    /// Whether they are searched for.
+    pub running: bool,
+    /// Pages that stand for several like ones.
+    pub shared_bytes: u64,
+    /// What that saves.
+    pub saved_bytes: u64,
+    /// How often all memory that may be merged was looked at.
+    pub full_scans: u64,
+    /// Pages that are looked at before the search sleeps.
+    pub pages_to_scan: u64,
+    /// How long it sleeps then.
+    pub sleep_ms: u64,
+}
+
+impl From<&PageMerging> for MergingView {
+    fn from(merging: &PageMerging) -> Self {
+        let PageMerging { knobs, shared, saved, full_scans } = *merging;
+        MergingView {
+            running: knobs.is_running,
+            shared_bytes: shared.get(),
+            saved_bytes: saved.get(),
+            full_scans,
+            pages_to_scan: knobs.pages_to_scan,
+            sleep_ms: millis(knobs.sleep),
+        }
+    }
 }
 
 impl From<&ballast_model::HostSample> for HostView {
@@ -119,6 +153,7 @@ impl From<&ballast_model::HostSample> for HostView {
             swap_free_bytes: host.swap_free.map(Bytes::get),
             pressure_some_basis_points: host.pressure.map(|p| p.some_basis_points),
             pressure_full_basis_points: host.pressure.map(|p| p.full_basis_points),
+            ksm: host.merging.as_ref().map(MergingView::from),
         }
     }
 }
@@ -170,6 +205,9 @@ pub struct GuestView {
     pub demand_confidence_percent: Option<u8>,
     /// Host memory its process occupies.
     pub resident_bytes: Option<u64>,
+    /// Memory of its process that is merged with like pages (KSM); `None`: not known, or none.
+    #[serde(default)]
+    pub merged_bytes: Option<u64>,
     /// Memory it was booted with.
     pub boot_bytes: Option<u64>,
     /// Memory that can be hotplugged; `None`: none.
@@ -223,6 +261,7 @@ impl GuestView {
             demand_confidence_percent: estimate
                 .map(|estimate| estimate.demand.confidence.percent()),
             resident_bytes: sample.resident.map(|measured| measured.value.get()),
+            merged_bytes: sample.merged.map(Bytes::get),
             boot_bytes: sample.boot_memory.map(Bytes::get),
             hotplug: sample.hotplug.as_ref().map(HotplugView::from),
             floor_bytes: bounds.map(|bounds| bounds.floor.get()),

@@ -12,6 +12,7 @@ use ballast_policy::PolicySettings;
 use ballast_working_set::Budget;
 use serde::Deserialize;
 
+use crate::external::ExternalTable;
 use crate::flexmemd::FlexmemdTable;
 use crate::intermittent::Intermittent;
 use crate::meb::MebTable;
@@ -148,6 +149,7 @@ pub(super) struct PolicyTable {
     pub(super) meb: MebTable,
     pub(super) tws: TwsTable,
     pub(super) flexmemd: FlexmemdTable,
+    pub(super) external: ExternalTable,
 }
 
 impl Default for PolicyTable {
@@ -161,6 +163,7 @@ impl Default for PolicyTable {
             meb: MebTable::default(),
             tws: TwsTable::default(),
             flexmemd: FlexmemdTable::default(),
+            external: ExternalTable::default(),
         }
     }
 }

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod external;
 mod file;
 mod flexmemd;
 mod intermittent;
@@ -22,6 +23,7 @@ mod settings;
 mod tau;
 mod tws;
 
+pub use external::ExternalSettings;
 pub use flexmemd::FlexmemdTable;
 pub use intermittent::Intermittent;
 pub use knobs::Knobs;

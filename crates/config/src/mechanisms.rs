@@ -16,6 +16,14 @@ pub(super) struct MechanismsTable {
     pub(super) undo: bool,
     pub(super) hotplug: HotplugTable,
     pub(super) paging: PagingTable,
+    pub(super) ksm: KsmTable,
+}
+
+/// `[mechanisms.ksm]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct KsmTable {
+    pub(super) enabled: bool,
 }
 
 /// `[mechanisms.hotplug]`

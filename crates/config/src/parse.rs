@@ -125,6 +125,15 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         knobs.settings().map_err(|([table, key], message)| at(&["policy", table, key], message))?;
     ballast_policy::check(policy, &policy_settings)
         .map_err(|error| at(&["policy", "flexmemd"], error.to_string()))?;
+    let external = file
+        .policy
+        .external
+        .settings(file.daemon.tick)
+        .map_err(|(key, message)| at(&["policy", "external", key], message))?;
+    if policy == PolicyName::External && external.is_none() {
+        let message = "`external` needs a program: name it under [policy.external]".to_owned();
+        return Err(at(&["policy", "name"], message));
+    }
     let limits_default = file.defaults.limits();
     limits_default.validate().map_err(|e| at(&["defaults"], e.to_string()))?;
     let (mut limits, mut given) = (BTreeMap::new(), BTreeMap::new());
@@ -187,6 +196,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         path: path.to_owned(),
         text: text.to_owned(),
         settings,
+        external,
         qmp_folders: file.qmp.folders,
         qmp_timeout: file.qmp.timeout,
         libvirt: file.libvirt.enabled.then_some(LibvirtSettings {
@@ -216,6 +226,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             shrink: file.agents.shrink,
         }),
         paging,
+        tunes_merging: file.mechanisms.ksm.enabled,
         socket: file.daemon.socket,
         group: file.daemon.group,
         page,

@@ -10,6 +10,7 @@ use ballast_model::Bytes;
 use ballast_reclaim::SwapBounds;
 use ballast_working_set::Budget;
 
+use crate::external::ExternalSettings;
 use crate::page::PageSettings;
 use crate::paging::PagerSettings;
 
@@ -33,6 +34,8 @@ pub struct Config {
     pub text: String,
     /// The controller's settings.
     pub settings: Settings,
+    /// The program of the policy `external`; `None`: there is none.
+    pub external: Option<ExternalSettings>,
     /// Folders with the guests' QMP sockets (`NAME.sock`).
     pub qmp_folders: Vec<PathBuf>,
     /// Longest wait for a guest's hypervisor to answer.
@@ -49,6 +52,8 @@ pub struct Config {
     pub agents: Option<AgentSettings>,
     /// Paging of guests by the host; `None`: off.
     pub paging: Option<PagerSettings>,
+    /// Whether the search for like pages (KSM) is tuned.
+    pub tunes_merging: bool,
     /// The API's socket; `None`: the user's default.
     pub socket: Option<PathBuf>,
     /// The group that may read from the API.

@@ -271,7 +271,7 @@ fn policy_keys_equal_those_of_the_catalogue() {
         listed.split('`').skip(1).step_by(2).map(str::to_owned).collect()
     };
     let mut read = keys_of("policy");
-    for table in ["flexmemd", "meb", "tws"] {
+    for table in ["external", "flexmemd", "meb", "tws"] {
         assert!(read.remove(table));
         let keys = keys_of(&format!("policy.{table}"));
         read.extend(keys.iter().map(|key| format!("{table}.{key}")));
@@ -310,6 +310,43 @@ fn valid_flexmemd_combinations_are_accepted_and_others_refused() {
             assert!(message.contains(needle), "{lines}\n  gave: {message}\n  lacks: {needle}");
         }
     }
+}
+
+#[test]
+fn the_external_program_is_kept_exactly_or_refused() {
+    let text = "[policy]\nname = \"external\"\n[policy.external]\nprogram = \"/opt/decide\"\n";
+    let external = read(text).unwrap().external.unwrap();
+    assert_eq!(external.program, Path::new("/opt/decide"));
+    assert_eq!((external.args.len(), external.deadline.as_millis()), (0, 500));
+    let more = format!("{text}args = [\"-v\", \"a b\"]\nuser = \"nobody\"\ndeadline = \"250ms\"");
+    let external = read(&more).unwrap().external.unwrap();
+    assert_eq!((external.args.join("|"), external.user), ("-v|a b".into(), Some("nobody".into())));
+    assert_eq!(external.deadline.as_millis(), 250);
+    // Where a tick is shorter, the wait is.
+    let fast = read(&format!("{text}[daemon]\ntick = \"200ms\"")).unwrap();
+    assert_eq!(fast.external.unwrap().deadline.as_millis(), 100);
+    assert_eq!(read("").unwrap().external, None);
+    let named = |lines: &str| format!("[policy]\nname = \"external\"\n{lines}");
+    let args = format!("[policy.external]\nargs = [{}]", "\"x\",".repeat(65));
+    for (text, needles) in [
+        (named(""), &["ballast.toml:2:", "needs a program", "[policy.external]"][..]),
+        (named("[policy.external]\nprogram = \"decide\""), &["ballast.toml:4:", "absolute"]),
+        (format!("{text}deadline = \"501ms\""), &["ballast.toml:5:", "501ms", "500ms"]),
+        (format!("{text}deadline = \"1ms\""), &["ballast.toml:5:", "10ms"]),
+        (format!("{text}programm = \"/x\""), &["programm", "program"]),
+        (args, &["ballast.toml:2:", "65 arguments", "64"]),
+    ] {
+        let message = read(&text).unwrap_err().to_string();
+        for needle in needles {
+            assert!(message.contains(needle), "{text}\n  gave: {message}\n  lacks: {needle}");
+        }
+    }
+}
+
+#[test]
+fn merging_is_tuned_only_if_asked_for() {
+    assert!(!read("").unwrap().tunes_merging);
+    assert!(read("[mechanisms.ksm]\nenabled = true").unwrap().tunes_merging);
 }
 
 #[test]

@@ -12,16 +12,18 @@ use ballast_actuation::host_pressure::HostPressure;
 use ballast_guard::check::Checker;
 use ballast_model::{
     Action, Bytes, Generation, GuestId, Handover, Held, Mode, Note, Outcome, OutcomeKind, PerGuest,
-    Plan, Reservation, Restart, Snapshot, Timestamp,
+    Plan, PolicyName, Reservation, Restart, Snapshot, Timestamp,
 };
 use ballast_policy::fairness::Fairness;
-use ballast_policy::{Policy, build};
+use ballast_policy::{Policy, Question, build};
 
 use crate::Settings;
+use crate::divide::Posed;
 use crate::event::Event;
 use crate::reserve::Reservations;
 use crate::restart::Left;
 use crate::state::GuestState;
+use crate::tick::Tick;
 use crate::transfer::Transfer;
 
 /// Decides; does nothing else.
@@ -201,6 +203,7 @@ impl Controller {
                 }
                 self.replace_policy();
             }
+            Event::Answer(answer) => self.policy.take_answer(answer),
             Event::Credits(credits) => self.policy.restore_credits(&credits, self.latest),
             Event::Restart(restart) => self.go_on(*restart),
         }
@@ -260,6 +263,26 @@ impl Controller {
         copy.handle_sample(snapshot)
     }
 
+    /// What the policy's program is to be asked before this snapshot is handed to
+    /// [`Controller::handle_sample`]; its answer, or why there is none, comes as [`Event::Answer`].
+    /// `None`: the policy is none that asks, or nothing is decided at this sample. Works on a copy,
+    /// O(n).
+    pub fn question(&self, snapshot: &Snapshot) -> Option<Question> {
+        if self.settings.policy != PolicyName::External || snapshot.taken_at < self.latest {
+            return None;
+        }
+        let mut copy = self.clone();
+        copy.drop_actions();
+        let settings = Arc::clone(&copy.settings);
+        let mut guests = std::mem::take(&mut copy.guests);
+        let tick = copy.take_in(&mut guests, snapshot, &settings);
+        if !copy.is_due(&tick, &settings) {
+            return None;
+        }
+        let Posed { problem, .. } = copy.pose(&tick, &settings);
+        Question::about(problem, settings.policy_settings.reserve)
+    }
+
     /// Decides on what was seen. The plan's actions can then be fetched with
     /// [`Controller::poll_action`].
     pub fn handle_sample(&mut self, snapshot: &Snapshot) -> Arc<Plan> {
@@ -269,19 +292,9 @@ impl Controller {
         if now < self.latest {
             return Arc::new(self.plan_for_a_clock_that_went_backwards(snapshot));
         }
-        self.latest = now;
         let settings = Arc::clone(&self.settings);
         let mut guests = std::mem::take(&mut self.guests);
-        guests.align(snapshot);
-        for arrival in self.reservations.arrivals(snapshot, now) {
-            self.checker.promise(&arrival);
-            self.left.add(arrival);
-        }
-        self.left.join(&mut guests, snapshot);
-
-        let seen = self.observe(&mut guests, snapshot, &settings);
-        let mut tick = self.assess(snapshot, seen, &settings);
-        tick.notes.extend(unmapped(snapshot));
+        let mut tick = self.take_in(&mut guests, snapshot, &settings);
         let is_due = self.is_due(&tick, &settings);
         let divided = is_due.then(|| self.divide(&tick, &settings));
         let lacks = self.bound(&mut tick, divided, &settings);
@@ -301,6 +314,26 @@ impl Controller {
         let plan = Arc::new(plan);
         self.plan = Some(Arc::clone(&plan));
         plan
+    }
+
+    /// Takes a snapshot in: what became of `guests`, and what is known of them now.
+    fn take_in<'a>(
+        &mut self,
+        guests: &'a mut PerGuest<GuestState>,
+        snapshot: &'a Snapshot,
+        settings: &'a Settings,
+    ) -> Tick<'a> {
+        self.latest = snapshot.taken_at;
+        guests.align(snapshot);
+        for arrival in self.reservations.arrivals(snapshot, self.latest) {
+            self.checker.promise(&arrival);
+            self.left.add(arrival);
+        }
+        self.left.join(guests, snapshot);
+        let seen = self.observe(guests, snapshot, settings);
+        let mut tick = self.assess(snapshot, seen, settings);
+        tick.notes.extend(unmapped(snapshot));
+        tick
     }
 
     /// Forgets actions that were not fetched; their guests never got them.

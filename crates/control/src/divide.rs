@@ -10,6 +10,14 @@ use crate::tick::{GuestTick, Tick};
 /// Less than this proven since the last decision is not worth another one.
 const PROVEN_MIN: Bytes = Bytes::mib(32);
 
+/// A problem for the policy.
+#[derive(Debug)]
+pub(crate) struct Posed {
+    /// What each guest that thrashed gets back at least; empty: no guest gets anything back.
+    pub(crate) given_back: Vec<Option<Bytes>>,
+    pub(crate) problem: Problem,
+}
+
 /// What is to be divided and what came of it.
 #[derive(Debug)]
 pub(crate) struct Divided {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ballast_model::{GuestId, GuestLimits, Mode, Outcome, PolicyName, Reservation, Restart};
+use ballast_model::{
+    GuestId, GuestLimits, Mode, Outcome, PolicyAnswer, PolicyName, Reservation, Restart,
+};
 
 use crate::Settings;
 
@@ -28,6 +30,10 @@ pub enum Event {
     SetMode(Mode),
     /// Another policy.
     SetPolicy(PolicyName),
+    /// What the policy's program answered to [`Controller::question`]; counts for the next sample.
+    ///
+    /// [`Controller::question`]: crate::Controller::question
+    Answer(PolicyAnswer),
     /// A new configuration; targets in force, compliance and, between policies that have such,
     /// credits are kept.
     Reconfigure(Box<Settings>),

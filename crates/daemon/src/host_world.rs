@@ -11,19 +11,25 @@ use ballast_actuation::fence::Fences;
 use ballast_backend::{Backend, Backends};
 use ballast_config::Config;
 use ballast_containers::{Containers, ContainersConfig};
-use ballast_host::PROC;
+use ballast_host::{KSM, PROC, read_merging};
 use ballast_libvirt::{LibvirtConfig, LibvirtHost};
-use ballast_model::{Action, Bytes, GuestChange, GuestId, Outcome, Paging, Plan, Snapshot};
+use ballast_model::{
+    Action, AnswerFault, Bytes, GuestChange, GuestId, Outcome, Paging, Plan, PolicyAnswer, Snapshot,
+};
+use ballast_policy::Question;
 use ballast_qmp::fleet::{Fleet, FleetConfig};
 use ballast_store::{Event as Recorded, JournalStatus, Tick};
 use tokio::time::sleep;
+use tracing::warn;
 
 use crate::agents::{Agents, Answer};
 use crate::clock;
 use crate::engine::{SampleScope, World};
 use crate::inherited::Inherited;
+use crate::merger::Merger;
 use crate::observe::Observer;
 use crate::pager::{Order, Pager, PagingOutcome};
+use crate::policy_program::PolicyProgram;
 use crate::proxmox_settings::ProxmoxSettings;
 use crate::recorder::Recorder;
 
@@ -39,6 +45,10 @@ pub(crate) struct HostWorld {
     pub(crate) recorder: Recorder,
     observer: Observer,
     pager: Pager,
+    /// `None`: no program is configured.
+    program: Option<PolicyProgram>,
+    /// `None`: the search for like pages is not tuned.
+    merger: Option<Merger>,
 }
 
 impl HostWorld {
@@ -91,7 +101,9 @@ impl HostWorld {
             |folder: &PathBuf| ProxmoxSettings::new(folder.clone(), config.qmp_folders.clone());
         observer.proxmox = config.proxmox_folder.as_ref().map(proxmox);
         let pager = Pager::new(config.paging);
-        Ok((HostWorld { recorder, observer, pager }, inherited))
+        let program = config.external.clone().map(PolicyProgram::new);
+        let merger = merger(config);
+        Ok((HostWorld { recorder, observer, pager, program, merger }, inherited))
     }
 
     /// The connections to agents; `None`: they are off.
@@ -111,7 +123,21 @@ impl HostWorld {
         }
         self.pager.set(new.paging);
         self.observer.fencer.set(new.swap_bounds());
+        if self.program.as_ref().map(PolicyProgram::settings) != new.external.as_ref() {
+            self.program = new.external.clone().map(PolicyProgram::new);
+        }
+        if self.merger.is_some() != new.tunes_merging {
+            self.merger = merger(new);
+        }
     }
+}
+
+/// What tunes the search for like pages, if that is configured. Says if the kernel has none.
+fn merger(config: &Config) -> Option<Merger> {
+    if config.tunes_merging && matches!(read_merging(Path::new(KSM)), Ok(None)) {
+        warn!("[mechanisms.ksm] is on, and this kernel has no merging of pages: nothing is tuned");
+    }
+    config.tunes_merging.then(Merger::new)
 }
 
 impl World for HostWorld {
@@ -130,6 +156,17 @@ impl World for HostWorld {
         }
     }
 
+    fn has_program(&self) -> bool {
+        self.program.is_some()
+    }
+
+    async fn ask(&mut self, question: &Question) -> PolicyAnswer {
+        match &mut self.program {
+            Some(program) => program.ask(question).await,
+            None => PolicyAnswer::Fault(AnswerFault::NotAsked),
+        }
+    }
+
     async fn act(&mut self, actions: &[Action]) -> Vec<Outcome> {
         self.observer.backends.act_all(clock::now(), actions, sleep(ACT_MAX)).await
     }
@@ -144,6 +181,12 @@ impl World for HostWorld {
 
     fn fence(&mut self, fences: Fences) {
         self.observer.fence(fences);
+    }
+
+    fn merge(&mut self, snapshot: &Snapshot, is_held: bool) {
+        if let Some(merger) = &mut self.merger {
+            merger.look(snapshot, is_held);
+        }
     }
 
     fn page(&mut self, plan: &Plan) -> Vec<PagingOutcome> {

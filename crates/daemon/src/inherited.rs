@@ -92,6 +92,7 @@ mod tests {
             ballast_model::Snapshot::new(view.snapshot.taken_at, view.snapshot.host, guests);
         let tick = TickEntry {
             snapshot,
+            answer: None,
             plan,
             outcomes: vec![],
             handovers: vec![],

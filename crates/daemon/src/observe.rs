@@ -15,10 +15,12 @@ use std::time::Duration;
 
 use ballast_actuation::fence::Fences;
 use ballast_backend::{Backends, GuestReading, SampleRequest};
-use ballast_host::{HostReader, PROC, ProcessMemory, ProcessReader, balloon_owner};
+use ballast_host::{
+    HostReader, KSM, PROC, ProcessMemory, ProcessReader, balloon_owner, read_merged, read_merging,
+};
 use ballast_model::{
     BalloonOwner, Bytes, Change, Compliance, GuestChange, GuestId, GuestPlan, GuestSample, Held,
-    Measured, Plan, PressureLevel, ProcessId, RunState, Snapshot, Timestamp,
+    Measured, PageMerging, Plan, PressureLevel, ProcessId, RunState, Snapshot, Timestamp,
 };
 use ballast_reclaim::{Coldness, SwapBounds};
 use tracing::info;
@@ -44,6 +46,8 @@ const INCOMPLETE_AGE: Duration = Duration::from_secs(3600);
 struct Process {
     reader: ProcessReader,
     latest: Option<(ProcessMemory, Timestamp)>,
+    /// What of its memory was merged when all guests were last sampled.
+    merged: Option<Bytes>,
 }
 
 /// Samples the host and every guest.
@@ -52,6 +56,8 @@ pub(super) struct Observer {
     pub(super) backends: Backends,
     deadline: Duration,
     host: HostReader,
+    /// Merging of like pages when all guests were last sampled.
+    merging: Option<PageMerging>,
     processes: BTreeMap<GuestId, Process>,
     trackers: Option<Service>,
     occupancy: Occupancy,
@@ -82,6 +88,7 @@ impl Observer {
             backends,
             deadline,
             host: HostReader::new(Path::new(PROC)),
+            merging: None,
             processes: BTreeMap::new(),
             trackers: tracking.map(|settings| Service::new(settings.into())),
             agents: agents.map(|settings| Agents::new(settings.clone())),
@@ -102,6 +109,13 @@ impl Observer {
         // Every guest is sampled, so pending emergency calls are served too.
         let _ = self.agents.as_ref().map(Agents::callers);
         let readings = self.read(None).await;
+        self.merging = match read_merging(Path::new(KSM)) {
+            Ok(merging) => merging,
+            Err(error) => {
+                self.warnings.warn("ksm", &error.to_string());
+                None
+            }
+        };
         self.complete_all(readings, |_| true)
     }
 
@@ -158,6 +172,7 @@ impl Observer {
             });
         }
         let (mut host, errors) = self.host.sample();
+        host.merging = self.merging;
         host.balloon_owner = self.balloon_owner;
         for error in errors {
             self.warnings.warn("host", &error.to_string());
@@ -283,7 +298,8 @@ impl Observer {
             self.processes.remove(&sample.id);
             match ProcessReader::open(Path::new(PROC), pid) {
                 Ok(Some(reader)) => {
-                    self.processes.insert(sample.id.clone(), Process { reader, latest: None });
+                    self.processes
+                        .insert(sample.id.clone(), Process { reader, latest: None, merged: None });
                 }
                 Ok(None) => return sample,
                 Err(error) => {
@@ -299,7 +315,13 @@ impl Observer {
         let is_more = mapped(process).is_some_and(|mapped| sample.claims() > mapped);
         if is_read || process.latest.is_none() || is_more {
             match process.reader.read(&mut self.buffer) {
-                Ok(Some(memory)) => process.latest = Some((memory, now)),
+                Ok(Some(memory)) => {
+                    process.latest = Some((memory, now));
+                    // Who may not read it does not know it.
+                    let read = || read_merged(Path::new(PROC), pid).ok().flatten();
+                    let merges = self.merging.is_some_and(|it| it.saved > Bytes::ZERO);
+                    process.merged = if merges { read() } else { None };
+                }
                 Ok(None) => {
                     self.processes.remove(&sample.id);
                     return sample;
@@ -316,6 +338,7 @@ impl Observer {
             sample.cut_to_mapped(mapped);
         }
         let Some((memory, at)) = process.latest else { return sample };
+        sample.merged = process.merged;
         sample.overhead = overhead(&memory);
         sample.resident = Some(self.resident(&sample.id, pid, &memory, at));
         if memory.locked.is_some_and(|locked| holds_guest_memory(locked, &sample)) {

@@ -193,6 +193,7 @@ mod tests {
         recorder.tick(Tick {
             wall: view.seen_at,
             snapshot: &view.snapshot,
+            answer: None,
             plan: &view.plan,
             outcomes: &[],
             handovers: &[],

@@ -8,13 +8,14 @@
 
 use std::path::{Path, PathBuf};
 
-use ballast_model::{Bytes, Pressure};
+use ballast_model::{PageMerging, Pressure};
 use rustix::fs::{Access, access};
 
 use crate::error::ReadError;
 use crate::file::{KernelFile, read_once};
 use crate::line::number;
 use crate::meminfo::{MemInfo, parse_meminfo};
+use crate::merging::{merging_owner, read_merging};
 use crate::pressure::read_open;
 use crate::swap_areas::{SwapArea, parse_swaps};
 
@@ -28,15 +29,6 @@ pub struct KernelVersion {
     pub release: String,
     /// Its first two numbers.
     pub number: (u64, u64),
-}
-
-/// Merging of like pages (KSM).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageMerging {
-    /// Whether it goes on.
-    pub is_running: bool,
-    /// What it saves: pages that would exist beside those they are shared with.
-    pub saved: Bytes,
 }
 
 /// Features and settings of the host's kernel.
@@ -66,8 +58,10 @@ pub struct HostFacts {
     pub open_userfaultfd: Fact<bool>,
     /// Whether this process may open `/dev/userfaultfd`; `None`: there is none.
     pub userfaultfd_device: Option<bool>,
-    /// Merging of like pages.
+    /// Merging of like pages (KSM).
     pub merging: Fact<PageMerging>,
+    /// The process and the name of a program that tunes that.
+    pub merging_owner: Option<(u32, &'static str)>,
 }
 
 impl HostFacts {
@@ -108,26 +102,14 @@ impl HostFacts {
             userfaultfd_device: device
                 .exists()
                 .then(|| access(&device, Access::READ_OK | Access::WRITE_OK).is_ok()),
-            merging: merging(&at("sys/kernel/mm/ksm")),
+            merging: read_merging(&at("sys/kernel/mm/ksm")),
+            merging_owner: merging_owner(&proc),
         }
     }
 }
 
 const PRIVATE_CHOICES: [&str; 3] = ["always", "madvise", "never"];
 const SHARED_CHOICES: [&str; 6] = ["always", "within_size", "advise", "never", "deny", "force"];
-
-fn merging(folder: &Path) -> Fact<PageMerging> {
-    // 2 stops it and unmerges all.
-    let run = fact(folder.join("run"), |path, text| at_most(path, text, 2, "0, 1 or 2"))?;
-    let pages = fact(folder.join("pages_sharing"), |path, text| {
-        at_most(path, text, u64::MAX, "a number of pages")
-    })?;
-    let merging = |(run, pages): (u64, u64)| PageMerging {
-        is_running: run == 1,
-        saved: Bytes::new(pages.saturating_mul(Bytes::pages(1).get())),
-    };
-    Ok(run.zip(pages).map(merging))
-}
 
 /// Reads and parses a file.
 fn fact<T>(path: PathBuf, parse: impl FnOnce(&Path, &[u8]) -> Result<T, ReadError>) -> Fact<T> {

@@ -1,4 +1,5 @@
-//! Readers of the host's memory state, and the daemon's own priority and limits.
+//! Readers of the host's memory state, the daemon's own priority and limits, and the settings of
+//! the kernel's merging of pages.
 //!
 //! Idea: one small reader per file of `/proc`. Each takes the `/proc` folder as a parameter, so
 //! that tests can pass a folder of their own. [`HostReader`] combines the files into the model's
@@ -24,6 +25,7 @@ mod facts;
 mod file;
 mod line;
 mod meminfo;
+mod merging;
 mod own_resources;
 mod pressure;
 mod pressure_trigger;
@@ -36,14 +38,16 @@ mod swap_areas;
 pub use balloon_owner::{balloon_owner, balloon_owners};
 pub use boot::boot_id;
 pub use error::ReadError;
-pub use facts::{Fact, HostFacts, KernelVersion, PageMerging, parse_release};
+pub use facts::{Fact, HostFacts, KernelVersion, parse_release};
 pub use file::READ_BYTES_MAX;
 pub use meminfo::{MemInfo, parse_meminfo};
+pub use merging::{KSM, MergingControl, merging_owner, parse_number, read_merged, read_merging};
 pub use own_resources::{keep_freed_memory, lock_memory, raise_open_files};
 pub use pressure::parse_pressure;
 pub use pressure_trigger::PressureTrigger;
 pub use priority::{
-    Priority, PriorityOutcome, SettingOutcome, give_up_raised_priority, raise_priority,
+    Priority, PriorityOutcome, SettingOutcome, give_ordinary_priority, give_up_raised_priority,
+    raise_priority,
 };
 pub use process::{ProcessMemory, ProcessReader, parse_start_time, parse_status};
 pub use rights::{ProcessCapability, ProcessRights, parse_rights};

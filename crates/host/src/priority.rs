@@ -103,6 +103,21 @@ pub fn give_up_raised_priority() {
     }
 }
 
+/// Gives the process `pid`, which this one has just started, ordinary priority: it inherits a
+/// raised one. As far as that is permitted; `proc` is [`PROC`](crate::PROC).
+pub fn give_ordinary_priority(proc: &Path, pid: u32) {
+    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    if raw.is_some_and(|pid| getpriority_process(Some(pid)).is_ok_and(|nice| nice < 0)) {
+        // Nobody is refused a lower priority of a process of his own.
+        let _ = setpriority_process(raw, 0);
+    }
+    let path = proc.join(pid.to_string()).join("oom_score_adj");
+    let score = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<i32>().ok());
+    if score.is_some_and(|score| score < 0) {
+        let _ = fs::write(&path, "0");
+    }
+}
+
 fn raise_nice(proc: &Path, nice: i32) -> SettingOutcome {
     let refused = |error: rustix::io::Errno| {
         SettingOutcome::Refused(format!(

@@ -23,6 +23,7 @@ mod generation;
 mod guest_change;
 mod guest_id;
 mod held;
+mod host_sample;
 mod input;
 mod limit_layers;
 mod limit_table;
@@ -30,12 +31,14 @@ mod limits;
 mod mapped;
 mod measured;
 mod mechanism;
+mod merging;
 mod miss_curve;
 mod mode;
 mod note;
 mod overhead;
 mod per_guest;
 mod plan;
+mod policy_answer;
 mod policy_name;
 mod reason;
 mod report;
@@ -59,12 +62,14 @@ pub use generation::Generation;
 pub use guest_change::GuestChange;
 pub use guest_id::{GuestId, ParseGuestIdError};
 pub use held::{Held, Implausible};
+pub use host_sample::{HostSample, Pressure};
 pub use input::Input;
 pub use limit_layers::{LimitLayers, LimitSource, LimitSources};
 pub use limit_table::{LimitTable, LimitsInOrder};
 pub use limits::{BoundsError, GuestLimits};
 pub use measured::Measured;
 pub use mechanism::{Mechanism, Move, Paging, PressureLevel, Regret, Why};
+pub use merging::{MergingKnobs, PageMerging};
 #[cfg(feature = "serde")]
 pub use miss_curve::KeptCurve;
 pub use miss_curve::{MissCurve, MissCurveError};
@@ -75,14 +80,15 @@ pub use per_guest::PerGuest;
 pub use plan::{
     Action, Budget, Change, Compliance, Desired, GuestPlan, Outcome, OutcomeKind, Plan,
 };
+pub use policy_answer::{AnswerFault, GuestTarget, PolicyAnswer};
 pub use policy_name::{ParsePolicyNameError, PolicyName};
 pub use reason::{Clamped, Others, Reason, RentLimit, Tax};
 pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport};
 pub use reservation::Reservation;
 pub use restart::{Handover, LeftGuest, Restart, Stuck, Thrashed};
 pub use sample::{
-    Capabilities, GuestSample, GuestStats, HostSample, Hotplug, HotplugKind, LinkDown, LinkState,
-    Pressure, ProcessId, RunState, Snapshot,
+    Capabilities, GuestSample, GuestStats, Hotplug, HotplugKind, LinkDown, LinkState, ProcessId,
+    RunState, Snapshot,
 };
 pub use time::Timestamp;
 pub use tracking::{Share, Tracking, TrackingSource, TrackingState};

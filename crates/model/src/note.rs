@@ -5,7 +5,7 @@ use std::fmt;
 
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_none};
-use crate::{Bytes, GuestId, Input};
+use crate::{AnswerFault, Bytes, GuestId, Input};
 
 /// What a plan says about the host as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +80,12 @@ pub enum Note {
         #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
         misses_per_s: Option<u64>,
     },
+    /// The answer of the policy's program was not used at the last decision, which was made by
+    /// `global` in its place.
+    Unanswered {
+        /// Why.
+        fault: AnswerFault,
+    },
     /// The checker refused the plan; no action is carried out.
     Refused {
         /// What it found.
@@ -100,6 +106,7 @@ impl Note {
             Note::Newcomers { .. } => "newcomers",
             Note::MissingInput { .. } => "missing-input",
             Note::ObjectiveViolated { .. } => "objective-violated",
+            Note::Unanswered { .. } => "unanswered",
             Note::Refused { .. } => "refused",
         }
     }
@@ -173,6 +180,9 @@ impl fmt::Display for Note {
                 "objective of {guest}, at most {misses_per_s_max} misses a second, cannot be judged: its \
                  misses are not known"
             ),
+            Note::Unanswered { fault } => {
+                write!(f, "the policy's program {fault}: decided as `global` does")
+            }
             Note::Refused { violation } => write!(f, "plan refused by the checker: {violation}"),
         }
     }

@@ -30,13 +30,15 @@ pub enum PolicyName {
     Auction,
     /// The auction, served in rounds (flexmemd §4.6).
     RoundRobin,
+    /// What a program of the operator's answers; while it does not, as `Global`.
+    External,
     /// A policy that is not chosen by name here: a rival's, in the simulator.
     Custom(&'static str),
 }
 
 impl PolicyName {
     /// Every policy that can be chosen by name, in the order in which they are listed to people.
-    pub const ALL: [PolicyName; 12] = [
+    pub const ALL: [PolicyName; 13] = [
         PolicyName::Static,
         PolicyName::SelfBalloon,
         PolicyName::SelfScheduling,
@@ -49,7 +51,14 @@ impl PolicyName {
         PolicyName::DirectAssign,
         PolicyName::Auction,
         PolicyName::RoundRobin,
+        PolicyName::External,
     ];
+
+    /// Those of them that decide by themselves, without a program.
+    pub const BUILT_IN: &'static [PolicyName] = match PolicyName::ALL.split_last() {
+        Some((_, rest)) => rest,
+        None => &[],
+    };
 
     /// The names that can be chosen, as a list in words: `a, b or c`.
     pub fn list() -> String {
@@ -75,6 +84,7 @@ impl PolicyName {
             PolicyName::DirectAssign => "direct-assign",
             PolicyName::Auction => "auction",
             PolicyName::RoundRobin => "round-robin",
+            PolicyName::External => "external",
             PolicyName::Custom(name) => name,
         }
     }
@@ -128,5 +138,7 @@ mod tests {
             assert_eq!(name.as_str().parse(), Ok(name));
             assert!(error.contains(name.as_str()), "{error}");
         }
+        assert!(!PolicyName::BUILT_IN.contains(&PolicyName::External));
+        assert_eq!(PolicyName::BUILT_IN.len() + 1, PolicyName::ALL.len());
     }
 }

@@ -65,6 +65,15 @@ pub enum Reason {
         #[cfg_attr(feature = "serde", serde(rename = "used_bytes", with = "unit"))]
         used: Bytes,
     },
+    /// The target that the policy's program answered (`external`).
+    Answered {
+        /// That target.
+        #[cfg_attr(feature = "serde", serde(rename = "target_bytes", with = "unit"))]
+        target: Bytes,
+        /// Memory in use.
+        #[cfg_attr(feature = "serde", serde(rename = "used_bytes", with = "unit"))]
+        used: Bytes,
+    },
     /// What its kernel has promised to processes (`self-balloon`, TWS §2).
     Committed {
         /// Memory promised.
@@ -182,6 +191,7 @@ impl Reason {
             Reason::UsedPlusReserve { .. } => "used-plus-reserve",
             Reason::IdleTax { .. } => "idle-tax",
             Reason::Custom { .. } => "custom",
+            Reason::Answered { .. } => "answered",
             Reason::Committed { .. } => "committed",
             Reason::Probed { .. } => "probed",
             Reason::DemandAndBonus { .. } => "demand-and-bonus",
@@ -210,6 +220,9 @@ impl fmt::Display for Reason {
                 write!(f, "needs {used}; idle memory taxed at {tax} of a budget of {budget}")
             }
             Reason::Custom { rule, used } => write!(f, "{rule}; needs {used}"),
+            Reason::Answered { target, used } => {
+                write!(f, "the policy's program answered {target}; needs {used}")
+            }
             Reason::Committed { committed } => {
                 write!(f, "its kernel has promised {committed} to processes")
             }

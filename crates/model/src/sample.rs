@@ -10,7 +10,7 @@ use crate::guest_id::place_near;
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_none};
 use crate::{
-    AgentReport, BalloonOwner, Bytes, Fence, GuestId, Measured, Timestamp, TrackerReport, Tracking,
+    AgentReport, Bytes, Fence, GuestId, HostSample, Measured, Timestamp, TrackerReport, Tracking,
 };
 
 /// Everything seen in one tick.
@@ -67,52 +67,6 @@ fn read_sorted<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<GuestSam
     serde::Deserialize::deserialize(from).map(sorted)
 }
 
-/// What was seen of the host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
-pub struct HostSample {
-    /// Memory the host kernel manages (`MemTotal`).
-    #[cfg_attr(
-        feature = "serde",
-        serde(rename = "memory_total_bytes", with = "unit", skip_serializing_if = "is_none")
-    )]
-    pub memory_total: Option<Bytes>,
-    /// Memory the host could hand out without swapping (`MemAvailable`).
-    #[cfg_attr(
-        feature = "serde",
-        serde(rename = "memory_available_bytes", with = "unit", skip_serializing_if = "is_none")
-    )]
-    pub memory_available: Option<Bytes>,
-    /// Swap configured on the host.
-    #[cfg_attr(
-        feature = "serde",
-        serde(rename = "swap_total_bytes", with = "unit", skip_serializing_if = "is_none")
-    )]
-    pub swap_total: Option<Bytes>,
-    /// Swap not in use on the host.
-    #[cfg_attr(
-        feature = "serde",
-        serde(rename = "swap_free_bytes", with = "unit", skip_serializing_if = "is_none")
-    )]
-    pub swap_free: Option<Bytes>,
-    /// Memory pressure of the whole host.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
-    pub pressure: Option<Pressure>,
-    /// A program on the host that moves balloons; `None`: none is known, or none was looked for.
-    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_none"))]
-    pub balloon_owner: Option<BalloonOwner>,
-}
-
-/// Pressure stall information: share of time in which tasks waited for memory, over the last 10 s.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Pressure {
-    /// At least one task waited; hundredths of a percent, 0 to 10,000.
-    pub some_basis_points: u32,
-    /// All tasks waited; hundredths of a percent, 0 to 10,000.
-    pub full_basis_points: u32,
-}
-
 /// What was seen of one guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -167,6 +121,13 @@ pub struct GuestSample {
         serde(rename = "overhead_bytes", default, with = "unit", skip_serializing_if = "is_none")
     )]
     pub overhead: Option<Bytes>,
+    /// Memory of its hypervisor's process that is merged with like pages, its own or others';
+    /// `None`: the kernel does not say, or merges nothing.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "merged_bytes", default, with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub merged: Option<Bytes>,
     /// The guest's own statistics.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub stats: Option<Measured<GuestStats>>,
@@ -200,6 +161,7 @@ impl GuestSample {
             resident: None,
             unmapped: None,
             overhead: None,
+            merged: None,
             stats: None,
             agent: None,
             tracker: None,

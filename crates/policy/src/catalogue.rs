@@ -237,6 +237,42 @@ const FLEXMEMD: &[PolicyParameter] = &[
     },
 ];
 
+/// Keys of the program, and of the policy that decides while it does not answer.
+const EXTERNAL: &[PolicyParameter] = &[
+    INTERVAL,
+    RESERVE,
+    BELIEVED,
+    TAU,
+    PolicyParameter {
+        key: "external.program",
+        meaning: "the program that decides: an absolute path; it is started without a shell",
+        unit: "path",
+        default: "",
+        range: "an executable file",
+    },
+    PolicyParameter {
+        key: "external.args",
+        meaning: "its arguments",
+        unit: "list of texts",
+        default: "[]",
+        range: "at most 64",
+    },
+    PolicyParameter {
+        key: "external.deadline",
+        meaning: "longest wait for its answer to one decision",
+        unit: "span of time",
+        default: "",
+        range: "10ms to half a tick",
+    },
+    PolicyParameter {
+        key: "external.user",
+        meaning: "the user it runs as, with that user's group alone; takes root",
+        unit: "user's name",
+        default: "",
+        range: "a user of this host",
+    },
+];
+
 const REQUESTS: &[PolicyInput] =
     &[PolicyInput { input: Input::Requests, fallback: "they keep what they rent" }];
 const STATISTICS: &[PolicyInput] = &[
@@ -354,6 +390,14 @@ pub const ENTRIES: &[PolicyEntry] = &[
         source: "flexmemd §4.6",
         parameters: FLEXMEMD,
         needs: STATISTICS,
+    },
+    PolicyEntry {
+        name: PolicyName::External,
+        rule: "A program of yours gets each decision as a line of JSON and answers with targets.",
+        shortage: "As the program answers; while it is late, dead or wrong, global decides.",
+        source: "ours; the protocol is in docs/policies.md",
+        parameters: EXTERNAL,
+        needs: &[],
     },
 ];
 

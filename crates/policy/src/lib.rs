@@ -25,6 +25,7 @@
 pub mod catalogue;
 
 mod divide;
+mod external;
 pub mod fairness;
 pub mod flexmemd;
 mod global;
@@ -47,6 +48,7 @@ use self::prioritized::PrioritizedPolicy;
 use crate::flexmemd::{Algorithm, CombinationError, Flexmemd};
 
 pub use divide::TaxRule;
+pub use external::{External, Question};
 pub use global::Global;
 pub use policy::{Pacing, Policy, PolicyClone, PolicySettings};
 pub use problem::{Contender, Division, GUESTS_MAX, Problem};
@@ -72,6 +74,7 @@ pub fn build(name: PolicyName, settings: PolicySettings) -> Box<dyn Policy> {
         PolicyName::DirectAssign => flexmemd(Algorithm::DirectAssign, settings),
         PolicyName::Auction => flexmemd(Algorithm::Auction, settings),
         PolicyName::RoundRobin => flexmemd(Algorithm::RoundRobin, settings),
+        PolicyName::External => Box::new(External::new(settings)),
         // A custom policy is passed as an object and cannot be built by name; static is harmless.
         PolicyName::Custom(_) => Box::new(StaticShares),
     };

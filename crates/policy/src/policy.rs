@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, GuestId, PolicyName, Timestamp};
+use ballast_model::{Bytes, GuestId, PolicyAnswer, PolicyName, Timestamp};
 
 use crate::divide::TaxRule;
 use crate::problem::{Division, Problem};
@@ -76,6 +76,10 @@ pub trait Policy: std::fmt::Debug + Send + PolicyClone {
     /// Restores credits that guests had under another policy or in an earlier run; see
     /// [`flexmemd::Accounts::restore`]. A policy without accounts ignores them.
     fn restore_credits(&mut self, _credits: &[(GuestId, u64)], _now: Timestamp) {}
+
+    /// Takes in what a program answered to the question that the next decision is about. A policy
+    /// that asks nobody ignores it.
+    fn take_answer(&mut self, _answer: PolicyAnswer) {}
 }
 
 /// Lets a boxed [`Policy`] be cloned, so that a dry run can work on a copy.

@@ -4,7 +4,7 @@
 //! of neither. A policy passed as an object, such as a rival's, does not get them.
 //! Cost: O(n) with equal priorities, otherwise that of `priority`.
 
-use ballast_model::{Bytes, GuestId, PolicyName, Timestamp};
+use ballast_model::{Bytes, GuestId, PolicyAnswer, PolicyName, Timestamp};
 
 use crate::catalogue::{self, PolicyEntry};
 use crate::flexmemd::Accounts;
@@ -49,5 +49,9 @@ impl Policy for PrioritizedPolicy {
 
     fn restore_credits(&mut self, credits: &[(GuestId, u64)], now: Timestamp) {
         self.rule.restore_credits(credits, now);
+    }
+
+    fn take_answer(&mut self, answer: PolicyAnswer) {
+        self.rule.take_answer(answer);
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_model::{
-    GuestId, GuestLimits, Handover, ModeChoice, Outcome, Plan, Snapshot, Timestamp,
+    GuestId, GuestLimits, Handover, ModeChoice, Outcome, Plan, PolicyAnswer, Snapshot, Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -45,6 +45,9 @@ pub struct Tick<'a> {
     /// What was observed.
     #[serde(rename = "sample")]
     pub snapshot: &'a Snapshot,
+    /// What the policy's program answered to this decision; `None`: it was not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<&'a PolicyAnswer>,
     /// What was decided.
     pub plan: &'a Plan,
     /// Outcomes that arrived since the previous tick, in order; each names its plan. Those of this
@@ -71,9 +74,10 @@ pub struct Tick<'a> {
 impl Tick<'_> {
     /// An owned copy, without the wall clock.
     pub(crate) fn to_entry(self) -> TickEntry {
-        let Tick { snapshot, plan, outcomes, handovers, limits, paused, mode, .. } = self;
+        let Tick { snapshot, answer, plan, outcomes, handovers, limits, paused, mode, .. } = self;
         TickEntry {
             snapshot: snapshot.clone(),
+            answer: answer.cloned(),
             plan: plan.clone(),
             outcomes: outcomes.to_vec(),
             handovers: handovers.to_vec(),
@@ -123,6 +127,10 @@ pub struct TickEntry {
     /// What was observed.
     #[serde(rename = "sample")]
     pub snapshot: Snapshot,
+    /// What the policy's program answered to this decision; `None`: it was not asked. An input as
+    /// the samples are: a replay hands it in before them.
+    #[serde(default)]
+    pub answer: Option<PolicyAnswer>,
     /// What was decided.
     pub plan: Plan,
     /// Outcomes that arrived since the previous tick.
@@ -154,8 +162,20 @@ impl TickEntry {
     /// Borrows this as a [`Tick`] with the wall clock `wall`.
     pub fn at(&self, wall: SystemTime) -> Tick<'_> {
         let TickEntry { snapshot, plan, outcomes, handovers, limits, .. } = self;
+        let answer = self.answer.as_ref();
         let (paused, mode, decision_cost) = (self.paused, self.mode, self.decision_cost);
-        Tick { wall, snapshot, plan, outcomes, handovers, limits, paused, mode, decision_cost }
+        Tick {
+            wall,
+            snapshot,
+            answer,
+            plan,
+            outcomes,
+            handovers,
+            limits,
+            paused,
+            mode,
+            decision_cost,
+        }
     }
 }
 

@@ -35,6 +35,7 @@ pub(crate) fn guest(name: &str) -> GuestView {
         demand_bytes: Some(600 * MIB),
         demand_confidence_percent: Some(90),
         resident_bytes: Some(540 * MIB),
+        merged_bytes: None,
         boot_bytes: Some(1024 * MIB),
         hotplug: None,
         floor_bytes: Some(128 * MIB),
@@ -98,6 +99,7 @@ pub(crate) fn status(second: u64, guests: Vec<GuestView>) -> StatusReply {
             swap_free_bytes: Some(1024 * MIB),
             pressure_some_basis_points: Some(112),
             pressure_full_basis_points: Some(3),
+            ksm: None,
         },
         budget: BudgetView {
             distributable_bytes: 2048 * MIB,

@@ -39,7 +39,7 @@ const HARD_NUMBERS: u64 = 1 << 42;
 /// What a host keeps for itself, MiB.
 const HOST_RESERVE: u64 = 256;
 
-/// The policies of hard hosts: all of them, the default one twice. `fcfs` and
+/// The policies of hard hosts: all that decide by themselves, the default one twice. `fcfs` and
 /// `demand-proportional` wait for requests, which come from agents, on a wire.
 const POLICIES: [PolicyName; 13] = [
     PolicyName::Static,

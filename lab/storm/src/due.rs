@@ -41,7 +41,9 @@ fn promise(policy: PolicyName) -> Promise {
         | PolicyName::SelfScheduling
         | PolicyName::Global
         | PolicyName::Meb
-        | PolicyName::Tws => Promise::Needs,
+        | PolicyName::Tws
+        // No program answers in a storm, so `global` decides.
+        | PolicyName::External => Promise::Needs,
         PolicyName::Proportional
         | PolicyName::Fcfs
         | PolicyName::DemandProportional

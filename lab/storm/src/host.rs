@@ -91,6 +91,8 @@ impl HostMemory {
     /// What the host says of itself.
     pub(crate) fn sample(&self, guests: &[StormGuest]) -> HostSample {
         HostSample {
+            merging: None,
+            merging: None,
             balloon_owner: None,
             memory_total: Some(Bytes::mib(self.total)),
             memory_available: Some(Bytes::mib(self.free(guests))),

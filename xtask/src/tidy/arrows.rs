@@ -62,6 +62,7 @@ const RULES: &[Rule] = &[
     pure("ballast-estimate", MODEL),
     pure("ballast-working-set", &["ballast-estimate", "ballast-model", "ballast-mrc"]),
     pure("ballast-policy", MODEL),
+    pure("ballast-policy-proto", &["ballast-model", "ballast-policy"]),
     // Not on `policy`: a checker that shares code with what it checks shares its mistakes.
     pure("ballast-guard", MODEL),
     pure("ballast-actuation", MODEL),
@@ -142,6 +143,7 @@ const RULES: &[Rule] = &[
             "ballast-model",
             "ballast-page",
             "ballast-policy",
+            "ballast-policy-proto",
             "ballast-proxmox",
             "ballast-qmp",
             "ballast-reclaim",

@@ -296,7 +296,8 @@ fn status() {
                 "swap_total_bytes": null,
                 "swap_free_bytes": null,
                 "pressure_some_basis_points": 5,
-                "pressure_full_basis_points": 0
+                "pressure_full_basis_points": 0,
+                "ksm": null
               },
               "budget": {
                 "distributable_bytes": 1073741824,
@@ -336,6 +337,7 @@ fn status() {
                   "demand_bytes": 629145600,
                   "demand_confidence_percent": 90,
                   "resident_bytes": 566231040,
+                  "merged_bytes": null,
                   "boot_bytes": 1073741824,
                   "hotplug": {
                     "kind": "virtio-mem",
@@ -414,6 +416,7 @@ fn status() {
                   "demand_bytes": null,
                   "demand_confidence_percent": null,
                   "resident_bytes": null,
+                  "merged_bytes": null,
                   "boot_bytes": null,
                   "hotplug": null,
                   "floor_bytes": null,

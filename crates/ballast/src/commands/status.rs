@@ -183,6 +183,9 @@ fn host(host: &HostView) -> String {
         percent(host.pressure_some_basis_points),
         percent(host.pressure_full_basis_points)
     ));
+    if let Some(ksm) = host.ksm.as_ref().filter(|ksm| ksm.running || ksm.saved_bytes > 0) {
+        out.push_str(&format!(", KSM saves {}", size(ksm.saved_bytes)));
+    }
     out
 }
 

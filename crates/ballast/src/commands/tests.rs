@@ -38,7 +38,7 @@ fn status_shows_every_kind_of_trouble() {
     expect![[r#"
         daemon   version 0.1.0, policy global, up 2h 3m, tick every 1.0s, last one 0.3s ago (plan #42, decided in 420us)
         fairness 100.00% (Jain's index of what guests have of their entitlement), 93.12% over the last 300 decisions
-        host     16GiB in all, 9.2GiB available, 1GiB of 2GiB swap free, memory pressure some 1.12% full 0.03%
+        host     16GiB in all, 9.2GiB available, 1GiB of 2GiB swap free, memory pressure some 1.12% full 0.03%, KSM saves 300MiB
         budget   2GiB for all guests: 1.4GiB committed, 64MiB grantable
         note     budget of 3GiB reduced to 2GiB: the host has no more for guests
         note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
@@ -101,7 +101,7 @@ fn while_observing_status_shows_what_each_guest_would_have() {
         daemon   version 0.1.0, policy global, up 2h 3m, tick every 1.0s, last one 0.3s ago (plan #42, decided in 420us)
         fairness 100.00% (Jain's index of what guests have of their entitlement), 93.12% over the last 300 decisions
         mode     observing: nothing is moved (ballast mode balance)
-        host     16GiB in all, 9.2GiB available, 1GiB of 2GiB swap free, memory pressure some 1.12% full 0.03%
+        host     16GiB in all, 9.2GiB available, 1GiB of 2GiB swap free, memory pressure some 1.12% full 0.03%, KSM saves 300MiB
         budget   2GiB for all guests: 1.4GiB committed, 64MiB grantable
         note     budget of 3GiB reduced to 2GiB: the host has no more for guests
         note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget

@@ -4,6 +4,7 @@ mod advise;
 mod commands;
 mod daemon;
 mod doctor;
+mod external;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod log;

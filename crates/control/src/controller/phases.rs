@@ -18,7 +18,7 @@ use super::Controller;
 use crate::Settings;
 use crate::actuate::actuate;
 use crate::assess::{By, assess, observe};
-use crate::divide::{Divided, given_back, has_proven_more, needs_more, problem, unproven};
+use crate::divide::{Divided, Posed, given_back, has_proven_more, needs_more, problem, unproven};
 use crate::grant::Granting;
 use crate::page::{Host, page, rich};
 use crate::plan::{Draft, Proposal, StateChange, refused};
@@ -124,6 +124,16 @@ impl Controller {
     pub(super) fn divide(&mut self, tick: &Tick<'_>, settings: &Settings) -> Divided {
         let now = tick.snapshot.taken_at;
         self.next_decision = Some(now + settings.interval.unwrap_or(self.policy.pacing().interval));
+        let Posed { given_back, problem } = self.pose(tick, settings);
+        self.fairness.observe(&problem);
+        let division = self.policy.divide(&problem);
+        self.shortfall = division.shortfall;
+        self.policy_notes = division.notes;
+        Divided { given_back, wanted: division.wanted }
+    }
+
+    /// The problem that this tick poses to the policy.
+    pub(super) fn pose(&self, tick: &Tick<'_>, settings: &Settings) -> Posed {
         // Nobody else pays for what a guest holds beyond its entitlement, unless the host is short
         // of memory itself and has no other way to get some: then for what is filled of that.
         let is_short = self.host.level() > PressureLevel::Normal;
@@ -138,11 +148,7 @@ impl Controller {
             false => Vec::new(),
         };
         let problem = problem(tick, left, &given_back);
-        self.fairness.observe(&problem);
-        let division = self.policy.divide(&problem);
-        self.shortfall = division.shortfall;
-        self.policy_notes = division.notes;
-        Divided { given_back, wanted: division.wanted }
+        Posed { given_back, problem }
     }
 
     /// Brings what the policy wants, if it was asked, within each guest's own limits. What each

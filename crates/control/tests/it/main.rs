@@ -1,5 +1,6 @@
 //! The integration tests of `ballast-control`.
 
+mod external;
 mod moving;
 mod properties;
 mod reserve;

@@ -10,8 +10,10 @@ use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
     Action, AgentReport, Bytes, Capabilities, GuestId, GuestSample, GuestStats, HostSample,
     Hotplug, HotplugKind, LinkDown, LinkState, Measured, MemoryRequest, Outcome, OutcomeKind, Plan,
-    PolicyName, Pressure, ProcessId, RequestKind, Restart, RunState, Snapshot, Timestamp,
+    PolicyAnswer, PolicyName, Pressure, ProcessId, RequestKind, Restart, RunState, Snapshot,
+    Timestamp,
 };
+use ballast_policy::Question;
 
 /// How a toy guest behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -256,6 +258,7 @@ impl World {
 
     pub(crate) fn snapshot(&self) -> Snapshot {
         let host = HostSample {
+            merging: None,
             balloon_owner: None,
             memory_total: Some(Bytes::mib(1 << 21)),
             memory_available: Some(Bytes::mib(self.host_available)),
@@ -270,7 +273,27 @@ impl World {
     /// One second: guests move, a sample is taken, the plan is carried out.
     pub(crate) fn tick(&mut self) -> Arc<Plan> {
         self.pass();
-        let plan = self.controller.handle_sample(&self.snapshot());
+        self.decide(&self.snapshot())
+    }
+
+    /// The same with a program that answers if it is asked: what was seen, what it answered, and
+    /// the plan.
+    pub(crate) fn tick_asking(
+        &mut self,
+        program: impl FnOnce(&Question) -> PolicyAnswer,
+    ) -> (Snapshot, Option<PolicyAnswer>, Arc<Plan>) {
+        self.pass();
+        let snapshot = self.snapshot();
+        let answer = self.controller.question(&snapshot).map(|question| program(&question));
+        if let Some(answer) = answer.clone() {
+            self.controller.handle_event(Event::Answer(answer));
+        }
+        let plan = self.decide(&snapshot);
+        (snapshot, answer, plan)
+    }
+
+    fn decide(&mut self, snapshot: &Snapshot) -> Arc<Plan> {
+        let plan = self.controller.handle_sample(snapshot);
         while let Some(action) = self.controller.poll_action() {
             self.carry_out(action);
         }

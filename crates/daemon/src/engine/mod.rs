@@ -27,10 +27,10 @@ use ballast_actuation::fence::fences;
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
     Action, GuestId, GuestLimits, Handover, Held, LimitSources, Mode, ModeChoice, Note, Outcome,
-    OutcomeKind, Plan, Snapshot, Timestamp,
+    OutcomeKind, Plan, PolicyAnswer, Snapshot, Timestamp,
 };
 use ballast_store::Tick;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::inherited::Inherited;
 use crate::view::{self, ApiState, View};
@@ -66,6 +66,8 @@ pub struct Engine {
     book: LimitBook,
     is_restoring: bool,
     warnings: WarnOnce,
+    /// What was said to be wrong with the policy's program since it last decided.
+    faults: BTreeSet<&'static str>,
 }
 
 impl Engine {
@@ -102,6 +104,7 @@ impl Engine {
             book,
             is_restoring: false,
             warnings: WarnOnce::default(),
+            faults: BTreeSet::new(),
         }
     }
 
@@ -153,14 +156,24 @@ impl Engine {
         if let Some(settings) = world.changed_settings().filter(|_| !self.is_restoring) {
             self.take_in_settings(settings);
         }
+        let answer = match self.controller.question(&snapshot) {
+            Some(question) => Some(world.ask(&question).await),
+            None => None,
+        };
+        if let Some(answer) = answer.clone() {
+            self.controller.handle_event(Event::Answer(answer));
+        }
         let begun = world.monotonic();
         let plan = self.controller.handle_sample(&snapshot);
         self.decision_cost = world.monotonic().saturating_sub(begun);
         let handovers = self.controller.handovers();
-        self.record(world, wall, &snapshot, &plan, &handovers).await;
+        let recorded =
+            Recordable { snapshot: &snapshot, answer: answer.as_ref(), handovers: &handovers };
+        self.record(world, wall, recorded, &plan).await;
         // Before anything is granted, so that nobody runs into a fence that is about to rise.
         let (limits, held) = (&self.controller.settings().limits, self.controller.held());
         world.fence(fences(&snapshot, &plan, &handovers, limits, held.is_some()));
+        world.merge(&snapshot, held.is_some());
         let actions: Vec<Action> = std::iter::from_fn(|| self.controller.poll_action()).collect();
         let (waiting, actions) = agents::hold_back(world, &snapshot, actions);
         let mut outcomes = world.act(&actions).await;
@@ -175,6 +188,7 @@ impl Engine {
         agents::answer(world, &self.controller, &snapshot, &plan);
         self.ticks += 1;
         self.warn_of(&plan);
+        self.hear_program(&plan, answer.is_some());
         self.unrecorded = outcomes;
         self.latest = Some((snapshot, plan));
     }
@@ -183,13 +197,14 @@ impl Engine {
         &mut self,
         world: &mut impl World,
         wall: SystemTime,
-        snapshot: &Snapshot,
+        recorded: Recordable<'_>,
         plan: &Plan,
-        handovers: &[Handover],
     ) {
+        let Recordable { snapshot, answer, handovers } = recorded;
         world.record_tick(Tick {
             wall,
             snapshot,
+            answer,
             plan,
             outcomes: &std::mem::take(&mut self.unrecorded),
             handovers,
@@ -260,11 +275,33 @@ impl Engine {
                     self.warnings
                         .warn(&format!("policy {}, {what}", plan.policy), &note.to_string());
                 }
+                // As soon as it begins, and when it is over (`hear_program`).
+                Note::Unanswered { .. } => {}
                 Note::Unmapped { guest, .. } => {
                     self.warnings.warn(&format!("{guest}, unmapped"), &note.to_string());
                 }
                 _ => self.warnings.warn(note.code(), &note.to_string()),
             }
+        }
+    }
+
+    /// Says once for each cause that the policy's program did not decide, until it does again.
+    fn hear_program(&mut self, plan: &Plan, is_asked: bool) {
+        let fault = plan.notes.iter().find_map(|note| match note {
+            Note::Unanswered { fault } => Some((fault, note)),
+            _ => None,
+        });
+        match fault {
+            Some((fault, note)) => {
+                if self.faults.insert(fault.code()) {
+                    warn!("{note}");
+                }
+            }
+            None if is_asked && !self.faults.is_empty() => {
+                self.faults.clear();
+                info!("the policy's program decides again");
+            }
+            None => {}
         }
     }
 
@@ -278,6 +315,14 @@ impl Engine {
         let limits_of = |id: &GuestId| (id.clone(), settings.limits.of(id).clone());
         snapshot.guests().iter().map(|guest| limits_of(&guest.id)).collect()
     }
+}
+
+/// What is recorded of a tick beside its plan.
+#[derive(Clone, Copy)]
+struct Recordable<'a> {
+    snapshot: &'a Snapshot,
+    answer: Option<&'a PolicyAnswer>,
+    handovers: &'a [Handover],
 }
 
 /// The outcomes of actions that have none: perhaps they were carried out, so they are given again.

@@ -47,6 +47,10 @@ impl Engine {
                 Ok("resumed: plans are carried out again".to_owned())
             }
             Command::SetMode(mode) => Ok(self.set_mode(mode)),
+            Command::SetPolicy(PolicyName::External) if !world.has_program() => Err(
+                "`external` needs a program: name it under [policy.external] and restart or reload"
+                    .to_owned(),
+            ),
             Command::SetPolicy(name) => self.set_policy(name),
             Command::SetGuest(id, change) => self.set_guest(id, change),
             Command::PersistGuest(id, change) => self.persist_guest(id, change, world).await,

@@ -5,9 +5,11 @@ use std::time::{Duration, SystemTime};
 use ballast_actuation::fence::{FenceOrder, Fences};
 use ballast_agent_proto::wire::RequestOutcome;
 use ballast_model::{
-    AgentReport, Bytes, Capabilities, Change, GuestChange, GuestSample, GuestStats, HostSample,
-    LinkState, Measured, MemoryRequest, PolicyName, ProcessId, RequestKind, RunState,
+    AgentReport, AnswerFault, Bytes, Capabilities, Change, GuestChange, GuestSample, GuestStats,
+    GuestTarget, HostSample, LinkState, Measured, MemoryRequest, PolicyName, ProcessId,
+    RequestKind, RunState,
 };
+use ballast_policy::Question;
 use ballast_store::{Event as Recorded, Left, Session, Start, TickEntry};
 use futures_util::FutureExt;
 
@@ -52,6 +54,11 @@ struct MemoryWorld {
     settings: BTreeMap<GuestId, GuestChange>,
     are_settings_new: bool,
     refuses_settings: bool,
+    /// What the policy's program answers to each question; `None`: there is no program.
+    program: Option<fn(&Question) -> PolicyAnswer>,
+    questions: u64,
+    /// Whether merging was left alone at each tick.
+    merging_held: Vec<bool>,
 }
 
 impl World for MemoryWorld {
@@ -118,6 +125,19 @@ impl World for MemoryWorld {
         Ok(())
     }
 
+    fn has_program(&self) -> bool {
+        self.program.is_some()
+    }
+
+    async fn ask(&mut self, question: &Question) -> PolicyAnswer {
+        self.questions += 1;
+        self.program.expect("nobody asks where there is no program")(question)
+    }
+
+    fn merge(&mut self, _: &Snapshot, is_held: bool) {
+        self.merging_held.push(is_held);
+    }
+
     fn answer(&mut self, _: &GuestId, _: u64, answer: Answer) {
         self.answers.push(answer);
     }
@@ -126,6 +146,7 @@ impl World for MemoryWorld {
         self.ticks_recorded += 1;
         self.recorded = Some(TickEntry {
             snapshot: tick.snapshot.clone(),
+            answer: tick.answer.cloned(),
             plan: tick.plan.clone(),
             outcomes: Vec::new(),
             handovers: tick.handovers.to_vec(),
@@ -475,4 +496,55 @@ fn settings_that_live_with_a_guest_count_until_they_go() {
     assert_eq!(held(&world)[1], Bytes::mib(460));
     let sources = engine.view(&world).unwrap().limit_sources;
     assert_eq!(sources[&rich].ceiling.as_str(), "metadata");
+}
+
+/// The rich guest gets that size, or its floor if that is more, and the poor one the rest.
+fn rich_has(question: &Question, mib: u64) -> PolicyAnswer {
+    let [poor, rich] = question.problem.contenders() else { panic!("{question:?}") };
+    let of_rich = rich.floor.max(Bytes::mib(mib));
+    let of_poor = question.problem.budget().saturating_sub(of_rich);
+    let target = |guest: &GuestId, target| GuestTarget { guest: guest.clone(), target };
+    PolicyAnswer::Targets(vec![target(&poor.id, of_poor), target(&rich.id, of_rich)])
+}
+
+#[test]
+fn a_program_decides_and_its_answers_are_recorded() {
+    let (mut engine, mut world) = poor_and_rich();
+    let refused = engine.obey(Command::SetPolicy(PolicyName::External), &mut world);
+    assert!(refused.now_or_never().unwrap().unwrap_err().contains("[policy.external]"));
+    world.program = Some(|question| rich_has(question, 600));
+    obey(&mut engine, Command::SetPolicy(PolicyName::External), &mut world);
+    run(&mut engine, &mut world, 20);
+    assert_eq!(held(&world), [Bytes::mib(424), Bytes::mib(600)]);
+    assert!(world.questions >= 5, "{}", world.questions);
+    // Recorded with the tick that it was asked for, and with no other.
+    let mut recorded = Vec::new();
+    for _ in 0..4 {
+        run(&mut engine, &mut world, 1);
+        recorded.push(world.recorded.clone().unwrap().answer);
+    }
+    let is_answer = |it: &Option<PolicyAnswer>| matches!(it, Some(PolicyAnswer::Targets(_)));
+    assert!(recorded.contains(&None) && recorded.iter().any(is_answer), "{recorded:?}");
+
+    world.program = Some(|_| PolicyAnswer::Fault(AnswerFault::NotAsked));
+    run(&mut engine, &mut world, 4);
+    let (_, plan) = engine.latest().unwrap();
+    let note = Note::Unanswered { fault: AnswerFault::NotAsked };
+    assert!(plan.notes.contains(&note), "{:?}", plan.notes);
+    assert!(engine.faults.contains("not-asked"));
+    world.program = Some(|question| rich_has(question, 500));
+    run(&mut engine, &mut world, 20);
+    assert_eq!(held(&world), [Bytes::mib(524), Bytes::mib(500)]);
+    assert!(engine.faults.is_empty());
+}
+
+#[test]
+fn merging_is_left_alone_while_nothing_is_moved() {
+    let (mut engine, mut world) = poor_and_rich();
+    run(&mut engine, &mut world, 2);
+    assert!(!world.merging_held.contains(&true));
+    obey(&mut engine, Command::Pause, &mut world);
+    world.merging_held.clear();
+    run(&mut engine, &mut world, 2);
+    assert!(!world.merging_held.contains(&false));
 }

@@ -11,7 +11,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use ballast_actuation::fence::Fences;
-use ballast_model::{Action, Bytes, GuestChange, GuestId, Outcome, Plan, Snapshot, Timestamp};
+use ballast_model::{
+    Action, AnswerFault, Bytes, GuestChange, GuestId, Outcome, Plan, PolicyAnswer, Snapshot,
+    Timestamp,
+};
+use ballast_policy::Question;
 use ballast_store::{Event, JournalStatus, Tick};
 
 use crate::agents::Answer;
@@ -29,7 +33,7 @@ pub enum SampleScope {
 
 /// The outside of an [`Engine`](super::Engine).
 ///
-/// By default no guest has an agent, and the host pages and fences nobody.
+/// By default no guest has an agent, the host pages and fences nobody, and no program decides.
 #[expect(async_fn_in_trait, reason = "one thread drives an engine: its futures need not be Send")]
 pub trait World {
     /// Time since any origin on a clock that never goes back, in nanoseconds. Decisions and ages
@@ -47,6 +51,17 @@ pub trait World {
     /// Samples the host and its guests within a bounded time: with [`SampleScope::Urgent`] at least
     /// the guests `in_transfer`; older readings of the rest are reused.
     async fn look(&mut self, scope: SampleScope, in_transfer: &[GuestId]) -> Snapshot;
+
+    /// Whether there is a program for the policy `external`.
+    fn has_program(&self) -> bool {
+        false
+    }
+
+    /// Asks that program, within a bounded time; the answer is a fault if there is none.
+    async fn ask(&mut self, question: &Question) -> PolicyAnswer {
+        let _ = question;
+        PolicyAnswer::Fault(AnswerFault::NotAsked)
+    }
 
     /// Carries out `actions`, at most one per guest, within a bounded time. An action without an
     /// outcome counts as failed, and perhaps carried out.
@@ -70,6 +85,12 @@ pub trait World {
     /// Replaces all fences with these, without waiting.
     fn fence(&mut self, fences: Fences) {
         let _ = fences;
+    }
+
+    /// Tunes the host's merging of like pages by a snapshot, without waiting; while nothing is
+    /// moved (`is_held`) it is left as it was found.
+    fn merge(&mut self, snapshot: &Snapshot, is_held: bool) {
+        let _ = (snapshot, is_held);
     }
 
     /// Replaces all paging orders with the plan's; returns the outcomes since the last call.

@@ -10,10 +10,10 @@ use ballast_config::PageSettings;
 use ballast_model::{
     Action, AgentReport, Bounds, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Desired,
     Estimate, Fence, Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Held,
-    HostSample, LinkDown, LinkState, Measured, MemoryRequest, ModeChoice, Note, Outcome,
-    OutcomeKind, Plan, PolicyName, Pressure, PressureLevel, Provenance, Reason, RequestKind,
-    RunState, Share, Snapshot, Tax, Timestamp, TrackerReport, Tracking, TrackingSource,
-    TrackingState,
+    HostSample, LinkDown, LinkState, Measured, MemoryRequest, MergingKnobs, ModeChoice, Note,
+    Outcome, OutcomeKind, PageMerging, Plan, PolicyName, Pressure, PressureLevel, Provenance,
+    Reason, RequestKind, RunState, Share, Snapshot, Tax, Timestamp, TrackerReport, Tracking,
+    TrackingSource, TrackingState,
 };
 
 use super::page::{Keys, Tokens, Way};
@@ -226,6 +226,16 @@ fn guests() -> Vec<(GuestSample, GuestPlan)> {
 pub fn view() -> View {
     let (samples, plans): (Vec<_>, Vec<_>) = guests().into_iter().unzip();
     let host = HostSample {
+        merging: Some(PageMerging {
+            knobs: MergingKnobs {
+                is_running: true,
+                pages_to_scan: 364,
+                sleep: Duration::from_millis(10),
+            },
+            shared: Bytes::mib(20),
+            saved: Bytes::mib(300),
+            full_scans: 17,
+        }),
         balloon_owner: None,
         memory_total: Some(Bytes::gib(16)),
         memory_available: Some(Bytes::mib(9420)),

@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use ballast_model::{
-    Bytes, Change, Compliance, GuestPlan, GuestSample, Held, Mode, Reservation, Share, Tracking,
-    TrackingState,
+    Bytes, Change, Compliance, GuestPlan, GuestSample, Held, Mode, PageMerging, Reservation, Share,
+    Tracking, TrackingState,
 };
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -132,6 +132,7 @@ fn host(registry: &mut Registry, view: &View) {
     rung.set(view.plan.host_pressure as u64);
     let help = "How far the host goes to get memory back: 0 not at all, 4 grants nothing";
     registry.register("host_rung", help, rung);
+    merging(registry, host.merging.as_ref());
     let Some(pressure) = host.pressure else { return };
     for (name, help, basis_points) in [
         ("host_pressure_some", "Time some task waited for memory", pressure.some_basis_points),
@@ -139,6 +140,26 @@ fn host(registry: &mut Registry, view: &View) {
     ] {
         ratio(registry, name, help, f64::from(basis_points) / 10_000.0);
     }
+}
+
+/// Merging of like pages (KSM); a kernel without it has no samples.
+fn merging(registry: &mut Registry, merging: Option<&PageMerging>) {
+    let Some(merging) = merging else { return };
+    for (name, help, value) in [
+        ("host_ksm_shared", "Pages that stand for several like ones (KSM)", merging.shared),
+        ("host_ksm_saved", "What merging like pages saves (KSM)", merging.saved),
+    ] {
+        let gauge = Whole::default();
+        gauge.set(value.get());
+        registry.register_with_unit(name, help, Unit::Bytes, gauge);
+    }
+    let running = Some(merging.knobs.is_running.into());
+    whole(registry, "host_ksm_running", "Whether like pages are searched for", running);
+    let pages = Some(merging.knobs.pages_to_scan);
+    whole(registry, "host_ksm_pages_to_scan", "Pages looked at between two sleeps", pages);
+    let scans: Counter = Counter::default();
+    scans.inc_by(merging.full_scans);
+    registry.register("host_ksm_full_scans", "Times all memory was looked at", scans);
 }
 
 fn ratio(registry: &mut Registry, name: &str, help: &str, value: f64) {
@@ -168,7 +189,7 @@ fn label(sample: &GuestSample) -> Guest {
 
 fn guest_sizes(registry: &mut Registry, view: &View) {
     type Size = fn(Row<'_>) -> Option<Bytes>;
-    let sizes: [(&str, &str, Size); 14] = [
+    let sizes: [(&str, &str, Size); 15] = [
         ("guest_allocation", "Memory the guest holds", |(sample, _)| {
             sample.allocation.map(|measured| measured.value)
         }),
@@ -182,6 +203,9 @@ fn guest_sizes(registry: &mut Registry, view: &View) {
         }),
         ("guest_resident", "Host memory the guest's process occupies", |(sample, _)| {
             sample.resident.map(|measured| measured.value)
+        }),
+        ("guest_merged", "Memory of the guest's process merged with like pages", |(sample, _)| {
+            sample.merged
         }),
         ("guest_tracked_working_set", "Working set that page tracking found", |(sample, _)| {
             sample.tracker.as_ref().map(|measured| measured.value.working_set)

@@ -248,7 +248,7 @@ async fn an_unknown_name_gets_the_nearest_known_one() {
     let unknown = SetPolicy { policy: "globl".to_owned() };
     let error = refused(bench.client.set_policy(&unknown).await);
     assert_eq!(error.0, 400);
-    expect!["`globl` is not a policy: expected static, self-balloon, self-scheduling, global, meb, tws, proportional, fcfs, demand-proportional, direct-assign, auction or round-robin; the nearest is `global`"]
+    expect!["`globl` is not a policy: expected static, self-balloon, self-scheduling, global, meb, tws, proportional, fcfs, demand-proportional, direct-assign, auction, round-robin or external; the nearest is `global`"]
     .assert_eq(&error.2);
 }
 

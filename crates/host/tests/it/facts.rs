@@ -8,7 +8,7 @@ use ballast_model::Bytes;
 use tempfile::TempDir;
 
 /// Every file that is read, with what it holds on some host.
-const FILES: [(&str, &str); 13] = [
+const FILES: [(&str, &str); 17] = [
     ("proc/sys/kernel/osrelease", "6.12.48+deb13-amd64\n"),
     ("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n"),
     ("proc/pressure/memory", "some avg10=0.50\nfull avg10=0.00\n"),
@@ -28,6 +28,10 @@ const FILES: [(&str, &str); 13] = [
     ("proc/sys/vm/unprivileged_userfaultfd", "1\n"),
     ("sys/kernel/mm/ksm/run", "1\n"),
     ("sys/kernel/mm/ksm/pages_sharing", "256\n"),
+    ("sys/kernel/mm/ksm/pages_shared", "16\n"),
+    ("sys/kernel/mm/ksm/full_scans", "2\n"),
+    ("sys/kernel/mm/ksm/pages_to_scan", "100\n"),
+    ("sys/kernel/mm/ksm/sleep_millisecs", "20\n"),
     ("dev/userfaultfd", ""),
 ];
 
@@ -84,7 +88,7 @@ fn facts_are_what_the_files_say() {
     assert_eq!((facts.overcommit.unwrap(), facts.open_userfaultfd.unwrap()), (Some(2), Some(true)));
     assert_eq!(facts.userfaultfd_device, Some(true));
     let merging = facts.merging.unwrap().unwrap();
-    assert_eq!((merging.is_running, merging.saved), (true, Bytes::mib(1)));
+    assert_eq!((merging.knobs.is_running, merging.saved), (true, Bytes::mib(1)));
 }
 
 #[test]

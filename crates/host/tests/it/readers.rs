@@ -290,6 +290,7 @@ proptest! {
             parse_swaps(path, &text).err(),
             parse_release(path, &text).err(),
             parse_rights(path, &text).err(),
+            parse_number(path, &text).err(),
         ];
         for error in errors.into_iter().flatten() {
             let message = error.to_string();

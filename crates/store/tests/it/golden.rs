@@ -71,6 +71,7 @@ fn reasons() -> Vec<Reason> {
         Reason::UsedPlusReserve { used, reserve },
         Reason::IdleTax { used, tax, budget: Bytes::gib(1) },
         Reason::Custom { rule: "as it \"was\"".into(), used },
+        Reason::Answered { target: Bytes::mib(777), used },
         Reason::Committed { committed: Bytes::mib(310) },
         Reason::Probed { working_set: Bytes::mib(290) },
         raised(None, share()),
@@ -170,6 +171,24 @@ fn notes() -> Vec<Note> {
         violated(Some(55)),
         violated(None),
         Note::Refused { violation: "more than the budget".into() },
+    ]
+    .into_iter()
+    .chain(faults().into_iter().map(|fault| Note::Unanswered { fault }))
+    .collect()
+}
+
+fn faults() -> Vec<AnswerFault> {
+    vec![
+        AnswerFault::NotAsked,
+        AnswerFault::NotStarted { why: "no such file".into() },
+        AnswerFault::Ended { how: "signal 9".into() },
+        AnswerFault::Late { deadline: 500 * MS },
+        AnswerFault::TooLong { line_max: Bytes::mib(1) },
+        AnswerFault::Malformed { why: "expected value".into() },
+        AnswerFault::OutOfStep { asked: 8, answered: 7 },
+        AnswerFault::UnknownGuest { guest: id(1) },
+        AnswerFault::MissingGuest { guest: id(2) },
+        AnswerFault::OverBudget { by: Bytes::mib(3) },
     ]
 }
 
@@ -401,6 +420,12 @@ fn everything() -> Whole {
     let at = Timestamp::from_millis(60_000);
     let host = HostSample {
         balloon_owner: Some(BalloonOwner::Mom),
+        merging: Some(PageMerging {
+            knobs: MergingKnobs { is_running: true, pages_to_scan: 364, sleep: 10 * MS },
+            shared: Bytes::mib(20),
+            saved: Bytes::mib(300),
+            full_scans: 17,
+        }),
         memory_total: Some(Bytes::gib(128)),
         memory_available: Some(Bytes::gib(20)),
         swap_total: Some(Bytes::gib(8)),
@@ -454,6 +479,10 @@ fn everything() -> Whole {
             }],
             notes: notes(),
         },
+        answer: Some(PolicyAnswer::Targets(vec![GuestTarget {
+            guest: id(1),
+            target: Bytes::mib(777),
+        }])),
         outcomes: outcomes(),
         handovers: vec![Handover {
             guest: id(3),
@@ -510,6 +539,7 @@ fn nothing(policy: PolicyName, rung: PressureLevel) -> Whole {
             notes: vec![],
             ..one.plan
         },
+        answer: Some(PolicyAnswer::Fault(AnswerFault::NotAsked)),
         outcomes: vec![],
         handovers: vec![],
         limits: BTreeMap::new(),
@@ -597,6 +627,7 @@ fn every_variant_reads_back() {
             What::Tick(tick) => {
                 let whole = wholes.next().unwrap();
                 assert_eq!((&tick.snapshot, &tick.plan), (&whole.snapshot, &whole.plan));
+                assert_eq!(tick.answer, whole.answer);
                 assert_eq!(tick.outcomes, whole.outcomes);
                 assert_eq!(tick.handovers, whole.handovers);
                 for (id, limits) in &whole.limits {

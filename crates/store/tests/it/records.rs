@@ -40,6 +40,7 @@ proptest! {
         let back: TickEntry = read(&json(&whole.tick()));
         prop_assert_eq!(&back.snapshot, &whole.snapshot);
         prop_assert_eq!(&back.plan, &whole.plan);
+        prop_assert_eq!(&back.answer, &whole.answer);
         prop_assert_eq!(&back.outcomes, &whole.outcomes);
         prop_assert_eq!(&back.handovers, &whole.handovers);
         prop_assert_eq!((back.paused, back.mode), (whole.paused, whole.mode));

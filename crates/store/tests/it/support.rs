@@ -14,6 +14,7 @@ use proptest::prelude::*;
 pub(crate) struct Whole {
     pub(crate) wall_ms: i64,
     pub(crate) snapshot: Snapshot,
+    pub(crate) answer: Option<PolicyAnswer>,
     pub(crate) plan: Plan,
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) handovers: Vec<Handover>,
@@ -28,6 +29,7 @@ impl Whole {
         Tick {
             wall: wall(self.wall_ms),
             snapshot: &self.snapshot,
+            answer: self.answer.as_ref(),
             plan: &self.plan,
             outcomes: &self.outcomes,
             handovers: &self.handovers,
@@ -165,6 +167,7 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
         });
     }
     let host = HostSample {
+        merging: None,
         balloon_owner: None,
         memory_total: Some(Bytes::gib(128)),
         memory_available: Some(Bytes::kib(20_000_000 + noise.below(100_000))),
@@ -191,6 +194,7 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
     Whole {
         wall_ms: 1_700_000_000_000 + nth as i64 * 1_000,
         snapshot: Snapshot::new(now, host, samples),
+        answer: None,
         plan,
         outcomes,
         handovers: vec![],
@@ -341,6 +345,7 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
                     }),
                     unmapped: resident.as_ref().map(|it| it.value),
                     overhead: resident.as_ref().map(|it| it.value),
+                    merged: resident.as_ref().map(|it| it.value),
                     resident,
                     stats,
                     agent: reports.0.map(Box::new),
@@ -356,6 +361,12 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
 fn host() -> impl Strategy<Value = HostSample> {
     (prop::array::uniform4(option::of(bytes())), any::<Option<(u32, u32)>>()).prop_map(
         |([memory_total, memory_available, swap_total, swap_free], pressure)| HostSample {
+            merging: swap_free.map(|saved| PageMerging {
+                knobs: MergingKnobs { is_running: true, pages_to_scan: 100, sleep: Duration::ZERO },
+                shared: saved,
+                saved,
+                full_scans: saved.get(),
+            }),
             balloon_owner: pressure.map(|_| BalloonOwner::Pvestatd),
             memory_total,
             memory_available,
@@ -430,6 +441,7 @@ fn standing_on(because: BoxedStrategy<Reason>) -> BoxedStrategy<Reason> {
 
 fn plain_reason() -> BoxedStrategy<Reason> {
     prop_oneof![
+        (bytes(), bytes()).prop_map(|(target, used)| Reason::Answered { target, used }),
         bytes().prop_map(|committed| Reason::Committed { committed }),
         bytes().prop_map(|working_set| Reason::Probed { working_set }),
         bytes().prop_map(|demand| Reason::DemandAndBonus { demand }),
@@ -713,6 +725,30 @@ fn regret() -> impl Strategy<Value = Regret> {
     })
 }
 
+fn fault() -> impl Strategy<Value = AnswerFault> {
+    prop_oneof![
+        Just(AnswerFault::NotAsked),
+        text().prop_map(|why| AnswerFault::NotStarted { why }),
+        text().prop_map(|how| AnswerFault::Ended { how }),
+        span().prop_map(|deadline| AnswerFault::Late { deadline }),
+        bytes().prop_map(|line_max| AnswerFault::TooLong { line_max }),
+        text().prop_map(|why| AnswerFault::Malformed { why }),
+        any::<(u64, u64)>()
+            .prop_map(|(asked, answered)| AnswerFault::OutOfStep { asked, answered }),
+        id().prop_map(|guest| AnswerFault::UnknownGuest { guest }),
+        id().prop_map(|guest| AnswerFault::MissingGuest { guest }),
+        bytes().prop_map(|by| AnswerFault::OverBudget { by }),
+    ]
+}
+
+fn answer() -> impl Strategy<Value = PolicyAnswer> {
+    let target = (id(), bytes()).prop_map(|(guest, target)| GuestTarget { guest, target });
+    prop_oneof![
+        prop::collection::vec(target, 0..4).prop_map(PolicyAnswer::Targets),
+        fault().prop_map(PolicyAnswer::Fault),
+    ]
+}
+
 /// Any note.
 pub(crate) fn note() -> impl Strategy<Value = Note> {
     prop_oneof![
@@ -736,6 +772,7 @@ pub(crate) fn note() -> impl Strategy<Value = Note> {
                 misses_per_s,
             }
         ),
+        fault().prop_map(|fault| Note::Unanswered { fault }),
         text().prop_map(|violation| Note::Refused { violation }),
     ]
 }
@@ -871,7 +908,7 @@ pub(crate) fn whole() -> impl Strategy<Value = Whole> {
         // A thousand years either way.
         -30_000_000_000_000i64..30_000_000_000_000,
         snapshot().boxed(),
-        plan().boxed(),
+        (plan().boxed(), option::of(answer())),
         (prop::collection::vec(outcome(), 0..4), prop::collection::vec(handover(), 0..3)),
         prop::collection::btree_map(id(), limits(), 0..4),
         any::<bool>(),
@@ -882,7 +919,8 @@ pub(crate) fn whole() -> impl Strategy<Value = Whole> {
             Whole {
                 wall_ms,
                 snapshot,
-                plan,
+                answer: plan.1,
+                plan: plan.0,
                 outcomes: came.0,
                 handovers: came.1,
                 limits,

@@ -32,7 +32,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 
 /// `meb` has a goal of its own: see `ballast bench solver`.
 fn policies() -> impl Iterator<Item = PolicyName> {
-    PolicyName::ALL.into_iter().filter(|name| *name != PolicyName::Meb)
+    PolicyName::BUILT_IN.iter().copied().filter(|name| *name != PolicyName::Meb)
 }
 
 impl Decider {

@@ -21,7 +21,7 @@ fn a_quick_run_has_every_policy_in_every_situation() {
     let report = &held.findings;
     assert_eq!(report.figures.len(), Situation::ALL.len() * measure::names().count());
     assert!(report.figures.iter().all(|it| it.processor_ms.worst > 0.0), "{report:?}");
-    for name in PolicyName::ALL {
+    for &name in PolicyName::BUILT_IN {
         let is_there = report.figures.iter().any(|it| it.what == name.as_str());
         assert_eq!(is_there, name != PolicyName::Meb, "{name}");
     }

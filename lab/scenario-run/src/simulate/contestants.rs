@@ -3,6 +3,7 @@
 //! Idea: the daemon's policies and the rivals' are named alike, so that one list holds both: names
 //! with commas between, `ours` for every policy of the daemon, `rivals` for those of other
 //! products, `all` for both.
+//! Limits: without `external`, whose program only the daemon starts.
 
 use std::str::FromStr;
 
@@ -39,8 +40,8 @@ impl FromStr for Contestants {
         let mut found: Vec<PolicyName> = Vec::new();
         for word in text.split(',').map(str::trim) {
             let named: Vec<PolicyName> = match word {
-                "all" => PolicyName::ALL.into_iter().chain(rivals::ALL).collect(),
-                "ours" => PolicyName::ALL.to_vec(),
+                "all" => PolicyName::BUILT_IN.iter().copied().chain(rivals::ALL).collect(),
+                "ours" => PolicyName::BUILT_IN.to_vec(),
                 "rivals" => rivals::ALL.to_vec(),
                 _ => vec![scenario_file::policy(word)?],
             };
@@ -63,10 +64,16 @@ mod tests {
         let list: Contestants = "global,static , global".parse().unwrap();
         assert_eq!(list.0, [PolicyName::Global, PolicyName::Static]);
         let all: Contestants = "rivals,ours".parse().unwrap();
-        assert_eq!(all.0.len(), PolicyName::ALL.len() + rivals::ALL.len());
+        assert_eq!(all.0.len(), PolicyName::BUILT_IN.len() + rivals::ALL.len());
         assert!(matches!(all.0[0], PolicyName::Custom(_)));
         let same: Contestants = "all".parse().unwrap();
         assert_eq!(same.0.len(), all.0.len());
+    }
+
+    #[test]
+    fn a_program_is_refused_with_the_reason() {
+        let error = "global,external".parse::<Contestants>().unwrap_err();
+        assert!(error.contains("program") && error.contains("daemon"), "{error}");
     }
 
     #[test]

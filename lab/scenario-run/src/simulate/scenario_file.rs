@@ -185,12 +185,18 @@ fn policies<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PolicyName
 /// A policy or a rival.
 ///
 /// # Errors
-/// There is none of that name; the text lists all there are.
+/// There is none of that name; the text lists all there are. Or it is `external`.
 pub fn policy(name: &str) -> Result<PolicyName, String> {
-    let own = PolicyName::ALL.into_iter().find(|policy| policy.as_str() == name);
+    if name == PolicyName::External.as_str() {
+        return Err(format!(
+            "`{name}` asks a program, which only the daemon starts: simulate another policy, or have the \
+             program decide on a host that observes"
+        ));
+    }
+    let own = PolicyName::BUILT_IN.iter().copied().find(|policy| policy.as_str() == name);
     own.or_else(|| rivals::find(name)).ok_or_else(|| {
         let rivals_list = rivals::ALL.map(PolicyName::as_str).join(", ");
-        let all = PolicyName::ALL.into_iter().chain(rivals::ALL).map(PolicyName::as_str);
+        let all = PolicyName::BUILT_IN.iter().copied().chain(rivals::ALL).map(PolicyName::as_str);
         let nearest = nearest(name, all).map(|near| format!("; the nearest is `{near}`"));
         format!(
             "`{name}` is not a policy: expected {}, or of the rivals {rivals_list}{}",

@@ -44,7 +44,7 @@ pub(super) fn judge(
         swappiness(facts, config),
         overcommit(facts),
         huge_pages(facts),
-        merging(facts),
+        merging(facts, config),
         userfaultfd(facts, config),
         of_damon(&tracking.damon, config),
         of_mglru(&tracking.mglru, config),
@@ -147,16 +147,28 @@ fn swap(facts: &HostFacts, config: &Config) -> Finding {
     let told = told.join(", ");
     match config.swap_bounds().room(&usage) {
         Err(ReclaimError::NoSwap) => {
-            finding(Severity::Warning, "none".to_owned()).remedy(add_swap("/swapfile"))
+            finding(Severity::Warning, "none: no guest can be paged out".to_owned())
+                .remedy(add_swap("/swapfile"))
         }
         // The file may be one of those that are full.
         Err(_) => finding(Severity::Warning, format!("{told}: too full to page guests out to"))
             .remedy(add_swap("/swapfile-more")),
-        Ok(_) if areas.iter().all(|area| area.kind == SwapKind::Zram) => finding(
-            Severity::Note,
-            format!("{told}: what is paged out stays in memory, compressed"),
-        ),
-        Ok(_) => finding(Severity::Ok, told),
+        Ok(room) => {
+            let use_of_it = match config.paging {
+                Some(_) => format!("{room} more of guests may be paged out"),
+                None => "no guest is paged out, as [mechanisms.paging] is off".to_owned(),
+            };
+            match areas.iter().all(|area| area.kind == SwapKind::Zram) {
+                true => finding(
+                    Severity::Note,
+                    format!(
+                        "{told}: {use_of_it}; it stays in memory, compressed, so the host gains only \
+                         what that saves"
+                    ),
+                ),
+                false => finding(Severity::Ok, format!("{told}: {use_of_it}")),
+            }
+        }
     }
 }
 
@@ -233,22 +245,41 @@ fn huge_pages(facts: &HostFacts) -> Finding {
     }
 }
 
-fn merging(facts: &HostFacts) -> Finding {
+fn merging(facts: &HostFacts, config: &Config) -> Finding {
     const WHY: &str = "Pages that are merged (KSM) come apart when guests write to them: the host \
         may then need more than guests were granted.";
     let finding = |severity, found: String| Finding::new(Area::Host, "ksm", WHY, severity, found);
-    match &facts.merging {
-        Err(error) => Finding::unreadable(Area::Host, "ksm", WHY, error),
-        Ok(None) => finding(Severity::Ok, "not in this kernel".to_owned()),
-        Ok(Some(merging)) => match (merging.is_running, merging.saved) {
-            (true, saved) => finding(Severity::Note, format!("merges pages, saves {saved} now"))
-                .remedy("echo 2 > /sys/kernel/mm/ksm/run"),
-            (false, Bytes::ZERO) => finding(Severity::Ok, "off".to_owned()),
-            (false, saved) => {
-                finding(Severity::Note, format!("stopped, and what it merged saves {saved}"))
-                    .remedy("echo 2 > /sys/kernel/mm/ksm/run")
-            }
-        },
+    let merging = match &facts.merging {
+        Err(error) => return Finding::unreadable(Area::Host, "ksm", WHY, error),
+        Ok(None) if config.tunes_merging => {
+            let found = "not in this kernel, so [mechanisms.ksm] tunes nothing".to_owned();
+            return finding(Severity::Warning, found).remedy(change(
+                config,
+                "mechanisms.ksm",
+                "enabled",
+            ));
+        }
+        Ok(None) => return finding(Severity::Ok, "not in this kernel".to_owned()),
+        Ok(Some(merging)) => merging,
+    };
+    let saved = merging.saved;
+    let found = match (merging.knobs.is_running, saved) {
+        (true, saved) => format!("merges pages, saves {saved} now"),
+        (false, Bytes::ZERO) => "off".to_owned(),
+        (false, saved) => format!("stopped, and what it merged saves {saved}"),
+    };
+    match (&facts.merging_owner, config.tunes_merging) {
+        (Some((pid, owner)), true) => {
+            let found =
+                format!("{found}; {owner} (process {pid}) tunes it, so [mechanisms.ksm] does not");
+            finding(Severity::Warning, found).remedy(format!("systemctl disable --now {owner}"))
+        }
+        (Some((pid, owner)), false) => {
+            finding(Severity::Note, format!("{found}; {owner} (process {pid}) tunes it"))
+        }
+        (None, true) => finding(Severity::Ok, format!("{found}; tuned by [mechanisms.ksm]")),
+        (None, false) if found == "off" => finding(Severity::Ok, found),
+        (None, false) => finding(Severity::Note, found).remedy("echo 2 > /sys/kernel/mm/ksm/run"),
     }
 }
 

@@ -23,7 +23,7 @@ use super::probe::{
 use super::*;
 
 /// A host on which all is well.
-const GOOD: [(&str, &str); 14] = [
+const GOOD: [(&str, &str); 18] = [
     ("proc/sys/kernel/osrelease", "6.12.48+deb13-amd64\n"),
     ("proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n"),
     ("proc/pressure/memory", "some avg10=0.50\nfull avg10=0.00\n"),
@@ -39,12 +39,16 @@ const GOOD: [(&str, &str); 14] = [
     ("proc/sys/vm/unprivileged_userfaultfd", "1\n"),
     ("sys/kernel/mm/ksm/run", "0\n"),
     ("sys/kernel/mm/ksm/pages_sharing", "0\n"),
+    ("sys/kernel/mm/ksm/pages_shared", "0\n"),
+    ("sys/kernel/mm/ksm/full_scans", "0\n"),
+    ("sys/kernel/mm/ksm/pages_to_scan", "100\n"),
+    ("sys/kernel/mm/ksm/sleep_millisecs", "20\n"),
     ("proc/self/mountinfo", "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
     ("sys/fs/cgroup/cgroup.controllers", "cpu memory\n"),
 ];
 const DELEGATED: (&str, &str) = ("sys/fs/cgroup/cgroup.subtree_control", "cpu memory\n");
 /// A host on which little is.
-const POOR: [(&str, &str); 11] = [
+const POOR: [(&str, &str); 15] = [
     ("proc/sys/kernel/osrelease", "5.4.0-generic\n"),
     ("proc/meminfo", "MemTotal: 4194304 kB\nMemAvailable: 102400 kB\n"),
     ("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n"),
@@ -55,16 +59,24 @@ const POOR: [(&str, &str); 11] = [
     ("proc/sys/vm/unprivileged_userfaultfd", "0\n"),
     ("sys/kernel/mm/ksm/run", "1\n"),
     ("sys/kernel/mm/ksm/pages_sharing", "51200\n"),
+    ("sys/kernel/mm/ksm/pages_shared", "0\n"),
+    ("sys/kernel/mm/ksm/full_scans", "0\n"),
+    ("sys/kernel/mm/ksm/pages_to_scan", "100\n"),
+    ("sys/kernel/mm/ksm/sleep_millisecs", "20\n"),
     ("proc/self/mountinfo", "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"),
 ];
 /// Between the two.
-const STRAINED: [(&str, &str); 7] = [
+const STRAINED: [(&str, &str); 11] = [
     ("proc/sys/kernel/osrelease", "5.15.0\n"),
     ("proc/meminfo", "MemTotal: 524288 kB\nMemAvailable: 102400 kB\n"),
     ("proc/pressure/memory", "some avg10=31.07\nfull avg10=4.00\n"),
     ("proc/swaps", "Filename Type Size Used Priority\n/dev/zram0 partition 8388608 1024 100\n"),
     ("sys/kernel/mm/ksm/run", "0\n"),
     ("sys/kernel/mm/ksm/pages_sharing", "256\n"),
+    ("sys/kernel/mm/ksm/pages_shared", "0\n"),
+    ("sys/kernel/mm/ksm/full_scans", "0\n"),
+    ("sys/kernel/mm/ksm/pages_to_scan", "100\n"),
+    ("sys/kernel/mm/ksm/sleep_millisecs", "20\n"),
     ("proc/self/mountinfo", "30 20 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"),
 ];
 
@@ -130,7 +142,7 @@ fn fake_hosts_are_judged_by_their_settings() {
             ok kernel: Linux 6.12.48+deb13-amd64
             ok memory: 16GiB in all, 8GiB available, 512MiB kept for the host
             ok pressure: some task waited 0.50 % of the last 10 s
-            ok swap: disk /dev/sda2 of 8GiB, 8GiB free
+            ok swap: disk /dev/sda2 of 8GiB, 8GiB free: 6.4GiB more of guests may be paged out
             ok zswap: off
             ok swappiness: vm.swappiness is 60
             ok overcommit: vm.overcommit_memory is 0: within reason
@@ -152,7 +164,7 @@ fn fake_hosts_are_judged_by_their_settings() {
                   $ ps -eo rss,pid,comm --sort=-rss | head
                 warning pressure: this kernel does not tell it (PSI is off)
                   $ sed -i 's/^GRUB_CMDLINE_LINUX="/&psi=1 /' /etc/default/grub && update-grub && reboot
-                warning swap: none
+                warning swap: none: no guest can be paged out
                   $ fallocate -l 8G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile
                 note zswap: on
                   $ echo N > /sys/module/zswap/parameters/enabled
@@ -182,7 +194,7 @@ fn fake_hosts_are_judged_by_their_settings() {
               $ $EDITOR /etc/b.toml    # reserve under [host]
             warning pressure: some task waited 31.07 % of the last 10 s
               $ ballast status
-            note swap: zram /dev/zram0 of 8GiB, 8GiB free: what is paged out stays in memory, compressed
+            note swap: zram /dev/zram0 of 8GiB, 8GiB free: 6.4GiB more of guests may be paged out; it stays in memory, compressed, so the host gains only what that saves
             ok zswap: not in this kernel
             note swappiness: not known: no vm.swappiness
             note overcommit: vm.overcommit_memory is not known: no such file
@@ -205,7 +217,7 @@ fn fake_hosts_are_judged_by_their_settings() {
             problem memory: /proc/meminfo is missing
             warning pressure: this kernel does not tell it (PSI is off)
               $ sed -i 's/^GRUB_CMDLINE_LINUX="/&psi=1 /' /etc/default/grub && update-grub && reboot
-            warning swap: none
+            warning swap: none: no guest can be paged out
               $ fallocate -l 8G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile
             ok zswap: not in this kernel
             note swappiness: not known: no vm.swappiness
@@ -230,6 +242,28 @@ fn fake_hosts_are_judged_by_their_settings() {
     };
     assert_eq!(all(good), [Severity::Ok], "nothing is found fault with");
     assert!(all(poor).contains(&Severity::Warning) && all(strained).contains(&Severity::Problem));
+}
+
+#[test]
+fn merging_to_be_tuned_must_be_there_and_free() {
+    let damon = source(true, "nobody uses it");
+    let found = |files: &[(&str, &str)], settings: &str| {
+        let root = tree(GOOD.iter().chain(files));
+        let findings = host(&root, &damon, settings);
+        let finding = findings.iter().find(|it| it.topic == "ksm").unwrap();
+        (finding.severity, finding.found.clone())
+    };
+    const TUNED: &str = "[mechanisms.ksm]\nenabled = true\n";
+    const OTHER: [(&str, &str); 1] = [("proc/7/comm", "ksmtuned\n")];
+    let told = "off; ksmtuned (process 7) tunes it";
+    assert_eq!(found(&[], TUNED), (Severity::Ok, "off; tuned by [mechanisms.ksm]".into()));
+    assert_eq!(found(&OTHER, ""), (Severity::Note, told.into()));
+    let left = format!("{told}, so [mechanisms.ksm] does not");
+    assert_eq!(found(&OTHER, TUNED), (Severity::Warning, left));
+    let root = tree(&[]);
+    let findings = host(&root, &damon, TUNED);
+    let finding = findings.iter().find(|it| it.topic == "ksm").unwrap();
+    assert!(finding.severity == Severity::Warning && finding.found.contains("not in this kernel"));
 }
 
 #[test]

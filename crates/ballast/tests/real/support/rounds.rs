@@ -159,8 +159,8 @@ impl<'a> Rounds<'a> {
     }
 
     fn change_policy(&mut self) {
-        let policies = PolicyName::ALL.map(PolicyName::as_str);
-        let policy = policies[self.random.below(policies.len() as u64) as usize];
+        let policies = PolicyName::BUILT_IN;
+        let policy = policies[self.random.below(policies.len() as u64) as usize].as_str();
         self.set(&["--policy", policy]);
         wait_for("the policy", || (self.daemon().status()?.tick.policy == policy).then_some(()));
     }

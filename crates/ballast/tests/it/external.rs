@@ -1,0 +1,152 @@
+//! A program of the operator's decides: the example of the documentation, and programs that fail.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ballast_api::StatusReply;
+use ballast_control::{Controller, Event};
+use ballast_model::{Bytes, PolicyAnswer};
+use ballast_store::{Range, Reader, What};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::daemon::Peers;
+use crate::harness::{Daemon, Ground, wait_for};
+
+/// A program has half a tick to answer, on a machine that may be busy.
+const TICK: &str = "tick = \"600ms\"";
+/// What the example gives a peer that uses 600 MiB: 740 as `global` does, and half of 44 left.
+const BY_EXAMPLE: Bytes = Bytes::mib(762);
+/// What `global` gives it.
+const BY_GLOBAL: Bytes = Bytes::mib(740);
+
+fn configure(ground: &Ground, program: &Path, args: &[&str]) {
+    let more = format!(
+        "[host]\nbudget = \"1GiB\"\nreserve = \"0\"\n[policy]\nname = \"external\"\ninterval = \"600ms\"\n\
+         believed_without_evidence = 1000\n[policy.external]\nprogram = {program:?}\nargs = {args:?}"
+    );
+    ground.configure(TICK, &more);
+}
+
+fn holds(peer: &ballast_qmp_testing::Peer, wanted: Bytes) -> Option<()> {
+    (peer.allocation().abs_diff(wanted) <= Bytes::mib(10)).then_some(())
+}
+
+/// The note on an answer that was not used.
+fn unanswered(status: &StatusReply) -> Option<String> {
+    let note = status.notes.iter().find(|note| note.code == "unanswered");
+    note.map(|note| note.text.clone())
+}
+
+/// The program that a daemon has started.
+fn program_of(daemon: &Daemon<'_>) -> Option<Pid> {
+    let parent = format!("PPid:\t{}\n", daemon.pid());
+    let found = fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let status = fs::read_to_string(entry.path().join("status")).ok()?;
+        (status.contains(&parent) && !status.contains("State:\tZ")).then_some(pid)
+    });
+    Pid::from_raw(found?)
+}
+
+#[test]
+fn the_documented_example_decides_and_replays() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        println!("SKIPPED: no python3 here");
+        return;
+    }
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let busy = peers.using(&ground, "busy", 600);
+    let _idle = peers.using(&ground, "idle", 100);
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/external-policy.py");
+    configure(&ground, &example.canonicalize().unwrap(), &[]);
+    let daemon = ground.start();
+    wait_for("its targets", || holds(&busy, BY_EXAMPLE));
+    let (_, told, _) = ground.ballast(&["explain", "busy"]);
+    assert!(told.contains("the policy's program answered"), "{told}");
+
+    let first = program_of(&daemon).unwrap();
+    kill_process(first, Signal::KILL).unwrap();
+    wait_for("the log to say so", || {
+        ground.log().contains("the policy's program ended: signal: 9").then_some(())
+    });
+    wait_for("another one to decide", || {
+        let is_new = program_of(&daemon).is_some_and(|pid| pid != first);
+        (is_new && unanswered(&daemon.status()?).is_none()).then_some(())
+    });
+    wait_for("the log to say that, too", || {
+        ground.log().contains("the policy's program decides again").then_some(())
+    });
+    wait_for("its targets, still", || holds(&busy, BY_EXAMPLE));
+    assert_eq!(daemon.status().unwrap().daemon.unwrap().plans_refused, 0);
+    assert!(daemon.stop().success());
+    replay(&ground);
+}
+
+/// A fresh controller fed with the recorded samples and answers makes the recorded plans.
+fn replay(ground: &Ground) {
+    let text = fs::read_to_string(ground.config_file()).unwrap();
+    let config = ballast_config::parse(&text, &ground.config_file()).unwrap();
+    let reader = Reader::open(&ground.journal()).unwrap();
+    let mut controller: Option<Controller> = None;
+    let (mut answered, mut faults) = (0, 0);
+    for entry in reader.ticks(Range::default()) {
+        let What::Tick(tick) = entry.unwrap().what else { continue };
+        let now = tick.snapshot.taken_at;
+        let controller =
+            controller.get_or_insert_with(|| Controller::new(config.settings.clone(), now));
+        for outcome in tick.outcomes {
+            controller.handle_event(Event::Outcome(outcome));
+        }
+        assert_eq!(controller.question(&tick.snapshot).is_some(), tick.answer.is_some());
+        if let Some(answer) = tick.answer {
+            let is_fault = matches!(answer, PolicyAnswer::Fault(_));
+            if is_fault {
+                faults += 1
+            } else {
+                answered += 1
+            }
+            controller.handle_event(Event::Answer(answer));
+        }
+        let plan = controller.handle_sample(&tick.snapshot);
+        assert_eq!(format!("{plan:?}"), format!("{:?}", tick.plan));
+        while controller.poll_action().is_some() {}
+    }
+    assert!(answered > 3 && faults > 0, "{answered} answers, {faults} faults");
+}
+
+#[test]
+fn programs_that_fail_leave_the_balancing_to_global() {
+    let (shell, missing) = (PathBuf::from("/bin/sh"), PathBuf::from("/no/such/program"));
+    for (program, args, told) in [
+        (&shell, &["-c", "read line; exec cat /dev/zero"][..], "longer than 1MiB"),
+        (&shell, &["-c", "exec sleep 600"], "did not answer within 300 ms"),
+        (&shell, &["-c", "while read line; do echo hello; done"], "no answer that can be read"),
+        (&missing, &[], "could not be started: /no/such/program"),
+    ] {
+        let (ground, peers) = (Ground::new(), Peers::new());
+        let busy = peers.using(&ground, "busy", 600);
+        let _idle = peers.using(&ground, "idle", 100);
+        configure(&ground, program, args);
+        let daemon = ground.start();
+        wait_for("what global gives", || holds(&busy, BY_GLOBAL));
+        let note = wait_for("the reason", || unanswered(&daemon.status()?));
+        assert!(note.contains(told) && note.contains("`global`"), "{note}");
+        let (_, explained, _) = ground.ballast(&["explain", "busy"]);
+        assert!(explained.contains(told) && explained.contains("taxed"), "{explained}");
+        wait_for("the log", || ground.log().contains(told).then_some(()));
+        assert!(daemon.stop().success());
+    }
+}
+
+#[test]
+fn without_a_program_the_policy_is_refused() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let _busy = peers.using(&ground, "busy", 600);
+    ground.configure(TICK, "");
+    let daemon = ground.start();
+    let (code, _, why) = ground.ballast(&["set", "--policy", "external"]);
+    assert!(code == Some(1) && why.contains("[policy.external]"), "{why}");
+    assert_eq!(daemon.status().unwrap().daemon.unwrap().policy, "global");
+    assert!(daemon.stop().success());
+}

@@ -1,0 +1,267 @@
+//! The program that decides under the policy `external`.
+//!
+//! Idea: it is started at the first question, without a shell, with an environment of its own and
+//! ordinary priority. A decision is a line to it and a line from it, within a deadline. Whatever
+//! goes wrong is a fault, with which the decision is made without it. One that ended, wrote a line
+//! without end or ahead of its questions, or owes an answer for [`STALLED_AFTER`], is killed with
+//! all it started, and started anew after a pause. A late answer is waited for and dropped before
+//! the next question is asked, so that at most one question is unanswered.
+//!
+//! Cost: a process, and one line each way for each decision.
+//! Limits: waits at most for the deadline, and [`REAP_WAIT_MAX`] to learn how it ended. A daemon
+//! that is killed leaves it behind with its input closed. What it writes to its standard error goes
+//! where the daemon's does.
+
+use std::io;
+use std::mem;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use ballast_config::ExternalSettings;
+use ballast_host::{PROC, give_ordinary_priority};
+use ballast_model::{AnswerFault, Bytes, GuestTarget, PolicyAnswer};
+use ballast_policy::Question;
+use ballast_policy_proto::{ANSWER_BYTES_MAX, Answer, parse_answer, question_line};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::{Instant, timeout};
+use tracing::info;
+
+/// Its `PATH`; of the daemon's environment it gets nothing.
+const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// A program that owes an answer for this long hangs.
+const STALLED_AFTER: Duration = Duration::from_secs(10);
+/// Pause before it is started again; doubles each time, until it answers.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+/// Longest such pause.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Longest wait for the status of a program that closed its output.
+const REAP_WAIT_MAX: Duration = Duration::from_millis(50);
+
+/// The program, running or not.
+#[derive(Debug)]
+pub(crate) struct PolicyProgram {
+    settings: ExternalSettings,
+    running: Option<Running>,
+    /// The number of the last question.
+    asked: u64,
+    /// Why none runs, and until when none is started.
+    ended: Option<(AnswerFault, Instant)>,
+    pause: Duration,
+}
+
+impl PolicyProgram {
+    /// A program that is not started yet.
+    pub(crate) fn new(settings: ExternalSettings) -> PolicyProgram {
+        PolicyProgram { settings, running: None, asked: 0, ended: None, pause: PAUSE_FIRST }
+    }
+
+    /// What it is started by.
+    pub(crate) fn settings(&self) -> &ExternalSettings {
+        &self.settings
+    }
+
+    /// Its answer to a question, or why there is none.
+    pub(crate) async fn ask(&mut self, question: &Question) -> PolicyAnswer {
+        match self.answer(question).await {
+            Ok(targets) => {
+                self.pause = PAUSE_FIRST;
+                PolicyAnswer::Targets(targets)
+            }
+            Err(fault) => PolicyAnswer::Fault(fault),
+        }
+    }
+
+    async fn answer(&mut self, question: &Question) -> Result<Vec<GuestTarget>, AnswerFault> {
+        let mut running = match self.running.take() {
+            Some(running) => running,
+            None => self.start()?,
+        };
+        self.asked += 1;
+        let line = question_line(self.asked, question);
+        let deadline = self.settings.deadline;
+        let answered = timeout(deadline, running.ask(self.asked, &line)).await;
+        let fault = match answered {
+            Ok(Ok(answer)) => {
+                self.running = Some(running);
+                return Ok(answer.targets);
+            }
+            Ok(Err(fault)) => fault,
+            Err(_) => AnswerFault::Late { deadline },
+        };
+        let fault = match fault {
+            AnswerFault::Malformed { .. } => {
+                self.running = Some(running);
+                return Err(fault);
+            }
+            AnswerFault::Late { .. } if running.may_still_answer() => {
+                self.running = Some(running);
+                return Err(fault);
+            }
+            AnswerFault::Ended { how } => AnswerFault::Ended { how: running.end(how).await },
+            fault => fault,
+        };
+        drop(running);
+        Err(self.rest(fault))
+    }
+
+    /// Starts it, unless its pause is not over.
+    fn start(&mut self) -> Result<Running, AnswerFault> {
+        if let Some((fault, until)) = &self.ended
+            && Instant::now() < *until
+        {
+            return Err(fault.clone());
+        }
+        match Running::start(&self.settings) {
+            Ok(running) => {
+                info!("policy external: started {}", self.settings.program.display());
+                Ok(running)
+            }
+            Err(why) => {
+                let why = format!("{}: {why}", self.settings.program.display());
+                Err(self.rest(AnswerFault::NotStarted { why: AnswerFault::text(&why) }))
+            }
+        }
+    }
+
+    /// Has it not started for a while; returns why.
+    fn rest(&mut self, fault: AnswerFault) -> AnswerFault {
+        self.ended = Some((fault.clone(), Instant::now() + self.pause));
+        self.pause = (2 * self.pause).min(PAUSE_MAX);
+        fault
+    }
+}
+
+/// A question that is not answered.
+#[derive(Debug)]
+struct Owed {
+    number: u64,
+    since: Instant,
+    /// Whether the program was given all of it.
+    is_written: bool,
+}
+
+/// The process and both ends of the conversation. Dropping it kills the process and those of its
+/// group.
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    /// What was read of a line that has no end yet.
+    line: Vec<u8>,
+    owed: Option<Owed>,
+}
+
+impl Running {
+    fn start(settings: &ExternalSettings) -> io::Result<Running> {
+        let mut command = Command::new(&settings.program);
+        command.args(&settings.args).current_dir("/").process_group(0).kill_on_drop(true);
+        command.env_clear().env("PATH", SEARCH_PATH).env("LANG", "C.UTF-8");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        if let Some(name) = &settings.user {
+            let user = nix::unistd::User::from_name(name)?;
+            let user = user.ok_or_else(|| io::Error::other(format!("no user `{name}` here")))?;
+            // Without other groups: the standard library drops those of root.
+            command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+        }
+        let mut child = command.spawn()?;
+        if let Some(pid) = child.id() {
+            give_ordinary_priority(Path::new(PROC), pid);
+        }
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (to, from) = pipes.ok_or_else(|| io::Error::other("its pipes are missing"))?;
+        Ok(Running { child, to, from: BufReader::new(from), line: Vec::new(), owed: None })
+    }
+
+    /// Asks and waits for the answer. May be dropped while it waits: what is owed is remembered.
+    async fn ask(&mut self, number: u64, line: &str) -> Result<Answer, AnswerFault> {
+        if let Some(owed) = &self.owed {
+            let late = self.reply(owed.number).await;
+            if let Err(fault) = late
+                && !matches!(fault, AnswerFault::Malformed { .. })
+            {
+                return Err(fault);
+            }
+        }
+        self.owed = Some(Owed { number, since: Instant::now(), is_written: false });
+        self.to.write_all(line.as_bytes()).await.map_err(|error| ended(&error.to_string()))?;
+        if let Some(owed) = &mut self.owed {
+            owed.is_written = true;
+        }
+        self.reply(number).await
+    }
+
+    /// The answer to the question that is owed.
+    async fn reply(&mut self, asked: u64) -> Result<Answer, AnswerFault> {
+        loop {
+            let line = self.next_line().await?;
+            let read = parse_answer(&line);
+            let answered = read.as_ref().map_or(asked, |answer| answer.question);
+            if answered < asked {
+                // To a question whose answer could not be read.
+                continue;
+            }
+            self.owed = None;
+            return match read {
+                Ok(_) if answered > asked => Err(AnswerFault::OutOfStep { asked, answered }),
+                read => read,
+            };
+        }
+    }
+
+    /// The next line, without its end.
+    async fn next_line(&mut self) -> Result<Vec<u8>, AnswerFault> {
+        loop {
+            let read = self.from.fill_buf().await.map_err(|error| ended(&error.to_string()))?;
+            if read.is_empty() {
+                return Err(ended("it closed its output"));
+            }
+            let end = read.iter().position(|&byte| byte == b'\n');
+            let length = end.unwrap_or(read.len());
+            if self.line.len() + length > ANSWER_BYTES_MAX {
+                let line_max = Bytes::new(ANSWER_BYTES_MAX as u64);
+                return Err(AnswerFault::TooLong { line_max });
+            }
+            self.line.extend_from_slice(&read[..length]);
+            self.from.consume(length + usize::from(end.is_some()));
+            if end.is_some() {
+                return Ok(mem::take(&mut self.line));
+            }
+        }
+    }
+
+    /// Whether a question that was late may still be answered.
+    fn may_still_answer(&self) -> bool {
+        let waits = |owed: &Owed| owed.is_written && owed.since.elapsed() < STALLED_AFTER;
+        self.owed.as_ref().is_none_or(waits)
+    }
+
+    /// How the process ended, where that shows soon; else `how`.
+    async fn end(&mut self, how: String) -> String {
+        match timeout(REAP_WAIT_MAX, self.child.wait()).await {
+            Ok(Ok(status)) => status.to_string(),
+            _ => how,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // `None`: it has ended, and its number may be another's by now.
+        let pid = self.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        if let Some(pid) = pid {
+            // It may have ended just now; then nothing is left to do.
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+fn ended(how: &str) -> AnswerFault {
+    AnswerFault::Ended { how: AnswerFault::text(how) }
+}
+
+#[cfg(test)]
+mod tests;

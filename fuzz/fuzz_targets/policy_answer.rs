@@ -1,0 +1,39 @@
+//! A line of a policy's program: it gives targets or a fault in words of one line, and whatever it
+//! says, the division made of it keeps bounds and budget.
+#![no_main]
+
+use ballast_model::{AnswerFault, Bytes, PolicyAnswer, PolicyName};
+use ballast_policy::{Contender, PolicySettings, Problem, build};
+use ballast_policy_proto::parse_answer;
+
+/// Longest fault, in characters: its text, and the words around it.
+const FAULT_CHARS_MAX: usize = AnswerFault::TEXT_CHARS_MAX + 100;
+
+libfuzzer_sys::fuzz_target!(|line: &[u8]| {
+    let answer = match parse_answer(line) {
+        Ok(answer) => {
+            assert!(answer.targets.is_sorted_by(|a, b| a.guest < b.guest));
+            PolicyAnswer::Targets(answer.targets)
+        }
+        Err(fault) => {
+            let text = fault.to_string();
+            assert!(text.chars().count() <= FAULT_CHARS_MAX && !text.chars().any(char::is_control));
+            PolicyAnswer::Fault(fault)
+        }
+    };
+    let guest = |name: &str| Contender {
+        floor: Bytes::mib(64),
+        ceiling: Bytes::mib(900),
+        ..Contender::new(name.parse().expect("a name"), Bytes::mib(300))
+    };
+    let problem = Problem::new(Bytes::gib(1), vec![guest("a"), guest("b")]);
+    let mut policy = build(PolicyName::External, PolicySettings::default());
+    policy.take_answer(answer);
+    let division = policy.divide(&problem);
+    let total: Bytes = division.wanted.iter().map(|it| it.target).sum();
+    assert!(total <= problem.budget());
+    for wanted in &division.wanted {
+        assert!((Bytes::mib(64)..=Bytes::mib(900)).contains(&wanted.target));
+        assert_eq!(wanted.target.page_floor(), wanted.target);
+    }
+});
