@@ -126,6 +126,9 @@ pub struct DaemonView {
     /// Why last; `None`: it never did.
     #[serde(default)]
     pub api_trouble: Option<String>,
+    /// Why metrics are not served on their port at present, if they are to be.
+    #[serde(default)]
+    pub metrics_trouble: Option<String>,
 }
 
 /// Jain's index over the guests' allocations, each divided by its entitlement by shares and capped

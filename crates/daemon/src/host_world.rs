@@ -1,7 +1,7 @@
 //! The engine's world on a real host.
 //!
-//! Idea: joins the observer, the backends, the agents, the pager and the journal. It decides
-//! nothing.
+//! Idea: joins the observer, the backends, the agents, the pager, the journal and the program that
+//! is run for events. It decides nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use ballast_actuation::fence::Fences;
 use ballast_backend::{Backend, Backends};
 use ballast_config::Config;
 use ballast_containers::{Containers, ContainersConfig};
+use ballast_control::incident::Incident;
 use ballast_host::PROC;
 use ballast_libvirt::{LibvirtConfig, LibvirtHost};
 use ballast_model::{Action, Bytes, GuestChange, GuestId, Outcome, Paging, Plan, Snapshot};
@@ -21,6 +22,7 @@ use tokio::time::sleep;
 use crate::agents::{Agents, Answer};
 use crate::clock;
 use crate::engine::{SampleScope, World};
+use crate::event_program::EventProgram;
 use crate::inherited::Inherited;
 use crate::observe::Observer;
 use crate::pager::{Order, Pager, PagingOutcome};
@@ -39,6 +41,8 @@ pub(crate) struct HostWorld {
     pub(crate) recorder: Recorder,
     observer: Observer,
     pager: Pager,
+    /// What is run for events; `None`: nothing.
+    event_program: Option<EventProgram>,
 }
 
 impl HostWorld {
@@ -91,7 +95,8 @@ impl HostWorld {
             |folder: &PathBuf| ProxmoxSettings::new(folder.clone(), config.qmp_folders.clone());
         observer.proxmox = config.proxmox_folder.as_ref().map(proxmox);
         let pager = Pager::new(config.paging);
-        Ok((HostWorld { recorder, observer, pager }, inherited))
+        let event_program = config.events.clone().map(EventProgram::new);
+        Ok((HostWorld { recorder, observer, pager, event_program }, inherited))
     }
 
     /// The connections to agents; `None`: they are off.
@@ -182,6 +187,12 @@ impl World for HostWorld {
     fn answer(&mut self, guest: &GuestId, number: u64, answer: Answer) {
         if let Some(agents) = &mut self.observer.agents {
             agents.answer(guest, number, answer);
+        }
+    }
+
+    fn tell(&mut self, incidents: &[Incident]) {
+        if let Some(program) = &mut self.event_program {
+            program.tell(clock::wall(), incidents);
         }
     }
 

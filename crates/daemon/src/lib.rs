@@ -12,6 +12,7 @@ mod agents;
 mod api_thread;
 mod clock;
 pub mod engine;
+mod event_program;
 mod fencer;
 mod host_world;
 mod inherited;

@@ -30,7 +30,7 @@ use super::log;
 use super::view::{COMMANDS_MAX, DRY_RUNS_MAX, DryRunRequest, Handle, Request, View};
 use super::wake::{self, URGENT_APART};
 use crate::agents::Agents;
-use crate::server::{Server, ServerConfig};
+use crate::server::{MetricsPort, Server, ServerConfig};
 use ballast_config::{Config, OnExit};
 
 /// Most ticks spent on restoring the guests' first allocations when the daemon stops
@@ -74,7 +74,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         info!("the daemon's memory is not locked, so it may wait for swap like others: {why}");
     }
     let socket = config.socket.clone().map_or_else(ballast_api::default_socket, Ok)?;
-    let api_config = ServerConfig { socket, group: config.group.clone() };
+    let metrics = config.metrics.map(MetricsPort::new);
+    let api_config = ServerConfig { socket, group: config.group.clone(), metrics };
     let server = Server::bind(&api_config)?;
     let mut signals = Signals::new()?;
     let mut daemon = Daemon::new(config, guests_max)?;
@@ -203,7 +204,7 @@ impl Daemon {
 
     fn publish(&self, view: &watch::Sender<Option<Arc<View>>>, api: &ApiThread) {
         if let Some(mut latest) = self.engine.view(&self.world) {
-            latest.api = api.health().clone();
+            latest.api = api.health();
             latest.log_lines_dropped = log::lines_dropped();
             view.send_replace(Some(Arc::new(latest)));
         }
@@ -312,7 +313,8 @@ mod tests {
         commands.try_send((Command::SetPolicy(PolicyName::Static), way_back)).unwrap();
         assert_ne!(daemon.config.settings.policy, PolicyName::Static);
         let mut signals = Signals::new().unwrap();
-        let api_config = ServerConfig { socket: folder.path().join("api"), group: None };
+        let api_config =
+            ServerConfig { socket: folder.path().join("api"), group: None, metrics: None };
         let handle = Handle { view: view.subscribe(), commands, dry_runs };
         let server = Server::bind(&api_config).unwrap();
         let mut api = ApiThread::start(server, api_config, handle).unwrap();

@@ -79,6 +79,8 @@ pub struct ApiState {
     pub restarts: u64,
     /// Why last.
     pub trouble: Option<String>,
+    /// Why metrics are not served on their port at present, if they are to be.
+    pub metrics_trouble: Option<String>,
 }
 
 /// A command to the running daemon.

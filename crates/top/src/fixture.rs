@@ -89,6 +89,7 @@ pub(crate) fn status(second: u64, guests: Vec<GuestView>) -> StatusReply {
             guests_refused: 0,
             api_restarts: 0,
             api_trouble: None,
+            metrics_trouble: None,
         }),
         host: HostView {
             memory_total_bytes: Some(16 * 1024 * MIB),

@@ -235,6 +235,7 @@ fn tick(seen: &Seen) -> Tick<'_> {
             guests_refused: 3,
             api_restarts: 1,
             api_trouble: Some("its thread panicked: a fault".to_owned()),
+            metrics_trouble: None,
         }),
     }
 }
@@ -286,7 +287,8 @@ fn status() {
                 ],
                 "guests_refused": 3,
                 "api_restarts": 1,
-                "api_trouble": "its thread panicked: a fault"
+                "api_trouble": "its thread panicked: a fault",
+                "metrics_trouble": null
               },
               "host": {
                 "memory_total_bytes": 4294967296,

@@ -155,6 +155,9 @@ fn daemon_lines(reply: &StatusReply, daemon: &DaemonView) -> String {
             "api      failed, and was started again ({times} in all): {trouble}\n"
         ));
     }
+    if let Some(trouble) = &daemon.metrics_trouble {
+        out.push_str(&format!("metrics  {trouble}\n"));
+    }
     out
 }
 

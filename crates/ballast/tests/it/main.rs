@@ -3,12 +3,14 @@
 mod commands;
 mod daemon;
 mod doctor;
+mod events;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod log;
 mod packaging;
 #[path = "../program/mod.rs"]
 mod program;
+mod prometheus;
 mod top;
 mod unit;
 

@@ -24,13 +24,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ballast_actuation::fence::fences;
+use ballast_control::incident::{Incident, IncidentWatch};
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
     Action, GuestId, GuestLimits, Handover, Held, LimitSources, Mode, ModeChoice, Note, Outcome,
     OutcomeKind, Plan, Snapshot, Timestamp,
 };
 use ballast_store::Tick;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::inherited::Inherited;
 use crate::view::{self, ApiState, View};
@@ -66,6 +67,7 @@ pub struct Engine {
     book: LimitBook,
     is_restoring: bool,
     warnings: WarnOnce,
+    incidents: IncidentWatch,
 }
 
 impl Engine {
@@ -102,6 +104,7 @@ impl Engine {
             book,
             is_restoring: false,
             warnings: WarnOnce::default(),
+            incidents: IncidentWatch::default(),
         }
     }
 
@@ -175,6 +178,7 @@ impl Engine {
         agents::answer(world, &self.controller, &snapshot, &plan);
         self.ticks += 1;
         self.warn_of(&plan);
+        self.tell(world, &snapshot, &plan);
         self.unrecorded = outcomes;
         self.latest = Some((snapshot, plan));
     }
@@ -248,6 +252,19 @@ impl Engine {
         }
         self.controller.handle_event(Event::Outcome(outcome.clone()));
         self.guests.set_outcome(at, outcome.clone());
+    }
+
+    fn tell(&mut self, world: &mut impl World, snapshot: &Snapshot, plan: &Plan) {
+        let incidents = self.incidents.observe(snapshot, plan);
+        for Incident { kind, guest, is_over, text } in &incidents {
+            let (event, guest) = (kind.code(), guest.as_ref().map(GuestId::as_str));
+            let of = guest.map(|guest| format!(" of {guest}")).unwrap_or_default();
+            match is_over {
+                false => warn!(event, guest, state = "begun", "event {event}{of}: {text}"),
+                true => info!(event, guest, state = "over", "event {event}{of}: {text}"),
+            }
+        }
+        world.tell(&incidents);
     }
 
     fn warn_of(&mut self, plan: &Plan) {

@@ -14,6 +14,7 @@ use axum::extract::Extension;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::io::Errno;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -32,7 +33,7 @@ const CONNECTION_TIME_MAX: Duration = Duration::from_secs(120);
 /// Most bytes of a request's head, and of its buffered body.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Pause when the process has no file descriptors left.
-const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// Time open connections have to finish at shutdown.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -90,7 +91,10 @@ pub(super) async fn serve(
 }
 
 /// Serves one connection to its end. Errors concern only the client, so they are logged as debug.
-async fn converse(stream: UnixStream, router: Router) {
+pub(super) async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+) {
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME_MAX)
@@ -104,7 +108,7 @@ async fn converse(stream: UnixStream, router: Router) {
 }
 
 /// Whether accepting connections may work again later.
-fn is_temporary(error: &io::Error) -> bool {
+pub(super) fn is_temporary(error: &io::Error) -> bool {
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|code| exhausted.contains(&code))
         || matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)

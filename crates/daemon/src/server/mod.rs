@@ -2,7 +2,8 @@
 //!
 //! Idea: the server serves the daemon's latest view and passes commands to its main loop; it knows
 //! nothing else of the daemon ([`Handle`]). Access control is by Unix users: the socket's mode
-//! keeps strangers out, and each connection's peer credentials are checked again.
+//! keeps strangers out, and each connection's peer credentials are checked again. Metrics alone may
+//! have a TCP port beside it ([`MetricsPort`]).
 //!
 //! Use: [`Server::bind`] while the daemon starts (it fails while another daemon listens), then
 //! [`Server::run`] as a task or on a thread with its own runtime. Dropping the server removes the
@@ -14,6 +15,7 @@ mod connections;
 #[allow(missing_docs, reason = "for tests")]
 pub mod fixture;
 mod metrics;
+mod metrics_port;
 mod reply;
 pub mod routes;
 mod socket;
@@ -24,16 +26,19 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{Gid, Group};
 
 pub use self::access::{Access, AccessPolicy, Peer};
+pub use self::metrics_port::MetricsPort;
 pub use self::socket::SocketError;
 use crate::view::Handle;
 
 /// Where the API listens and who may use it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// Path of the socket; a missing parent folder is created.
     pub socket: PathBuf,
     /// Name or number of the group that may read; `None`: only the daemon's user and root.
     pub group: Option<String>,
+    /// A TCP port for metrics alone; `None`: only the socket has them.
+    pub metrics: Option<MetricsPort>,
 }
 
 /// Why the API cannot be served.
@@ -71,6 +76,7 @@ pub enum ServerError {
 pub struct Server {
     socket: socket::Socket,
     policy: AccessPolicy,
+    metrics: Option<MetricsPort>,
 }
 
 impl Server {
@@ -83,7 +89,8 @@ impl Server {
         let group = config.group.as_deref().map(find_group).transpose()?;
         let socket = socket::Socket::bind(&config.socket, group)?;
         let owner = rustix::process::geteuid().as_raw();
-        Ok(Server { socket, policy: AccessPolicy { owner, group: group.map(Gid::as_raw) } })
+        let policy = AccessPolicy { owner, group: group.map(Gid::as_raw) };
+        Ok(Server { socket, policy, metrics: config.metrics.clone() })
     }
 
     /// The path of the socket.
@@ -101,9 +108,15 @@ impl Server {
         handle: Handle,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), ServerError> {
-        connections::serve(&self.socket, self.policy, Peer::of, routes::router(handle), shutdown)
-            .await
-            .map_err(|source| ServerError::Accept { socket: self.socket().to_owned(), source })
+        let only_metrics = routes::only_metrics(handle.clone());
+        let metrics = metrics_port::serve_if_any(self.metrics.as_ref(), only_metrics);
+        let router = routes::router(handle);
+        let api = connections::serve(&self.socket, self.policy, Peer::of, router, shutdown);
+        let served = tokio::select! {
+            served = api => served,
+            never = metrics => match never {},
+        };
+        served.map_err(|source| ServerError::Accept { socket: self.socket().to_owned(), source })
     }
 }
 

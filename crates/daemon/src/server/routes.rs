@@ -8,14 +8,14 @@ use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
 use axum::extract::{Extension, Path, Query, Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use ballast_api::{
-    CommandReply, DaemonView, ExplainReply, GuestChange, GuestsReply, ModeReply, PlanReply,
-    Reserve, SetMode, SetPolicy, Source, StatusReply, Tick, path,
+    CommandReply, DaemonView, ExplainReply, GuestChange, GuestsReply, MetricsFormat, ModeReply,
+    PlanReply, Reserve, SetMode, SetPolicy, Source, StatusReply, Tick, path,
 };
 use ballast_model::{Bytes, GuestId, Mode, PolicyName};
 use serde::Deserialize;
@@ -56,6 +56,20 @@ pub(super) fn router(handle: Handle) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn(check_access))
         .with_state(handle)
+}
+
+/// Metrics and nothing else, for a port where nobody is asked who they are.
+pub(super) fn only_metrics(handle: Handle) -> Router {
+    Router::new()
+        .route(path::METRICS, get(metrics))
+        .fallback(no_metrics)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(handle)
+}
+
+async fn no_metrics() -> Refusal {
+    let text = format!("there is only {} here: the API has a Unix socket", path::METRICS);
+    Refusal::new(StatusCode::NOT_FOUND, "unknown-path", text)
 }
 
 /// GET and HEAD need read access, everything else needs write access.
@@ -122,12 +136,15 @@ async fn plan(State(handle): State<Handle>, request: Request) -> Result<Json<Pla
     Ok(Json(PlanReply::dry_run(&tick(&view, SystemTime::now()), &plan)))
 }
 
-async fn metrics(State(handle): State<Handle>) -> Result<Response, Refusal> {
+async fn metrics(State(handle): State<Handle>, headers: HeaderMap) -> Result<Response, Refusal> {
     let view = latest(&handle)?;
-    let text = metrics::encode(&view, SystemTime::now())
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok());
+    let format = MetricsFormat::accepted(&accepted.collect::<Vec<_>>().join(","));
+    let text = metrics::encode(&view, SystemTime::now(), format)
         .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "metrics", error))?;
-    let format = HeaderValue::from_static(metrics::CONTENT_TYPE);
-    Ok(([(header::CONTENT_TYPE, format)], text).into_response())
+    let media_type = HeaderValue::from_static(format.media_type());
+    let headers = [(header::CONTENT_TYPE, media_type), (header::VARY, header::ACCEPT.into())];
+    Ok((headers, text).into_response())
 }
 
 async fn pause(State(handle): State<Handle>) -> Result<Json<CommandReply>, Refusal> {
@@ -268,6 +285,7 @@ pub fn tick(view: &View, now: SystemTime) -> Tick<'_> {
             guests_refused: view.guests_refused as u64,
             api_restarts: view.api.restarts,
             api_trouble: view.api.trouble.clone(),
+            metrics_trouble: view.api.metrics_trouble.clone(),
         }),
     }
 }
