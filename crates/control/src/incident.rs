@@ -196,10 +196,12 @@ impl IncidentWatch {
 
     fn thrashes(&self, id: &GuestId) -> Option<String> {
         let rate = self.swap_in.get(id)?.rate;
+        if rate < SWAP_IN_ENDS {
+            return None;
+        }
         let subject = (IncidentKind::GuestThrashing, Some(id.clone()));
         let is_told = self.conditions.get(&subject).is_some_and(|condition| condition.is_told);
-        let limit = if is_told { SWAP_IN_ENDS } else { SWAP_IN_BEGINS };
-        (rate >= limit).then(|| format!("reads {rate} a second from its swap"))
+        (is_told || rate >= SWAP_IN_BEGINS).then(|| format!("reads {rate} a second from its swap"))
     }
 
     /// Takes in what guests have read from swap. Guests without that figure are forgotten.
@@ -208,7 +210,8 @@ impl IncidentWatch {
         for sample in snapshot.guests() {
             let Some((at, total)) = swap_in_of(snapshot.taken_at, sample) else { continue };
             let begun = SwapIn { from: (at, total), rate: Bytes::ZERO };
-            let mut swap_in = known.remove(&sample.id).unwrap_or(begun);
+            let known = known.remove_entry(&sample.id);
+            let (id, mut swap_in) = known.unwrap_or_else(|| (sample.id.clone(), begun));
             let (from, before) = swap_in.from;
             let window = at.saturating_since(from);
             // A guest that was started anew counts from 0 again.
@@ -221,7 +224,7 @@ impl IncidentWatch {
                 let rate = Bytes::new(u64::try_from(rate).unwrap_or(u64::MAX));
                 swap_in = SwapIn { from: (at, total), rate };
             }
-            self.swap_in.insert(sample.id.clone(), swap_in);
+            self.swap_in.insert(id, swap_in);
         }
     }
 }

@@ -17,6 +17,7 @@ mod fencer;
 mod host_world;
 mod inherited;
 mod log;
+mod log_journal;
 mod log_queue;
 mod observe;
 mod occupancy;
