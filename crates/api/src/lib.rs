@@ -22,6 +22,8 @@ mod explain;
 mod fence;
 mod mechanism;
 mod metrics_format;
+#[cfg(feature = "schema")]
+pub mod openapi;
 mod plan;
 mod socket;
 mod status;

@@ -63,11 +63,11 @@ pub fn wrapped(text: &str, width: Option<u16>, indent: usize) -> String {
     let Some(width) = width.map(usize::from) else { return text.to_owned() };
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
-        let mut column = 0;
+        let (mut column, mut is_first) = (0, true);
         // Each word has the spaces before it, so that those between words of a line stay.
         for word in line.split_inclusive(' ') {
             let length = word.trim_end().chars().count();
-            if column > indent && column + length > width {
+            if !is_first && column + length > width {
                 out.truncate(out.trim_end_matches(' ').len());
                 out.push('\n');
                 out.extend(std::iter::repeat_n(' ', indent));
@@ -75,6 +75,7 @@ pub fn wrapped(text: &str, width: Option<u16>, indent: usize) -> String {
             }
             out.push_str(word);
             column += word.chars().count();
+            is_first = false;
         }
         out.push('\n');
     }

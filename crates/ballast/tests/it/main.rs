@@ -7,6 +7,7 @@ mod events;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod log;
+mod openapi;
 mod packaging;
 #[path = "../program/mod.rs"]
 mod program;
