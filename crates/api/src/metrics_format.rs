@@ -3,7 +3,7 @@
 //! Idea: OpenMetrics is for those who name it; everybody else (`curl`, `promtool`, old scrapers)
 //! gets the classic format of Prometheus, which all of them read.
 //! Source: RFC 9110 §12.5.1 (`Accept`), OpenMetrics 1.0, Prometheus' exposition formats.
-//! Cost: linear in the header, of which the first [`RANGES_MAX`] ranges count.
+//! Cost: linear in the header; its first [`RANGES_MAX`] ranges count.
 //! Limits: a range that excludes both formats is not obeyed: the classic one is the answer then.
 
 /// Most media ranges of a header that are read; Prometheus sends four or five.
@@ -25,7 +25,7 @@ impl MetricsFormat {
     pub fn accepted(header: &str) -> MetricsFormat {
         let (mut open, mut classic) = (0, 0);
         for range in header.split(',').take(RANGES_MAX) {
-            let range = MediaRange::parse(range);
+            let range = FormatRange::parse(range);
             match (range.name.as_str(), range.version) {
                 ("application/openmetrics-text", None | Some("1.0.0")) => {
                     open = open.max(range.quality);
@@ -55,7 +55,7 @@ impl MetricsFormat {
 }
 
 /// One range of an `Accept` header.
-struct MediaRange<'a> {
+struct FormatRange<'a> {
     /// Type and subtype in lower case.
     name: String,
     version: Option<&'a str>,
@@ -63,11 +63,11 @@ struct MediaRange<'a> {
     quality: u16,
 }
 
-impl<'a> MediaRange<'a> {
-    fn parse(text: &'a str) -> MediaRange<'a> {
+impl<'a> FormatRange<'a> {
+    fn parse(text: &'a str) -> FormatRange<'a> {
         let mut parts = text.split(';').map(str::trim);
         let name = parts.next().unwrap_or_default().to_ascii_lowercase();
-        let mut range = MediaRange { name, version: None, quality: WHOLE };
+        let mut range = FormatRange { name, version: None, quality: WHOLE };
         for (key, value) in parts.filter_map(|part| part.split_once('=')) {
             let (key, value) = (key.trim_end(), value.trim_start());
             if key.eq_ignore_ascii_case("q") {

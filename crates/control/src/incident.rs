@@ -3,8 +3,9 @@
 //! Idea: in each tick some conditions hold: of a guest that it holds less than its floor, is stuck,
 //! or thrashes; of the host that it is short of memory; of Ballast that the checker refused a plan.
 //! A condition that holds without a break for a while is an incident; it is over once it has not
-//! held for [`ENDS_AFTER`] without a break. So each is told of twice, and one that comes and goes
-//! no more often than that allows. The same snapshots and plans give the same incidents.
+//! held for [`ENDS_AFTER`] without a break. So the operator hears of each twice, and of one that
+//! comes and goes no more often than that allows. The same snapshots and plans give the same
+//! incidents.
 //! Source: flexmemd §4 takes 90 pages a second from swap for a guest that wants more;
 //! [`SWAP_IN_BEGINS`] is about three times that.
 //! Cost: O(g log g) in a tick with g guests; an entry for each condition, and one for each guest
@@ -72,8 +73,8 @@ impl IncidentKind {
         }
     }
 
-    /// How long its condition holds before it is told of. Those of 0 have waited already: the guard
-    /// for a guest to move, the host's pressure to last.
+    /// How long its condition holds before the operator hears of it. Those of 0 have waited
+    /// already: the guard for a guest to move, the host's pressure to last.
     pub const fn begins_after(self) -> Duration {
         match self {
             IncidentKind::FloorViolated => FLOOR_BEGINS_AFTER,

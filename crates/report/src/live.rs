@@ -1,8 +1,8 @@
 //! Output that is printed again and again: in place on a terminal, one after the other elsewhere.
 //!
-//! Idea: on a terminal each frame overwrites the one before on the alternate screen, which goes when
-//! the value is dropped, so that the shell has its lines back. A pipe or a file gets every frame,
-//! with an empty line between; with `--json` an object a line.
+//! Idea: on a terminal each frame overwrites the one before on the alternate screen, which goes
+//! when the value is dropped, so that the shell has its lines back. A pipe or a file gets every
+//! frame, with an empty line between; with `--json` an object a line.
 //! Limits: a frame higher than the terminal is cut, and its last line says so.
 
 use std::io::{self, IsTerminal, Write};
@@ -105,7 +105,7 @@ fn draw(frame: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// The lines of a frame that fit, the last of which says how many do not.
+/// The lines of a frame that fit; the last one says how many do not.
 fn cut(frame: &str, rows: usize) -> Vec<String> {
     let lines: Vec<String> = frame.lines().map(str::to_owned).collect();
     if lines.len() <= rows {

@@ -130,7 +130,7 @@ fn a_mode_is_shown_with_who_said_it() {
     assert_eq!(render(choice), "balance, set while the daemon ran; configured is observe\n");
 }
 
-/// The status at a width, all lines of which fit.
+/// The status at a width; all its lines fit.
 fn status_at(width: u16, expected: Expect) {
     let view = fixture::view();
     let text = status::render(&StatusReply::from(&tick_of(&view)), Some(width));

@@ -29,7 +29,7 @@ fn events(ground: &Ground) -> Vec<Value> {
 }
 
 #[test]
-fn a_script_hears_of_a_stuck_guest_and_a_short_host() {
+fn a_script_hears_of_stuck_guests_and_a_short_host() {
     let (ground, peers) = (Ground::new(), Peers::new());
     let _busy = peers.using(&ground, "busy", 600);
     let unmoved =

@@ -1,8 +1,8 @@
 //! Debian's Prometheus looks at what the daemon exports, at the alert rules and at the dashboard.
 //!
 //! Idea: a story is a daemon in some state; what it exports then is what promtool's tests of rules
-//! get as input, held for ten minutes. So an alert is seen to fire by what a daemon really said, and
-//! to be silent beside a calm one, without waiting for minutes.
+//! get as input, held for ten minutes. So an alert is seen to fire by what a daemon really said,
+//! and to be silent beside a calm one, without waiting for minutes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -349,8 +349,8 @@ fn alerts_fire_for_what_no_guest_can_be_brought_to() {
         .map(|(series, now)| {
             let first = &before[&series];
             let (first, now) = (first.trim_end_matches("x39"), now.trim_end_matches("x39"));
-            // What grew between the scrapes goes on to grow; all else is as it was at first for five
-            // samples.
+            // What grew between the scrapes goes on to grow; all else is as it was at first for
+            // five samples.
             let values = match (first.parse::<u64>(), now.parse::<u64>()) {
                 (Ok(0), Ok(grown)) if series.contains("swap_in") => format!("0+{grown}x39"),
                 _ => format!("{first}x4 {now}x34"),

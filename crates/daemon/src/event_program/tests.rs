@@ -1,3 +1,5 @@
+//! Real scripts are run: what they get, and what becomes of those that hang, fail or print much.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;

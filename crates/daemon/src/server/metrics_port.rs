@@ -1,8 +1,8 @@
 //! Metrics on a TCP port, for Prometheus, which does not scrape Unix sockets.
 //!
 //! Idea: off unless configured. The port answers `GET /metrics` and nothing else, to everybody who
-//! reaches it. A port that cannot be had is told of in the log and in the status, and tried again
-//! every [`RETRY_AFTER`]; everything else goes on meanwhile.
+//! reaches it. The log and the status say of a port that cannot be had, which is tried again every
+//! [`RETRY_AFTER`]; everything else goes on meanwhile.
 //! Limits: [`SCRAPERS_MAX`] connections at once; one more is closed. No encryption.
 
 use std::convert::Infallible;
