@@ -1,5 +1,5 @@
-//! `ballast top` and `status --watch` in a real terminal: tmux shows what an operator would see, and
-//! types.
+//! `ballast top` and `status --watch` in a real terminal: tmux shows what an operator would see,
+//! and types.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
