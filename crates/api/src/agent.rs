@@ -8,6 +8,7 @@ use crate::tick::millis;
 
 /// An agent's report. The age is as of the tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentView {
     /// Its age.
     pub age_ms: u64,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A guest's devices and their features; `None`: not known yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CapabilitiesView {
     /// A balloon device is present.
     pub balloon: Option<bool>,

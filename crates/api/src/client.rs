@@ -169,7 +169,7 @@ impl Client {
         self.get(&format!("{}?dry_run=true", path::PLAN)).await
     }
 
-    /// Figures in the OpenMetrics text format.
+    /// Figures in the classic text format of Prometheus.
     ///
     /// # Errors
     /// See [`ClientError`].

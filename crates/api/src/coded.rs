@@ -10,6 +10,7 @@ use crate::tick::millis;
 
 /// A stable code with its sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Coded {
     /// Stable code for machines: lower case, words joined by dashes.
     pub code: String,
@@ -100,6 +101,7 @@ impl From<&RunState> for Coded {
 
 /// The change a plan makes to a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ChangeView {
     /// `grow`, `shrink`, `cancel-shrink` or `hold`.
     pub code: String,
@@ -130,6 +132,7 @@ impl From<&Change> for ChangeView {
 
 /// Whether a guest releases the memory it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ComplianceView {
     /// `compliant`, `releasing`, `slow`, `stuck` or `inhibited`.
     pub code: String,

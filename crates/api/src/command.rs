@@ -8,6 +8,7 @@ use crate::tick::version;
 
 /// Body of `POST /v1/policy`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetPolicy {
     /// The policy's name.
@@ -16,6 +17,7 @@ pub struct SetPolicy {
 
 /// Body of `POST /v1/mode`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetMode {
     /// The mode's name: `balance` or `observe`.
@@ -24,6 +26,7 @@ pub struct SetMode {
 
 /// Answer to `GET /v1/mode`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModeReply {
     /// [`API_VERSION`](crate::API_VERSION).
     pub api_version: u32,
@@ -45,6 +48,7 @@ impl From<ModeChoice> for ModeReply {
 
 /// Body of `POST /v1/reservations/{id}/set`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Reserve {
     /// Memory to keep free, in bytes, above 0.
@@ -55,6 +59,7 @@ pub struct Reserve {
 
 /// Reply to a command that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CommandReply {
     /// [`API_VERSION`](crate::API_VERSION).
     pub api_version: u32,
@@ -71,6 +76,7 @@ impl CommandReply {
 
 /// Reply to a refused request, with an HTTP status of 400 or above.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorReply {
     /// [`API_VERSION`](crate::API_VERSION).
     pub api_version: u32,

@@ -14,6 +14,7 @@ pub const CURVE_PERCENTS: [u32; 6] = [25, 50, 75, 100, 125, 150];
 
 /// What is known about a guest's demand for memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EstimateView {
     /// Memory it uses and could not release without reclaim.
     pub used_bytes: u64,
@@ -34,6 +35,7 @@ pub struct EstimateView {
 
 /// A guest's demand and its source. The age is as of the tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DemandView {
     /// The memory.
     pub size_bytes: u64,
@@ -47,6 +49,7 @@ pub struct DemandView {
 
 /// A source that was not chosen. The age is as of the tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PassedOverView {
     /// The source, as in [`DemandView::source`].
     pub source: Coded,
@@ -60,6 +63,7 @@ pub struct PassedOverView {
 
 /// The misses of a guest by its size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CurveView {
     /// Time in which the misses were counted.
     pub interval_ms: u64,
@@ -71,6 +75,7 @@ pub struct CurveView {
 
 /// The misses at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CurvePointView {
     /// The size, in percent of the guest's allocation.
     pub percent: u32,

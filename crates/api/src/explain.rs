@@ -15,6 +15,7 @@ use crate::{
 
 /// Answer to `GET /v1/guests/{id}/explain`: every step of the last decision, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExplainReply {
     /// [`API_VERSION`](crate::API_VERSION).
     pub api_version: u32,
@@ -111,6 +112,7 @@ fn age_of<T>(measured: Option<Measured<T>>) -> Option<u64> {
 
 /// What was observed of a guest. Ages are as of the tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InputsView {
     /// Its run state, or why it cannot be reached.
     pub state: Coded,
@@ -142,6 +144,7 @@ pub struct InputsView {
 
 /// A guest's own statistics, as it reported them. Counters count from its boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatsView {
     /// Their age.
     pub age_ms: u64,
@@ -182,6 +185,7 @@ impl From<&Measured<GuestStats>> for StatsView {
 
 /// The operator's bounds: as set, and as they apply to this guest's boot memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitsView {
     /// The floor as set; `None` is the default, an eighth of boot memory.
     pub floor_set_bytes: Option<u64>,
@@ -210,6 +214,7 @@ pub struct LimitsView {
 /// Who said each bound of a guest: `default`, `metadata` (settings that live with the guest),
 /// `file` (the configuration) or `set`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SourcesView {
     /// Of the floor.
     pub floor: String,
@@ -265,6 +270,7 @@ impl LimitsView {
 
 /// The policy's target for a guest, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DesiredView {
     /// The allocation wanted.
     pub target_bytes: u64,
@@ -280,6 +286,7 @@ impl From<&ballast_model::Desired> for DesiredView {
 
 /// The outcome of an action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OutcomeView {
     /// When it arrived.
     pub at_unix_ms: u64,

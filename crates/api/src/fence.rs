@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The fence around one guest whose configuration asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FenceView {
     /// The limit on the memory of its cgroup; `None`: none is in force.
     pub limit_bytes: Option<u64>,

@@ -21,6 +21,9 @@ mod estimate;
 mod explain;
 mod fence;
 mod mechanism;
+mod metrics_format;
+#[cfg(feature = "schema")]
+pub mod openapi;
 mod plan;
 mod socket;
 mod status;
@@ -41,6 +44,7 @@ pub use explain::{
 };
 pub use fence::FenceView;
 pub use mechanism::{HotplugView, MoveView, PagingView, RegretView};
+pub use metrics_format::MetricsFormat;
 pub use plan::{ActionView, PlanGuestView, PlanReply};
 pub use socket::{NoRuntimeFolder, default_socket};
 pub use status::{
@@ -80,7 +84,7 @@ pub mod path {
     pub const RESERVE: &str = "/v1/reservations/{id}/set";
     /// `POST`: end such a reservation.
     pub const UNRESERVE: &str = "/v1/reservations/{id}/release";
-    /// Figures in the OpenMetrics text format.
+    /// Figures in a text format of Prometheus ([`MetricsFormat`](crate::MetricsFormat)).
     pub const METRICS: &str = "/metrics";
     /// Every path.
     pub const ALL: [&str; 13] = [

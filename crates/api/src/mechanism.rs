@@ -8,6 +8,7 @@ use crate::tick::millis;
 
 /// One mechanism's part in moving a guest's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MoveView {
     /// `balloon`, `virtio-mem`, `dimm`, `page-out` or `page-in`.
     pub mechanism: String,
@@ -36,6 +37,7 @@ impl From<&Move> for MoveView {
 
 /// An order to page a guest out or in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PagingView {
     /// The guest.
     pub guest: String,
@@ -60,6 +62,7 @@ impl PagingView {
 
 /// Memory that can be hotplugged into a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HotplugView {
     /// `virtio-mem` or `dimm`.
     pub kind: String,
@@ -87,6 +90,7 @@ impl From<&Hotplug> for HotplugView {
 
 /// What a guest's last evaluated reductions cost it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RegretView {
     /// Memory taken.
     pub taken_bytes: u64,

@@ -10,6 +10,7 @@ use crate::{
 
 /// Answer to `GET /v1/plan`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanReply {
     /// [`API_VERSION`](crate::API_VERSION).
     pub api_version: u32,
@@ -65,6 +66,7 @@ impl PlanReply {
 
 /// One guest's part of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanGuestView {
     /// Its name.
     pub guest: String,
@@ -104,6 +106,7 @@ impl PlanGuestView {
 
 /// One action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ActionView {
     /// The guest.
     pub guest: String,

@@ -11,6 +11,7 @@ use crate::{
 
 /// Answer to `GET /v1/status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatusReply {
     /// [`API_VERSION`](crate::API_VERSION).
     pub api_version: u32,
@@ -51,6 +52,7 @@ impl From<&Tick<'_>> for StatusReply {
 
 /// Memory that is kept free for a guest that is about to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReservationView {
     /// The guest's name.
     pub guest: String,
@@ -74,6 +76,7 @@ fn reservations(plan: &Plan) -> Vec<ReservationView> {
 
 /// Answer to `GET /v1/guests`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GuestsReply {
     /// [`API_VERSION`](crate::API_VERSION).
     pub api_version: u32,
@@ -95,6 +98,7 @@ fn guests(tick: &Tick<'_>) -> Vec<GuestView> {
 
 /// The host's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HostView {
     /// Memory the host kernel manages.
     pub memory_total_bytes: Option<u64>,
@@ -160,6 +164,7 @@ impl From<&ballast_model::HostSample> for HostView {
 
 /// The memory a plan divides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetView {
     /// Memory that all guests together may be allocated.
     pub distributable_bytes: u64,
@@ -181,6 +186,7 @@ impl From<&ballast_model::Budget> for BudgetView {
 
 /// One guest in summary. Ages are as of the tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GuestView {
     /// Its name.
     pub guest: String,

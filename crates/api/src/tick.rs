@@ -13,6 +13,7 @@ use crate::API_VERSION;
 
 /// Where a reply's figures come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// A running daemon.
@@ -69,6 +70,7 @@ impl Tick<'_> {
 
 /// The tick that a reply describes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TickView {
     /// Where the figures come from.
     pub source: Source,
@@ -91,6 +93,7 @@ pub struct TickView {
 
 /// The daemon's own state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DaemonView {
     /// Its version.
     pub version: String,
@@ -129,12 +132,16 @@ pub struct DaemonView {
     /// Why the page is not on its port though it is to be; `None`: it is, or is to have none.
     #[serde(default)]
     pub page_error: Option<String>,
+    /// Why metrics are not served on their port at present, if they are to be.
+    #[serde(default)]
+    pub metrics_trouble: Option<String>,
 }
 
 /// Jain's index over the guests' allocations, each divided by its entitlement by shares and capped
 /// at its demand: 1 if all are served equally, 1/n if one of n has everything. Hundredths of a
 /// percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FairnessView {
     /// At the last decision.
     pub latest_basis_points: u32,

@@ -8,6 +8,7 @@ use crate::tick::millis;
 
 /// How a guest's page touches are tracked. The age is as of the tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrackingView {
     /// `waiting`, `watching`, `resting`, `sampling`, `aging`, `referenced`, `absent` or `failing`.
     pub state: Coded,

@@ -39,6 +39,8 @@ pub(super) struct File {
     pub(super) tracking: TrackingTable,
     pub(super) agents: AgentsTable,
     pub(super) journal: JournalTable,
+    pub(super) metrics: MetricsTable,
+    pub(super) events: EventsTable,
     pub(super) defaults: GuestTable,
     pub(super) guests: BTreeMap<GuestId, GuestTable>,
 }
@@ -268,6 +270,28 @@ impl Default for JournalTable {
             keep_age: Duration::from_secs(7 * 24 * 3600),
             keep_bytes: Bytes::gib(16),
         }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct MetricsTable {
+    pub(super) listen: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct EventsTable {
+    pub(super) run: Option<PathBuf>,
+    #[serde(with = "ballast_toml_strict::duration")]
+    pub(super) timeout: Duration,
+    #[serde(with = "ballast_toml_strict::duration")]
+    pub(super) apart: Duration,
+}
+
+impl Default for EventsTable {
+    fn default() -> Self {
+        EventsTable { run: None, timeout: Duration::from_secs(10), apart: Duration::from_secs(1) }
     }
 }
 

@@ -31,7 +31,8 @@ pub use meb::MebTable;
 pub use page::{PageSettings, PortSettings};
 pub use parse::{floors_fit, load, parse};
 pub use settings::{
-    AgentSettings, Config, JournalSettings, LibvirtSettings, OnExit, SourceChoice, TrackingSettings,
+    AgentSettings, Config, EventSettings, JournalSettings, LibvirtSettings, OnExit, SourceChoice,
+    TrackingSettings,
 };
 pub use tau::Tau;
 pub use tws::TwsTable;

@@ -1,6 +1,7 @@
 //! Parses text into a validated [`Config`]: every key, and every rule between keys.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,11 +16,12 @@ use ballast_model::{
 use ballast_toml_strict::{Error, nearest};
 use ballast_working_set::Budget;
 
-use crate::file::{File, GuestTable};
+use crate::file::{EventsTable, File, GuestTable};
 use crate::knobs::Knobs;
 use crate::range::in_range;
 use crate::settings::{
-    AgentSettings, Config, ContainerSettings, JournalSettings, LibvirtSettings, TrackingSettings,
+    AgentSettings, Config, ContainerSettings, EventSettings, JournalSettings, LibvirtSettings,
+    TrackingSettings,
 };
 
 /// Most that can be believed of a guest without evidence, as a part of what it is entitled to: as
@@ -159,6 +161,9 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         .paging
         .settings(file.host.reserve)
         .map_err(|(key, message)| at(&["mechanisms", "paging", key], message))?;
+    let events = file.events.settings().map_err(|(key, message)| at(&["events", key], message))?;
+    let metrics = file.metrics.listen.as_deref().map(address).transpose();
+    let metrics = metrics.map_err(|message| at(&["metrics", "listen"], message))?;
     floors_fit(file.host.budget, &limits).map_err(|message| at(&["host", "budget"], message))?;
 
     let page = file.page.settings().map_err(|(key, message)| at(&["page", key], message))?;
@@ -236,7 +241,37 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             keep_age: file.journal.keep_age,
             keep_bytes: file.journal.keep_bytes,
         }),
+        metrics,
+        events,
         raise_priority: file.daemon.raise_priority,
+    })
+}
+
+impl EventsTable {
+    /// # Errors
+    /// A value is not possible; names its key.
+    fn settings(self) -> Result<Option<EventSettings>, (&'static str, String)> {
+        let EventsTable { run, timeout, apart } = self;
+        in_range(timeout, Duration::from_millis(100), Duration::from_secs(300))
+            .map_err(|message| ("timeout", message))?;
+        in_range(apart, Duration::ZERO, Duration::from_secs(3600))
+            .map_err(|message| ("apart", message))?;
+        let Some(run) = run else { return Ok(None) };
+        if !run.is_absolute() {
+            let message = format!(
+                "`{}` is no absolute path: expected such as /usr/local/bin/ballast-event, without arguments",
+                run.display()
+            );
+            return Err(("run", message));
+        }
+        Ok(Some(EventSettings { run, timeout, apart }))
+    }
+}
+
+/// An address of this host to listen on.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        format!("`{text}` is not an address and a port: expected such as 127.0.0.1:9184")
     })
 }
 

@@ -1,5 +1,6 @@
 //! A validated configuration.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -64,6 +65,10 @@ pub struct Config {
     pub on_exit: OnExit,
     /// The journal; `None`: off.
     pub journal: Option<JournalSettings>,
+    /// Where metrics are served over TCP, beside the API's socket; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// The program that is run for events; `None`: none.
+    pub events: Option<EventSettings>,
     /// Whether the daemon raises its own scheduling priority (Global §4.1).
     pub raise_priority: bool,
 }
@@ -116,6 +121,17 @@ pub struct AgentSettings {
     pub emergency_period: Duration,
     /// Whether programs in a guest are asked to release memory before its balloon inflates.
     pub shrink: bool,
+}
+
+/// Settings of the program that is run for events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventSettings {
+    /// The program, by its absolute path.
+    pub run: PathBuf,
+    /// It is killed after this long.
+    pub timeout: Duration,
+    /// Shortest time between two starts for events of one kind.
+    pub apart: Duration,
 }
 
 /// Settings of the journal.
@@ -178,6 +194,8 @@ impl Config {
             ("daemon.group", self.group != new.group),
             ("[page]", self.page != new.page),
             ("daemon.raise_priority", self.raise_priority != new.raise_priority),
+            ("[events]", self.events != new.events),
+            ("metrics.listen", self.metrics != new.metrics),
             ("journal.path or journal.enabled", path(self) != path(new)),
         ];
         differences.into_iter().filter(|(_, differs)| *differs).map(|(what, _)| what).collect()

@@ -52,6 +52,7 @@ fn every_commented_key_of_the_example_is_valid() {
     assert_eq!(config.settings.guard.step_down_max, Some(Bytes::mib(128)));
     assert_eq!(config.group.as_deref(), Some("ballast"));
     assert!(config.page.port.is_some_and(|port| port.reader_token_file.is_some()));
+    assert_eq!(config.metrics.map(|it| it.to_string()).as_deref(), Some("127.0.0.1:9184"));
     assert_eq!(config.settings.limits.default.floor, Some(Bytes::mib(256)));
 }
 
@@ -220,6 +221,9 @@ fn errors_name_place_mistake_and_expected_value() {
             "[host]\nbudget = \"1GiB\"\n[guests.a]\nfloor = \"600MiB\"\n[guests.b]\nfloor = \"600MiB\"",
             &["ballast.toml:2:", "1.2GiB", "1GiB", "lower floors"],
         ),
+        ("[metrics]\nlisten = \"9184\"", &["ballast.toml:2:", "`9184`", "127.0.0.1:9184"]),
+        ("[events]\nrun = \"told\"", &["ballast.toml:2:", "events.run", "`told`", "absolute path"]),
+        ("[events]\ntimeout = \"1h\"", &["ballast.toml:2:", "events.timeout", "300s"]),
         ("[host\n", &["ballast.toml:1:"]),
     ];
     for (text, needles) in cases {

@@ -24,6 +24,7 @@ mod divide;
 mod event;
 mod grant;
 mod identity;
+pub mod incident;
 mod page;
 mod plan;
 mod reserve;

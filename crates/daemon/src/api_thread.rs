@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use super::view::{ApiState, Handle};
 use super::worker::words;
-use crate::server::{Server, ServerConfig, ServerError};
+use crate::server::{MetricsPort, Server, ServerConfig, ServerError};
 
 /// Shortest time between two starts: a fault of the program does not go away by itself.
 const APART_MIN: Duration = Duration::from_secs(5);
@@ -92,9 +92,11 @@ impl ApiThread {
         Arc::clone(&self.ended)
     }
 
-    /// How often the thread ended before it was to, and why last.
-    pub(crate) fn health(&self) -> &ApiState {
-        &self.health
+    /// How often the thread ended before it was to, why last, and what is wrong with the port for
+    /// metrics.
+    pub(crate) fn health(&self) -> ApiState {
+        let metrics_trouble = self.config.metrics.as_ref().and_then(MetricsPort::trouble);
+        ApiState { metrics_trouble, ..self.health.clone() }
     }
 
     /// Notes that the thread ended, and starts another once it is time. To be called when
@@ -220,7 +222,8 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let trouble = Some("its thread panicked: a fault".to_owned());
-        assert_eq!(*api.health(), ApiState { restarts: 1, trouble, page_error: None });
+        let state = ApiState { restarts: 1, trouble, page_error: None, metrics_trouble: None };
+        assert_eq!(api.health(), state);
         assert!(api.running.is_none() && UnixStream::connect(&socket).is_err(), "not at once");
         api.started_at -= APART_MIN;
         api.look_after();

@@ -1,7 +1,7 @@
 //! The engine's world on a real host.
 //!
-//! Idea: joins the observer, the backends, the agents, the pager and the journal. It decides
-//! nothing.
+//! Idea: joins the observer, the backends, the agents, the pager, the journal and the program that
+//! is run for events. It decides nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use ballast_actuation::fence::Fences;
 use ballast_backend::{Backend, Backends};
 use ballast_config::Config;
 use ballast_containers::{Containers, ContainersConfig};
+use ballast_control::incident::Incident;
 use ballast_host::{KSM, PROC, read_merging};
 use ballast_libvirt::{LibvirtConfig, LibvirtHost};
 use ballast_model::{
@@ -25,6 +26,7 @@ use tracing::warn;
 use crate::agents::{Agents, Answer};
 use crate::clock;
 use crate::engine::{SampleScope, World};
+use crate::event_program::EventProgram;
 use crate::inherited::Inherited;
 use crate::merger::Merger;
 use crate::observe::Observer;
@@ -49,6 +51,8 @@ pub(crate) struct HostWorld {
     program: Option<PolicyProgram>,
     /// `None`: the search for like pages is not tuned.
     merger: Option<Merger>,
+    /// What is run for events; `None`: nothing.
+    event_program: Option<EventProgram>,
 }
 
 impl HostWorld {
@@ -103,7 +107,8 @@ impl HostWorld {
         let pager = Pager::new(config.paging);
         let program = config.external.clone().map(PolicyProgram::new);
         let merger = merger(config);
-        Ok((HostWorld { recorder, observer, pager, program, merger }, inherited))
+        let event_program = config.events.clone().map(EventProgram::new);
+        Ok((HostWorld { recorder, observer, pager, program, merger, event_program }, inherited))
     }
 
     /// The connections to agents; `None`: they are off.
@@ -225,6 +230,12 @@ impl World for HostWorld {
     fn answer(&mut self, guest: &GuestId, number: u64, answer: Answer) {
         if let Some(agents) = &mut self.observer.agents {
             agents.answer(guest, number, answer);
+        }
+    }
+
+    fn tell(&mut self, incidents: &[Incident]) {
+        if let Some(program) = &mut self.event_program {
+            program.tell(clock::wall(), incidents);
         }
     }
 

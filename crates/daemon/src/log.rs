@@ -1,4 +1,5 @@
-//! The daemon's log: to standard error, at the level of `BALLAST_LOG`.
+//! The daemon's log: to standard error, or with its fields to systemd's journal where that reads
+//! standard error; at the level of `BALLAST_LOG`.
 //!
 //! Idea: levels for all modules or by module (`info`, `ballast_qmp=debug`). Filters by span or
 //! field would bring a regular expression engine into the daemon, a tenth of the program. Lines and
@@ -13,9 +14,11 @@ use std::panic::PanicHookInfo;
 use std::time::Duration;
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format::debug_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::log_journal::{JournalLayer, MESSAGE, SOCKET, is_stream};
 use super::log_queue::LogQueue;
 
 /// Longest wait for the last lines to be written.
@@ -40,12 +43,29 @@ pub fn start_log() -> io::Result<DaemonLog> {
     std::panic::set_hook(Box::new(log_panic));
     let named = std::env::var("BALLAST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
     let filter = named.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(|| &QUEUE)
-        .with_ansi(stderr().is_terminal())
-        .with_target(false);
-    tracing_subscriber::registry().with(lines).with(filter).init();
+    let journal = journal();
+    let lines = journal.is_none().then(|| {
+        tracing_subscriber::fmt::layer()
+            .with_writer(|| &QUEUE)
+            .with_ansi(stderr().is_terminal())
+            .with_target(false)
+            // The text has what people need of the other fields.
+            .fmt_fields(debug_fn(|out, field, value| match field.name() {
+                MESSAGE => write!(out, "{value:?}"),
+                _ => Ok(()),
+            }))
+    });
+    tracing_subscriber::registry().with(lines).with(journal).with(filter).init();
     Ok(DaemonLog(()))
+}
+
+/// The journal, if it is what reads standard error and it answers.
+fn journal() -> Option<JournalLayer> {
+    let named = std::env::var("JOURNAL_STREAM").ok()?;
+    if !is_stream(&named, stderr()) {
+        return None;
+    }
+    JournalLayer::connect(SOCKET.as_ref(), &QUEUE).ok()
 }
 
 /// What the standard library says of a panic.

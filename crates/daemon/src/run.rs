@@ -30,7 +30,7 @@ use super::log;
 use super::view::{COMMANDS_MAX, DRY_RUNS_MAX, DryRunRequest, Handle, Request, View};
 use super::wake::{self, URGENT_APART};
 use crate::agents::Agents;
-use crate::server::{Explain, Server, ServerConfig};
+use crate::server::{Explain, MetricsPort, Server, ServerConfig};
 use ballast_config::{Config, OnExit};
 
 /// Most ticks spent on restoring the guests' first allocations when the daemon stops
@@ -81,6 +81,7 @@ pub async fn run(config: Config, explain: Explain) -> anyhow::Result<()> {
         page: config.page.clone(),
         journal: config.journal.as_ref().map(|journal| journal.path.clone()),
         explain,
+        metrics: config.metrics.map(MetricsPort::new),
     };
     let server = Server::bind(&api_config)?;
     let mut signals = Signals::new()?;
@@ -210,7 +211,7 @@ impl Daemon {
 
     fn publish(&self, view: &watch::Sender<Option<Arc<View>>>, api: &ApiThread) {
         if let Some(mut latest) = self.engine.view(&self.world) {
-            latest.api = api.health().clone();
+            latest.api = api.health();
             latest.log_lines_dropped = log::lines_dropped();
             view.send_replace(Some(Arc::new(latest)));
         }

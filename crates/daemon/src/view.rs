@@ -81,6 +81,8 @@ pub struct ApiState {
     pub trouble: Option<String>,
     /// Why the page's port is not open though it is to be.
     pub page_error: Option<String>,
+    /// Why metrics are not served on their port at present, if they are to be.
+    pub metrics_trouble: Option<String>,
 }
 
 /// A command to the running daemon.

@@ -24,7 +24,7 @@ impl WarnOnce {
             self.last.pop_first();
         }
         self.last.insert(subject.to_owned(), what.to_owned());
-        warn!("{subject}: {what}");
+        warn!(subject, "{subject}: {what}");
     }
 
     /// Forgets the warning about `subject`, so that it is logged if it recurs; whether there was

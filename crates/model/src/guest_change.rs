@@ -10,9 +10,11 @@ use crate::{Bytes, GuestLimits};
 
 /// Changes to one guest's limits; `None` leaves a limit as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GuestChange {
     /// New guaranteed minimum.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
     #[serde(
         rename = "floor_bytes",
         with = "number",
@@ -21,6 +23,7 @@ pub struct GuestChange {
     )]
     pub floor: Option<Bytes>,
     /// New largest allocation.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
     #[serde(
         rename = "ceiling_bytes",
         with = "number",

@@ -1,4 +1,4 @@
-//! Sizes, durations and tables for people.
+//! Sizes, durations, tables and lines for people.
 
 use ballast_model::Bytes;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
@@ -57,9 +57,44 @@ pub fn table(
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
+/// Lines of text broken between words at `width` if given; what follows a break is indented by
+/// `indent` columns. A word that is wider stays whole.
+pub fn wrapped(text: &str, width: Option<u16>, indent: usize) -> String {
+    let Some(width) = width.map(usize::from) else { return text.to_owned() };
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        let (mut column, mut is_first) = (0, true);
+        // Each word has the spaces before it, so that those between words of a line stay.
+        for word in line.split_inclusive(' ') {
+            let length = word.trim_end().chars().count();
+            if !is_first && column + length > width {
+                out.truncate(out.trim_end_matches(' ').len());
+                out.push('\n');
+                out.extend(std::iter::repeat_n(' ', indent));
+                column = indent;
+            }
+            out.push_str(word);
+            column += word.chars().count();
+            is_first = false;
+        }
+        out.push('\n');
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lines_break_between_words() {
+        let text = "host     16GiB in all, 9.2GiB available\nshort\n";
+        assert_eq!(wrapped(text, None, 9), text);
+        assert_eq!(wrapped(text, Some(40), 9), text);
+        let narrow = "host     16GiB in all,\n         9.2GiB\n         available\nshort\n";
+        assert_eq!(wrapped(text, Some(24), 9), narrow);
+        assert_eq!(wrapped("a wordthatistoowide b\n", Some(8), 2), "a\n  wordthatistoowide\n  b\n");
+    }
 
     #[test]
     fn durations_show_their_two_largest_units() {

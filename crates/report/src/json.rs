@@ -19,6 +19,17 @@ pub(crate) fn write(value: &impl Serialize, out: impl Write) -> io::Result<()> {
     out.flush()
 }
 
+/// Writes `value` to `out` as one line.
+///
+/// # Errors
+/// `out` cannot be written.
+pub(crate) fn write_line(value: &impl Serialize, out: impl Write) -> io::Result<()> {
+    let mut out = Escaping(BufWriter::new(out));
+    serde_json::to_writer(&mut out, value)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
 /// Escapes U+007F to U+009F, which occur only in strings. Each write must end at a character
 /// boundary.
 struct Escaping<W>(W);

@@ -11,6 +11,7 @@ pub mod figures;
 pub mod files;
 pub mod format;
 mod json;
+mod live;
 mod moments;
 mod output;
 mod report;
@@ -18,6 +19,7 @@ mod text;
 
 pub use csv::csv_field;
 pub use ending::exit_code;
+pub use live::Live;
 pub use moments::Moments;
 pub use output::{CANNOT_PRINT, Output, print};
 pub use report::Report;

@@ -32,14 +32,14 @@ impl Output {
         if self.json {
             return json::write(reply, io::stdout().lock()).context(CANNOT_PRINT);
         }
-        print(&harmless(&text(reply, terminal_width())))
+        print(&harmless(&text(reply, terminal_size().map(|(columns, _)| columns))))
     }
 }
 
-/// Width of the terminal; `None` for a file or a pipe, which is not wrapped.
-fn terminal_width() -> Option<u16> {
+/// Columns and rows of the terminal; `None` for a file or a pipe, which is not wrapped.
+pub(crate) fn terminal_size() -> Option<(u16, u16)> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-    (size.ws_col > 0).then_some(size.ws_col)
+    (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
 }
 
 /// Writes all of `text` to standard output.

@@ -16,8 +16,13 @@ use crate::format;
 struct Column<'a, Row: ?Sized> {
     name: String,
     alignment: CellAlignment,
+    /// From 1 up the sooner it is left out where there is no room; 0: it stays.
+    rank: u8,
     cell: Box<dyn Fn(&Row) -> String + 'a>,
 }
+
+/// A column of text narrower than this is not wrapped further before others are left out.
+const WRAPPED_MIN: usize = 20;
 
 /// The columns of a report about rows of type `Row`.
 pub struct Report<'a, Row: ?Sized> {
@@ -55,7 +60,15 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
         cell: impl Fn(&Row) -> D + 'a,
     ) -> Self {
         let cell = Box::new(move |row: &Row| cell(row).to_string());
-        self.columns.push(Column { name: name.to_owned(), alignment, cell });
+        self.columns.push(Column { name: name.to_owned(), alignment, rank: 0, cell });
+        self
+    }
+
+    /// Has the column added last left out of [`Report::fitted`] before those of lower ranks; one of
+    /// rank 0 stays.
+    #[must_use]
+    pub fn lesser(mut self, rank: u8) -> Self {
+        self.columns.iter_mut().next_back().into_iter().for_each(|column| column.rank = rank);
         self
     }
 
@@ -86,6 +99,49 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
         let columns: Vec<_> =
             self.columns.iter().map(|column| (column.name.as_str(), column.alignment)).collect();
         format::table(&columns, rows.into_iter().map(|row| self.cells(row.borrow())), width)
+    }
+
+    /// The table of `rows` for a terminal of `width` columns, without the least of its own where
+    /// they do not fit beside each other; and the names of those.
+    pub fn fitted<R: Borrow<Row>>(
+        &self,
+        rows: impl IntoIterator<Item = R>,
+        width: Option<u16>,
+    ) -> (String, Vec<&str>) {
+        let cells: Vec<Vec<String>> =
+            rows.into_iter().map(|row| self.cells(row.borrow())).collect();
+        let mut shown: Vec<usize> = (0..self.columns.len()).collect();
+        let least: Vec<usize> =
+            shown.iter().map(|&place| self.least_width(place, &cells)).collect();
+        // A gap of two stands between columns, and the last one has a margin of one.
+        let room = width.map_or(usize::MAX, |width| usize::from(width) + 1);
+        while shown.iter().map(|&place| least[place] + 2).sum::<usize>() > room {
+            let lowest = shown.iter().copied().enumerate();
+            let lowest = lowest.max_by_key(|&(_, place)| self.columns[place].rank);
+            let Some((at, place)) = lowest else { break };
+            if self.columns[place].rank == 0 {
+                break;
+            }
+            shown.remove(at);
+        }
+        let columns: Vec<_> = shown
+            .iter()
+            .map(|&place| (self.columns[place].name.as_str(), self.columns[place].alignment))
+            .collect();
+        let rows = cells.iter().map(|row| shown.iter().map(|&at| row[at].clone()).collect());
+        let left_out = (0..self.columns.len()).filter(|place| !shown.contains(place));
+        let left_out = left_out.map(|place| self.columns[place].name.as_str()).collect();
+        (format::table(&columns, rows, width), left_out)
+    }
+
+    /// The least room that a column can do with: figures are not wrapped.
+    fn least_width(&self, place: usize, cells: &[Vec<String>]) -> usize {
+        let column = &self.columns[place];
+        let widest = cells.iter().map(|row| row[place].chars().count()).max().unwrap_or(0);
+        match column.alignment {
+            CellAlignment::Left => widest.min(WRAPPED_MIN).max(column.name.chars().count()),
+            _ => widest.max(column.name.chars().count()),
+        }
     }
 
     /// Writes the header line of a CSV file.
@@ -130,5 +186,23 @@ mod tests {
         assert_eq!(report.heads().collect::<Vec<_>>(), [("name", false), ("size", true)]);
         let table = report.in_capitals().table(rows, None);
         assert_eq!(table, "NAME  SIZE\na,b      7\nc      100\n");
+    }
+
+    #[test]
+    fn lesser_columns_are_left_out_where_width_is_short() {
+        let report = Report::<u64>::new().text("NAME", |it| format!("guest-{it}"));
+        let report = report.figure("SIZE", |it| it * 1000).lesser(1).figure("AGE", |it| *it);
+        let report = report.lesser(3).figure("SHARES", |it| *it).lesser(2);
+        let fitted = |width| report.fitted([7], width);
+        let (whole, nothing) = fitted(None);
+        assert_eq!(whole, "NAME     SIZE  AGE  SHARES\nguest-7  7000    7       7\n");
+        assert!(nothing.is_empty());
+        assert_eq!(fitted(Some(27)).0, whole);
+        let (table, left_out) = fitted(Some(25));
+        assert_eq!(table, "NAME     SIZE  SHARES\nguest-7  7000       7\n");
+        assert_eq!(left_out, ["AGE"]);
+        assert_eq!(fitted(Some(14)).1, ["AGE", "SHARES"]);
+        // What has to stay is wrapped.
+        assert_eq!(fitted(Some(3)).1, ["SIZE", "AGE", "SHARES"]);
     }
 }

@@ -91,6 +91,7 @@ pub(crate) fn status(second: u64, guests: Vec<GuestView>) -> StatusReply {
             api_restarts: 0,
             api_trouble: None,
             page_error: None,
+            metrics_trouble: None,
         }),
         host: HostView {
             memory_total_bytes: Some(16 * 1024 * MIB),

@@ -236,6 +236,7 @@ fn tick(seen: &Seen) -> Tick<'_> {
             api_restarts: 1,
             api_trouble: Some("its thread panicked: a fault".to_owned()),
             page_error: Some("port 7117 of 127.0.0.1 is in use".to_owned()),
+            metrics_trouble: None,
         }),
     }
 }
@@ -288,7 +289,8 @@ fn status() {
                 "guests_refused": 3,
                 "api_restarts": 1,
                 "api_trouble": "its thread panicked: a fault",
-                "page_error": "port 7117 of 127.0.0.1 is in use"
+                "page_error": "port 7117 of 127.0.0.1 is in use",
+                "metrics_trouble": null
               },
               "host": {
                 "memory_total_bytes": 4294967296,

@@ -1,12 +1,16 @@
 //! `ballast status`: host and guests at a glance.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use ballast_api::{
     Client, DaemonView, FenceView, GuestView, HostView, ReservationView, StatusReply, TrackingView,
 };
 use ballast_model::{PressureLevel, Share};
 
-use ballast_report::format::{UNKNOWN, size, size_or_unknown, span};
-use ballast_report::{Output, Report};
+use ballast_report::format::{UNKNOWN, size, size_or_unknown, span, wrapped};
+use ballast_report::{Live, Output, Report};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::source::Origin;
 use super::tick;
@@ -16,6 +20,7 @@ use super::tick;
 #[command(after_help = "\
 Examples:
   ballast status
+  ballast status --watch 5
   ballast status --journal /var/lib/ballast/journal.db
   ballast status --json | jq '.guests[] | select(.change.code == \"hold\") | .guest'")]
 pub struct Args {
@@ -23,6 +28,26 @@ pub struct Args {
     origin: Origin,
     #[command(flatten)]
     output: Output,
+    /// Show it again every SECONDS (2), until interrupted; with --json an object a line
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        default_missing_value = "2",
+        value_parser = seconds,
+        conflicts_with = "journal"
+    )]
+    watch: Option<Duration>,
+}
+
+/// Bounds of the time between two looks, in seconds.
+const WATCH_S: RangeInclusive<f64> = 0.1..=3600.0;
+
+/// Parses the time between two looks.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|it| WATCH_S.contains(it));
+    let wrong = || format!("expected seconds from {} to {}", WATCH_S.start(), WATCH_S.end());
+    seconds.map(Duration::from_secs_f64).ok_or_else(wrong)
 }
 
 /// Prints the status from the daemon, else from the journal.
@@ -30,12 +55,37 @@ pub struct Args {
 /// # Errors
 /// Neither is available, or standard output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let ask = async |client: Client| client.status().await;
-    let reply = args.origin.fetch(ask, |tick| Ok(StatusReply::from(tick))).await?;
-    args.output.print(&reply, render)
+    let reply = ask(&args).await?;
+    let Some(interval) = args.watch else { return args.output.print(&reply, render) };
+    // From here on a signal ends it in order: the terminal is given back as it was.
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut live = Live::begin(args.output)?;
+    live.show(&reply, render)?;
+    loop {
+        tokio::select! {
+            _ = interrupted.recv() => return Ok(()),
+            _ = terminated.recv() => return Ok(()),
+            () = tokio::time::sleep(interval) => {}
+        }
+        // A daemon that is started anew is found again.
+        match ask(&args).await {
+            Ok(reply) => live.show(&reply, render)?,
+            Err(error) => live.show_trouble(&format!("{error:#}"))?,
+        }
+    }
 }
 
-/// The status as text, wrapped to `width` columns if given.
+async fn ask(args: &Args) -> anyhow::Result<StatusReply> {
+    let ask = async |client: Client| client.status().await;
+    args.origin.clone().fetch(ask, |tick| Ok(StatusReply::from(tick))).await
+}
+
+/// Column at which the lines above the table go on after a break.
+const INDENT: usize = 9;
+
+/// The status as text for a terminal of `width` columns if given: lines are wrapped, and columns of
+/// the table that have no room are left out, which the last line says.
 pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
     let mut out = tick::journal_warning(&reply.tick).unwrap_or_default();
     out.push_str(&match &reply.daemon {
@@ -57,7 +107,7 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
     out.push_str(&tick::notes(&reply.notes));
     if reply.guests.is_empty() {
         out.push_str("\nno guest was found: is the folder of their sockets configured?\n");
-        return out;
+        return wrapped(&out, width, INDENT);
     }
     // The column would be empty if no guest is tracked.
     let is_followed = |view: &TrackingView| view.state.code != "absent";
@@ -67,7 +117,13 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
     let any_fenced = reply.guests.iter().any(|guest| guest.fence.is_some());
     // Where plans are carried out it is soon the target.
     let is_still = !stillness.is_empty();
-    out.push_str(&columns(is_still, any_followed, any_fenced).table(&reply.guests, width));
+    let columns = columns(is_still, any_followed, any_fenced);
+    let (table, left_out) = columns.fitted(&reply.guests, width);
+    out = wrapped(&out, width, INDENT) + &table;
+    if !left_out.is_empty() {
+        let left_out = format!("no room for {} (--json has all)\n", left_out.join(", "));
+        out.push_str(&wrapped(&left_out, width, 2));
+    }
     out
 }
 
@@ -78,6 +134,7 @@ fn columns(is_still: bool, any_followed: bool, any_fenced: bool) -> Report<'stat
     let columns = Report::<GuestView>::new()
         .text("GUEST", |it| it.guest.clone())
         .text("STATE", |it| it.state.code.clone())
+        .lesser(1)
         .figure("ALLOCATION", |it| size_or_unknown(it.allocation_bytes));
     let columns = match is_still {
         true => columns.figure("WANTED", |it| size_or_unknown(it.wanted_bytes)),
@@ -85,21 +142,27 @@ fn columns(is_still: bool, any_followed: bool, any_fenced: bool) -> Report<'stat
     };
     let columns = columns
         .figure("TARGET", |it| it.target_bytes.map_or_else(|| "none".to_owned(), size))
+        .lesser(2)
         .figure("USED", |it| size_or_unknown(it.used_bytes))
+        .lesser(3)
         .figure("DEMAND", demand)
-        .text("FLOOR–CEILING", |it| {
-            let bounds = it.floor_bytes.zip(it.ceiling_bytes);
-            known(bounds.map(|(floor, ceiling)| format!("{}–{}", size(floor), size(ceiling))))
-        })
+        .lesser(5)
+        .figure("FLOOR", |it| size_or_unknown(it.floor_bytes))
+        .lesser(4)
+        .figure("CEILING", |it| size_or_unknown(it.ceiling_bytes))
+        .lesser(7)
         .figure("SHARES", |it| known(it.shares))
+        .lesser(9)
         .figure("PRIORITY", |it| known(it.priority))
-        .figure("STATS AGE", |it| it.stats_age_ms.map_or_else(|| "none".to_owned(), span));
+        .lesser(10)
+        .figure("STATS AGE", |it| it.stats_age_ms.map_or_else(|| "none".to_owned(), span))
+        .lesser(8);
     let columns = match any_followed {
-        true => columns.text("TRACKED", |it| tracked(it.tracking.as_ref())),
+        true => columns.text("TRACKED", |it| tracked(it.tracking.as_ref())).lesser(6),
         false => columns,
     };
     let columns = match any_fenced {
-        true => columns.text("FENCE", |it| fenced(it.fence.as_ref())),
+        true => columns.text("FENCE", |it| fenced(it.fence.as_ref())).lesser(6),
         false => columns,
     };
     columns.text("DOING", doing)
@@ -158,6 +221,9 @@ fn daemon_lines(reply: &StatusReply, daemon: &DaemonView) -> String {
             "api      failed, and was started again ({times} in all): {trouble}\n"
         ));
     }
+    if let Some(trouble) = &daemon.metrics_trouble {
+        out.push_str(&format!("metrics  {trouble}\n"));
+    }
     out
 }
 
@@ -205,7 +271,7 @@ fn percent(basis_points: u32) -> String {
 /// The demand of a guest, with the confidence in it.
 fn demand(guest: &GuestView) -> String {
     match (guest.demand_bytes, guest.demand_confidence_percent) {
-        (Some(bytes), Some(percent)) => format!("{} ({percent}%)", size(bytes)),
+        (Some(bytes), Some(percent)) => format!("{} {percent:>3}%", size(bytes)),
         (bytes, _) => size_or_unknown(bytes),
     }
 }

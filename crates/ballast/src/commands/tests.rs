@@ -43,12 +43,12 @@ fn status_shows_every_kind_of_trouble() {
         note     budget of 3GiB reduced to 2GiB: the host has no more for guests
         note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
 
-        GUEST  STATE    ALLOCATION  TARGET    USED        DEMAND  FLOOR–CEILING  SHARES  PRIORITY  STATS AGE  TRACKED                                  FENCE          DOING
-        grow   running      512MiB  576MiB  452MiB  452MiB (60%)  128MiB–1GiB      1000         0       0.8s  600MiB, 0.39% of pages, 0.55% of a core  no             grow by 64MiB
-        mute   unknown           ?    none       ?             ?  ?                1000         0       none  no                                       no             hold: allocation not known yet
-        old    running      300MiB  300MiB       ?             ?  128MiB–1GiB      1000         0      12.0s  210MiB, resting                          none, failing  hold: statistics 12.0s old, limit 5.0s
-        stuck  running      600MiB  600MiB   90MiB   90MiB (60%)  128MiB–1GiB      1000         0       0.4s  80MiB, failing                           812MiB         hold: stuck: asked to shrink to 256MiB, released nothing for 42s, next request in 18s
-        taken  taken             ?    none       ?             ?  ?                1000         0       none  no                                       no             hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
+        GUEST  STATE    ALLOCATION  TARGET    USED       DEMAND   FLOOR  CEILING  SHARES  PRIORITY  STATS AGE  TRACKED                                  FENCE          DOING
+        grow   running      512MiB  576MiB  452MiB  452MiB  60%  128MiB     1GiB    1000         0       0.8s  600MiB, 0.39% of pages, 0.55% of a core  no             grow by 64MiB
+        mute   unknown           ?    none       ?            ?       ?        ?    1000         0       none  no                                       no             hold: allocation not known yet
+        old    running      300MiB  300MiB       ?            ?  128MiB     1GiB    1000         0      12.0s  210MiB, resting                          none, failing  hold: statistics 12.0s old, limit 5.0s
+        stuck  running      600MiB  600MiB   90MiB   90MiB  60%  128MiB     1GiB    1000         0       0.4s  80MiB, failing                           812MiB         hold: stuck: asked to shrink to 256MiB, released nothing for 42s, next request in 18s
+        taken  taken             ?    none       ?            ?       ?        ?    1000         0       none  no                                       no             hold: unreachable: another client holds the socket: give Ballast one of its own (a second -qmp option)
     "#]].assert_eq(&status::render(&reply, None));
 }
 
@@ -106,12 +106,12 @@ fn while_observing_status_shows_what_each_guest_would_have() {
         note     budget of 3GiB reduced to 2GiB: the host has no more for guests
         note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
 
-        GUEST  STATE    ALLOCATION  WANTED  TARGET    USED        DEMAND  FLOOR–CEILING  SHARES  PRIORITY  STATS AGE  TRACKED                                  FENCE          DOING
-        grow   running      512MiB  700MiB  576MiB  452MiB  452MiB (60%)  128MiB–1GiB      1000         0       0.8s  600MiB, 0.39% of pages, 0.55% of a core  no             hold: observing: nothing is moved (ballast mode balance)
-        mute   unknown           ?       ?    none       ?             ?  ?                1000         0       none  no                                       no             hold: observing: nothing is moved (ballast mode balance)
-        old    running      300MiB       ?  300MiB       ?             ?  128MiB–1GiB      1000         0      12.0s  210MiB, resting                          none, failing  hold: observing: nothing is moved (ballast mode balance)
-        stuck  running      600MiB  256MiB  600MiB   90MiB   90MiB (60%)  128MiB–1GiB      1000         0       0.4s  80MiB, failing                           812MiB         hold: observing: nothing is moved (ballast mode balance); stuck, released nothing for 42s
-        taken  taken             ?       ?    none       ?             ?  ?                1000         0       none  no                                       no             hold: observing: nothing is moved (ballast mode balance)
+        GUEST  STATE    ALLOCATION  WANTED  TARGET    USED       DEMAND   FLOOR  CEILING  SHARES  PRIORITY  STATS AGE  TRACKED                                  FENCE          DOING
+        grow   running      512MiB  700MiB  576MiB  452MiB  452MiB  60%  128MiB     1GiB    1000         0       0.8s  600MiB, 0.39% of pages, 0.55% of a core  no             hold: observing: nothing is moved (ballast mode balance)
+        mute   unknown           ?       ?    none       ?            ?       ?        ?    1000         0       none  no                                       no             hold: observing: nothing is moved (ballast mode balance)
+        old    running      300MiB       ?  300MiB       ?            ?  128MiB     1GiB    1000         0      12.0s  210MiB, resting                          none, failing  hold: observing: nothing is moved (ballast mode balance)
+        stuck  running      600MiB  256MiB  600MiB   90MiB   90MiB  60%  128MiB     1GiB    1000         0       0.4s  80MiB, failing                           812MiB         hold: observing: nothing is moved (ballast mode balance); stuck, released nothing for 42s
+        taken  taken             ?       ?    none       ?            ?       ?        ?    1000         0       none  no                                       no             hold: observing: nothing is moved (ballast mode balance)
     "#]].assert_eq(&status);
     let headline = "mode     observing: nothing is moved (ballast mode balance)\n";
     assert!(plan::render(&PlanReply::latest(&tick), None).contains(headline));
@@ -130,14 +130,186 @@ fn a_mode_is_shown_with_who_said_it() {
     assert_eq!(render(choice), "balance, set while the daemon ran; configured is observe\n");
 }
 
-#[test]
-fn status_wraps_to_the_terminal() {
+/// The status at a width; all its lines fit.
+fn status_at(width: u16, expected: Expect) {
     let view = fixture::view();
-    let reply = StatusReply::from(&tick_of(&view));
-    let text = status::render(&reply, Some(100));
-    let table = text.lines().skip_while(|line| !line.starts_with("GUEST"));
-    assert!(table.clone().count() > 6, "{text}");
-    assert!(table.clone().all(|line| line.chars().count() <= 100), "{text}");
+    let text = status::render(&StatusReply::from(&tick_of(&view)), Some(width));
+    expected.assert_eq(&text);
+    let fits = |line: &str| line.chars().count() <= usize::from(width);
+    assert!(text.lines().all(fits), "{text}");
+}
+
+#[test]
+fn status_fits_into_forty_columns() {
+    status_at(
+        40,
+        expect![[r#"
+        daemon   version 0.1.0, policy global,
+                 up 2h 3m, tick every 1.0s, last
+                 one 0.3s ago (plan #42, decided
+                 in 420us)
+        fairness 100.00% (Jain's index of what
+                 guests have of their
+                 entitlement), 93.12% over the
+                 last 300 decisions
+        host     16GiB in all, 9.2GiB available,
+                 1GiB of 2GiB swap free, memory
+                 pressure some 1.12% full 0.03%
+        budget   2GiB for all guests: 1.4GiB
+                 committed, 64MiB grantable
+        note     budget of 3GiB reduced to 2GiB:
+                 the host has no more for guests
+        note     floors and immovable guests
+                 exceed the budget by 100MiB:
+                 lower floors or raise the
+                 budget
+
+        GUEST  ALLOCATION  DOING
+        grow       512MiB  grow by 64MiB
+        mute            ?  hold: allocation not
+                           known yet
+        old        300MiB  hold: statistics
+                           12.0s old, limit
+                           5.0s
+        stuck      600MiB  hold: stuck: asked
+                           to shrink to 256MiB,
+                           released nothing for
+                           42s, next request in
+                           18s
+        taken           ?  hold: unreachable:
+                           another client holds
+                           the socket: give
+                           Ballast one of its
+                           own (a second -qmp
+                           option)
+        no room for STATE, TARGET, USED, DEMAND,
+          FLOOR, CEILING, SHARES, PRIORITY,
+          STATS AGE, TRACKED, FENCE (--json has
+          all)
+    "#]],
+    );
+}
+
+#[test]
+fn status_fits_into_sixty_columns() {
+    status_at(
+        60,
+        expect![[r#"
+        daemon   version 0.1.0, policy global, up 2h 3m, tick every
+                 1.0s, last one 0.3s ago (plan #42, decided in
+                 420us)
+        fairness 100.00% (Jain's index of what guests have of their
+                 entitlement), 93.12% over the last 300 decisions
+        host     16GiB in all, 9.2GiB available, 1GiB of 2GiB swap
+                 free, memory pressure some 1.12% full 0.03%
+        budget   2GiB for all guests: 1.4GiB committed, 64MiB
+                 grantable
+        note     budget of 3GiB reduced to 2GiB: the host has no
+                 more for guests
+        note     floors and immovable guests exceed the budget by
+                 100MiB: lower floors or raise the budget
+
+        GUEST  STATE    ALLOCATION  TARGET  DOING
+        grow   running      512MiB  576MiB  grow by 64MiB
+        mute   unknown           ?    none  hold: allocation not
+                                            known yet
+        old    running      300MiB  300MiB  hold: statistics 12.0s
+                                            old, limit 5.0s
+        stuck  running      600MiB  600MiB  hold: stuck: asked to
+                                            shrink to 256MiB,
+                                            released nothing for
+                                            42s, next request in
+                                            18s
+        taken  taken             ?    none  hold: unreachable:
+                                            another client holds
+                                            the socket: give
+                                            Ballast one of its own
+                                            (a second -qmp option)
+        no room for USED, DEMAND, FLOOR, CEILING, SHARES, PRIORITY,
+          STATS AGE, TRACKED, FENCE (--json has all)
+    "#]],
+    );
+}
+
+#[test]
+fn status_fits_into_eighty_columns() {
+    status_at(
+        80,
+        expect![[r#"
+        daemon   version 0.1.0, policy global, up 2h 3m, tick every 1.0s, last one 0.3s
+                 ago (plan #42, decided in 420us)
+        fairness 100.00% (Jain's index of what guests have of their entitlement), 93.12%
+                 over the last 300 decisions
+        host     16GiB in all, 9.2GiB available, 1GiB of 2GiB swap free, memory pressure
+                 some 1.12% full 0.03%
+        budget   2GiB for all guests: 1.4GiB committed, 64MiB grantable
+        note     budget of 3GiB reduced to 2GiB: the host has no more for guests
+        note     floors and immovable guests exceed the budget by 100MiB: lower floors
+                 or raise the budget
+
+        GUEST  STATE    ALLOCATION  TARGET    USED   FLOOR  DOING
+        grow   running      512MiB  576MiB  452MiB  128MiB  grow by 64MiB
+        mute   unknown           ?    none       ?       ?  hold: allocation not known
+                                                            yet
+        old    running      300MiB  300MiB       ?  128MiB  hold: statistics 12.0s old,
+                                                            limit 5.0s
+        stuck  running      600MiB  600MiB   90MiB  128MiB  hold: stuck: asked to
+                                                            shrink to 256MiB, released
+                                                            nothing for 42s, next
+                                                            request in 18s
+        taken  taken             ?    none       ?       ?  hold: unreachable: another
+                                                            client holds the socket:
+                                                            give Ballast one of its own
+                                                            (a second -qmp option)
+        no room for DEMAND, CEILING, SHARES, PRIORITY, STATS AGE, TRACKED, FENCE (--json
+          has all)
+    "#]],
+    );
+}
+
+#[test]
+fn status_fits_into_many_columns() {
+    status_at(
+        120,
+        expect![[r#"
+            daemon   version 0.1.0, policy global, up 2h 3m, tick every 1.0s, last one 0.3s ago (plan #42, decided in 420us)
+            fairness 100.00% (Jain's index of what guests have of their entitlement), 93.12% over the last 300 decisions
+            host     16GiB in all, 9.2GiB available, 1GiB of 2GiB swap free, memory pressure some 1.12% full 0.03%
+            budget   2GiB for all guests: 1.4GiB committed, 64MiB grantable
+            note     budget of 3GiB reduced to 2GiB: the host has no more for guests
+            note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget
+
+            GUEST  STATE    ALLOCATION  TARGET    USED       DEMAND   FLOOR  TRACKED                  DOING
+            grow   running      512MiB  576MiB  452MiB  452MiB  60%  128MiB  600MiB, 0.39% of pages,  grow by 64MiB
+                                                                             0.55% of a core
+            mute   unknown           ?    none       ?            ?       ?  no                       hold: allocation not known
+                                                                                                      yet
+            old    running      300MiB  300MiB       ?            ?  128MiB  210MiB, resting          hold: statistics 12.0s old,
+                                                                                                      limit 5.0s
+            stuck  running      600MiB  600MiB   90MiB   90MiB  60%  128MiB  80MiB, failing           hold: stuck: asked to shrink
+                                                                                                      to 256MiB, released nothing
+                                                                                                      for 42s, next request in 18s
+            taken  taken             ?    none       ?            ?       ?  no                       hold: unreachable: another
+                                                                                                      client holds the socket: give
+                                                                                                      Ballast one of its own (a
+                                                                                                      second -qmp option)
+            no room for CEILING, SHARES, PRIORITY, STATS AGE, FENCE (--json has all)
+        "#]],
+    );
+}
+
+#[test]
+fn status_is_watched_in_seconds() {
+    let parse = |arguments: &[&str]| {
+        Cli::try_parse_from([&["ballast", "status"], arguments].concat())
+            .map(|_| ())
+            .map_err(|error| error.kind())
+    };
+    assert_eq!(parse(&["--watch"]), Ok(()));
+    assert_eq!(parse(&["--watch", "0.5", "--json"]), Ok(()));
+    assert_eq!(parse(&["--watch", "0"]), Err(ErrorKind::ValueValidation));
+    assert_eq!(parse(&["--watch", "often"]), Err(ErrorKind::ValueValidation));
+    assert_eq!(parse(&["--watch", "--journal", "x"]), Err(ErrorKind::ArgumentConflict));
 }
 
 #[test]

@@ -1,10 +1,12 @@
-//! The log of the daemon process goes to a pipe that nobody reads.
+//! The log of the daemon process goes to a pipe that nobody reads, or to systemd's journal.
 
 use std::fs;
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
-use std::process::{ExitStatus, Stdio};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, ExitStatus, Stdio};
 
-use crate::harness::{Ground, wait_for};
+use crate::harness::{Ground, PATIENCE, wait_for};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 const FAST: &str = "tick = \"100ms\"";
@@ -71,4 +73,54 @@ fn a_log_is_complete_once_it_is_read() {
     assert!(daemon.stop().success());
     let log = reading.join().unwrap().unwrap();
     assert!(log.contains("API on") && log.contains("stopping: SIGTERM"), "{log}");
+}
+
+/// In a mount namespace of its own, where a receiver stands in for the journal. Needs root.
+#[test]
+fn the_journal_gets_entries_with_their_fields() {
+    let ground = Ground::new();
+    ground.configure(FAST, "[host]\nreserve = \"1000TiB\"");
+    let receiver = UnixDatagram::bind(ground.path("journal.sock")).unwrap();
+    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    let prepare = "mount -t tmpfs none /run && mkdir -p /run/systemd/journal && \
+                   ln -s \"$1\" /run/systemd/journal/socket";
+    let socket = ground.path("journal.sock");
+    let unshared = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh"]).arg(&socket);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    };
+    if !unshared(prepare).stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        return println!("SKIPPED: only root can have a mount namespace");
+    }
+    let log = fs::File::create(ground.path("daemon.log")).unwrap();
+    let stream = log.metadata().unwrap();
+    let script = format!("{prepare} && exec \"$2\" daemon --config \"$3\"");
+    let mut daemon = unshared(&script)
+        .arg(crate::PROGRAM)
+        .arg(ground.config_file())
+        .env("JOURNAL_STREAM", format!("{}:{}", stream.dev(), stream.ino()))
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let mut entries = std::iter::repeat_with(|| {
+        let mut bytes = [0; 4096];
+        let length = receiver.recv(&mut bytes).unwrap();
+        String::from_utf8(bytes[..length].to_vec()).unwrap()
+    });
+    let entry = entries.find(|entry| entry.contains("BALLAST_EVENT=")).unwrap();
+    let lines: Vec<&str> = entry.lines().collect();
+    for line in [
+        "PRIORITY=4",
+        "SYSLOG_IDENTIFIER=ballast",
+        "BALLAST_EVENT=host-short",
+        "BALLAST_STATE=begun",
+    ] {
+        assert!(lines.contains(&line), "{line} is not in {entry}");
+    }
+    let pid = rustix::process::Pid::from_child(&daemon);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(wait_for("its end", || daemon.try_wait().unwrap()).success());
+    assert_eq!(ground.log(), "", "nothing is said twice");
 }

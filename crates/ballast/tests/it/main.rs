@@ -5,13 +5,16 @@ mod commands;
 mod daemon;
 mod doctor;
 mod external;
+mod events;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod log;
+mod openapi;
 mod packaging;
 mod page;
 #[path = "../program/mod.rs"]
 mod program;
+mod prometheus;
 mod top;
 mod unit;
 

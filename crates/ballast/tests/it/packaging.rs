@@ -82,6 +82,16 @@ fn packages_have_their_files_and_units_that_systemd_understands() {
 }
 
 #[test]
+fn alerts_and_dashboard_are_in_the_package() {
+    let folder = staged();
+    for path in ["prometheus/ballast.rules.yml", "grafana/ballast.json"] {
+        let packed = fs::read(file(&folder, "ballast", &format!("usr/share/ballast/{path}")));
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+        assert_eq!(packed.unwrap(), fs::read(root.join(path)).unwrap(), "{path}");
+    }
+}
+
+#[test]
 fn the_packaged_configuration_observes_and_needs_no_edit() {
     let folder = staged();
     let config = file(&folder, "ballast", "etc/ballast/ballast.toml");

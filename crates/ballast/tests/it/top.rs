@@ -1,6 +1,8 @@
-//! `ballast top` in a real terminal: tmux shows what an operator would see, and types.
+//! `ballast top` and `status --watch` in a real terminal: tmux shows what an operator would see,
+//! and types.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -62,8 +64,13 @@ impl Terminal {
 
     /// Runs `ballast top` in the shell; what it leaves of the terminal's settings is compared.
     fn start(&self, arguments: &str) {
+        self.start_command(&format!("top {arguments}"));
+    }
+
+    /// The same with another command.
+    fn start_command(&self, arguments: &str) {
         let line = format!(
-            "clear; a=$(stty -g); {} top {arguments}; s=$?; b=$(stty -g); \
+            "clear; a=$(stty -g); {} {arguments}; s=$?; b=$(stty -g); \
              [ \"$a\" = \"$b\" ] && echo \"ended with $s, as before\"",
             crate::PROGRAM
         );
@@ -195,4 +202,71 @@ fn a_journal_is_watched_back_and_forth_in_a_terminal() {
     assert_ne!(first.lines().next(), last.lines().next());
     terminal.press(&["q"]);
     terminal.is_restored(0);
+}
+
+#[test]
+fn a_watched_status_is_redrawn_until_it_is_interrupted() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let _busy = peers.using(&ground, "busy", 600);
+    ground.configure(FAST, BUDGET);
+    let Some(terminal) = Terminal::open(&ground) else { return };
+    let daemon = ground.start();
+    terminal.start_command("status --watch 0.2");
+    let plan = |screen: &str| {
+        let number = screen.split_once("(plan #")?.1.split_once(',')?.0;
+        number.parse::<u64>().ok()
+    };
+    let screen = terminal.shows(&["GUEST", "busy", "no room for", "PRIORITY"]);
+    let first = plan(&screen).unwrap();
+    wait_for("another plan in its place", || {
+        let screen = terminal.screen();
+        assert!(screen.matches("GUEST").count() <= 1, "{screen}");
+        plan(&screen).filter(|number| *number > first)
+    });
+    // It outlives the daemon.
+    daemon.kill();
+    terminal.shows(&["no daemon listens on", "busy"]);
+    let daemon = ground.start();
+    wait_for("the next daemon", || (!terminal.screen().contains("no daemon")).then_some(()));
+    let child = rustix::process::Pid::from_raw(terminal.child()).unwrap();
+    rustix::process::kill_process(child, rustix::process::Signal::INT).unwrap();
+    terminal.is_restored(0);
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_watched_status_is_an_object_a_line() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let _busy = peers.using(&ground, "busy", 600);
+    ground.configure(FAST, BUDGET);
+    let daemon = ground.start();
+    let watch = |arguments: &[&str]| {
+        let mut command = Command::new(crate::PROGRAM);
+        command.args(["status", "--watch", "0.1"]).args(arguments);
+        command.env("BALLAST_SOCKET", ground.path("api.sock")).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let mut child = watch(&["--json"]);
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().take(3);
+    for line in lines {
+        let status: ballast_api::StatusReply = serde_json::from_str(&line.unwrap()).unwrap();
+        assert_eq!(status.guests[0].guest, "busy");
+    }
+    // The reader has gone, which is no failure.
+    assert_eq!(wait_for("its end", || child.try_wait().unwrap()).code(), Some(0));
+    let mut child = watch(&[]);
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let (mut text, mut tables) = (String::new(), 0);
+    while tables < 2 {
+        let from = text.len();
+        assert!(out.read_line(&mut text).unwrap() > 0, "{text}");
+        tables += usize::from(text[from..].starts_with("GUEST"));
+    }
+    assert!(text.contains("\n\ndaemon   version"), "frames stand apart: {text}");
+    assert!(!text.contains('\u{1b}'), "{text}");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    drop(out);
+    assert_eq!(wait_for("its end", || child.try_wait().unwrap()).code(), Some(0));
+    assert!(daemon.stop().success());
 }

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ballast_actuation::fence::fences;
+use ballast_control::incident::{Incident, IncidentWatch};
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
     Action, GuestId, GuestLimits, Handover, Held, LimitSources, Mode, ModeChoice, Note, Outcome,
@@ -68,6 +69,7 @@ pub struct Engine {
     warnings: WarnOnce,
     /// What was said to be wrong with the policy's program since it last decided.
     faults: BTreeSet<&'static str>,
+    incidents: IncidentWatch,
 }
 
 impl Engine {
@@ -105,6 +107,7 @@ impl Engine {
             is_restoring: false,
             warnings: WarnOnce::default(),
             faults: BTreeSet::new(),
+            incidents: IncidentWatch::default(),
         }
     }
 
@@ -189,6 +192,7 @@ impl Engine {
         self.ticks += 1;
         self.warn_of(&plan);
         self.hear_program(&plan, answer.is_some());
+        self.tell(world, &snapshot, &plan);
         self.unrecorded = outcomes;
         self.latest = Some((snapshot, plan));
     }
@@ -263,6 +267,19 @@ impl Engine {
         }
         self.controller.handle_event(Event::Outcome(outcome.clone()));
         self.guests.set_outcome(at, outcome.clone());
+    }
+
+    fn tell(&mut self, world: &mut impl World, snapshot: &Snapshot, plan: &Plan) {
+        let incidents = self.incidents.observe(snapshot, plan);
+        for Incident { kind, guest, is_over, text } in &incidents {
+            let (event, guest) = (kind.code(), guest.as_ref().map(GuestId::as_str));
+            let of = guest.map(|guest| format!(" of {guest}")).unwrap_or_default();
+            match is_over {
+                false => warn!(event, guest, state = "begun", "event {event}{of}: {text}"),
+                true => info!(event, guest, state = "over", "event {event}{of}: {text}"),
+            }
+        }
+        world.tell(&incidents);
     }
 
     fn warn_of(&mut self, plan: &Plan) {

@@ -57,7 +57,7 @@ impl Engine {
             Command::Reserve(id, size, lasts) => self.reserve(id, size, lasts, world.now()),
             Command::Unreserve(id) => self.unreserve(id),
         };
-        info!("operator: {words}: {}", answer.as_ref().unwrap_or_else(|why| why));
+        info!(command = words, "operator: {words}: {}", answer.as_ref().unwrap_or_else(|why| why));
         world.record_event(Recorded::Command {
             who: "api".to_owned(),
             command: words,

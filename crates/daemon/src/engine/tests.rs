@@ -59,6 +59,8 @@ struct MemoryWorld {
     questions: u64,
     /// Whether merging was left alone at each tick.
     merging_held: Vec<bool>,
+    /// What the operator was told.
+    told: Vec<Incident>,
 }
 
 impl World for MemoryWorld {
@@ -140,6 +142,10 @@ impl World for MemoryWorld {
 
     fn answer(&mut self, _: &GuestId, _: u64, answer: Answer) {
         self.answers.push(answer);
+    }
+
+    fn tell(&mut self, incidents: &[Incident]) {
+        self.told.extend_from_slice(incidents);
     }
 
     fn record_tick(&mut self, tick: Tick<'_>) {
@@ -268,6 +274,22 @@ fn an_order_whose_outcome_is_lost_is_given_again() {
     world.loses_orders = false;
     run(&mut engine, &mut world, 10);
     assert_eq!(held(&world), [HALF, HALF]);
+}
+
+#[test]
+fn a_violated_floor_is_told_of_until_it_is_kept() {
+    let (mut engine, mut world) = poor_and_rich();
+    obey(&mut engine, Command::Pause, &mut world);
+    run(&mut engine, &mut world, 1);
+    let change = GuestChange { floor: Some(Bytes::mib(400)), ..GuestChange::default() };
+    obey(&mut engine, Command::SetGuest("poor".parse().unwrap(), change), &mut world);
+    run(&mut engine, &mut world, 60);
+    let [begun] = &world.told[..] else { panic!("{:?}", world.told) };
+    assert_eq!(begun.text, "holds 256MiB, less than its floor of 400MiB");
+    obey(&mut engine, Command::Resume, &mut world);
+    run(&mut engine, &mut world, 60);
+    assert!(held(&world)[0] >= Bytes::mib(400));
+    assert!(world.told.iter().map(|it| it.is_over).eq([false, true]), "{:?}", world.told);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use ballast_actuation::fence::Fences;
+use ballast_control::incident::Incident;
 use ballast_model::{
     Action, AnswerFault, Bytes, GuestChange, GuestId, Outcome, Plan, PolicyAnswer, Snapshot,
     Timestamp,
@@ -120,6 +121,11 @@ pub trait World {
     /// Answers the request of a guest's agent with this number, unless it was answered before.
     fn answer(&mut self, guest: &GuestId, number: u64, answer: Answer) {
         let _ = (guest, number, answer);
+    }
+
+    /// Tells the operator what began and what is over, without waiting.
+    fn tell(&mut self, incidents: &[Incident]) {
+        let _ = incidents;
     }
 
     /// Records a tick before its plan is carried out, without waiting.

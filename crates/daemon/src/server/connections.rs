@@ -41,7 +41,7 @@ pub(super) const STREAM_TIME_MAX: Duration = Duration::from_secs(100);
 /// Most bytes of a request's head, and of its buffered body.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Pause when the process has no file descriptors left.
-const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// Time open connections have to finish at shutdown.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -153,7 +153,10 @@ async fn accepted(port: Option<&TcpListener>) -> io::Result<TcpStream> {
 }
 
 /// Serves one connection to its end. Errors concern only the client, so they are logged as debug.
-async fn converse(stream: Box<dyn Connection>, router: Router) {
+pub(super) async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+) {
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME_MAX)
@@ -173,7 +176,7 @@ async fn converse(stream: Box<dyn Connection>, router: Router) {
 }
 
 /// Whether accepting connections may work again later.
-fn is_temporary(error: &io::Error) -> bool {
+pub(super) fn is_temporary(error: &io::Error) -> bool {
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     // What befell a connection before it was accepted, as Linux says it of TCP.
     let of_network = [Errno::NETDOWN, Errno::PROTO, Errno::HOSTUNREACH, Errno::NETUNREACH];

@@ -36,6 +36,7 @@ pub fn config(socket: PathBuf) -> ServerConfig {
         page: PageSettings::default(),
         journal: None,
         explain: |reply| format!("guest      {}\n", reply.guest),
+        metrics: None,
     }
 }
 

@@ -1,15 +1,18 @@
-//! The latest view in the OpenMetrics text format.
+//! The latest view in a text format of Prometheus.
 //!
 //! Idea: every scrape encodes one view; no state is kept. Unknown values have no sample. Units are
-//! in the names; a guest's name is the label `guest`.
+//! in the names; a guest's name is the label `guest`. The library writes OpenMetrics; the classic
+//! format, of the same samples, is made from that text line by line.
 //! Cost: linear in the guests.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
+use ballast_api::MetricsFormat;
 use ballast_model::{
-    Bytes, Change, Compliance, GuestPlan, GuestSample, Held, Mode, PageMerging, Reservation, Share,
+    Bytes, Change, Compliance, GuestPlan, GuestSample, Held, Mode, Note, PageMerging, Reservation,
+    Share,
     Tracking, TrackingState,
 };
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -20,9 +23,6 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::view::View;
-
-/// The format's media type.
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Whole = Gauge<u64, AtomicU64>;
 type Real = Gauge<f64, AtomicU64>;
@@ -42,7 +42,11 @@ struct GuestReason {
 ///
 /// # Errors
 /// None in practice: writing to memory does not fail.
-pub(super) fn encode(view: &View, now: SystemTime) -> Result<String, fmt::Error> {
+pub(super) fn encode(
+    view: &View,
+    now: SystemTime,
+    format: MetricsFormat,
+) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("ballast");
     daemon(&mut registry, view, now);
     host(&mut registry, view);
@@ -52,7 +56,38 @@ pub(super) fn encode(view: &View, now: SystemTime) -> Result<String, fmt::Error>
     guest_tracking(&mut registry, view);
     let mut out = String::new();
     text::encode(&mut out, &registry)?;
-    Ok(out)
+    Ok(match format {
+        MetricsFormat::OpenMetrics => out,
+        MetricsFormat::Classic => classic(&out),
+    })
+}
+
+/// OpenMetrics text in the classic format: a family has the name of its samples, an info is a
+/// gauge, and there are neither units nor an end marker.
+fn classic(open_metrics: &str) -> String {
+    let mut out = String::with_capacity(open_metrics.len());
+    let mut help = None;
+    for line in open_metrics.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest.split_once(' ').map(|(_, text)| text);
+        } else if let Some((name, kind)) =
+            line.strip_prefix("# TYPE ").and_then(|rest| rest.rsplit_once(' '))
+        {
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", "counter"),
+                "info" => ("_info", "gauge"),
+                kind => ("", kind),
+            };
+            if let Some(text) = help.take() {
+                out.push_str(&format!("# HELP {name}{suffix} {text}\n"));
+            }
+            out.push_str(&format!("# TYPE {name}{suffix} {kind}\n"));
+        } else if !line.starts_with('#') {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    out
 }
 
 fn daemon(registry: &mut Registry, view: &View, now: SystemTime) {
@@ -128,6 +163,15 @@ fn host(registry: &mut Registry, view: &View) {
             registry.register_with_unit(name, help, Unit::Bytes, gauge);
         }
     }
+    // Beside the budget, not in it: 0 while all floors fit.
+    let shortfall = view.plan.notes.iter().find_map(|note| match note {
+        Note::Infeasible { shortfall } => Some(*shortfall),
+        _ => None,
+    });
+    let gauge = Whole::default();
+    gauge.set(shortfall.unwrap_or_default().get());
+    let help = "How much floors and guests that cannot be moved exceed the budget";
+    registry.register_with_unit("budget_shortfall", help, Unit::Bytes, gauge);
     let rung = Whole::default();
     rung.set(view.plan.host_pressure as u64);
     let help = "How far the host goes to get memory back: 0 not at all, 4 grants nothing";

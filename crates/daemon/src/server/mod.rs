@@ -4,7 +4,8 @@
 //! Idea: the server serves the daemon's latest view and passes commands to its main loop; it knows
 //! nothing else of the daemon ([`Handle`]). Access control on the socket is by Unix users: its mode
 //! keeps strangers out, and each connection's peer credentials are checked again. On the port it is
-//! by tokens (`page/`). A port that cannot be opened is said, and the socket is served without it.
+//! by tokens (`page/`). A port that cannot be opened is said, and the socket is served without it. Metrics
+//! alone may have a TCP port beside both ([`MetricsPort`]).
 //!
 //! Use: [`Server::bind`] while the daemon starts (it fails while another daemon listens), then
 //! [`Server::run`] as a task or on a thread with its own runtime. Dropping the server removes the
@@ -16,6 +17,7 @@ mod connections;
 #[allow(missing_docs, reason = "for tests")]
 pub mod fixture;
 mod metrics;
+mod metrics_port;
 mod page;
 mod reply;
 pub mod routes;
@@ -31,6 +33,7 @@ use nix::unistd::{Gid, Group};
 use tokio::sync::Semaphore;
 
 pub use self::access::{Access, AccessPolicy, Peer};
+pub use self::metrics_port::MetricsPort;
 pub use self::page::{Explain, PortError};
 use self::page::{Keys, Listeners, Port, Site, Tokens};
 pub use self::socket::SocketError;
@@ -49,6 +52,8 @@ pub struct ServerConfig {
     pub journal: Option<PathBuf>,
     /// How the page tells an explanation.
     pub explain: Explain,
+    /// A TCP port for metrics alone; `None`: only the socket has them.
+    pub metrics: Option<MetricsPort>,
 }
 
 /// Why the API cannot be served.
@@ -158,6 +163,8 @@ impl Server {
         let keys = Keys::new(config.page.hosts, tokens, number).map_err(ServerError::Secret)?;
         let listeners = Arc::new(Listeners::default());
         let view = handle.view.clone();
+        let only_metrics = routes::only_metrics(handle.clone());
+        let metrics = metrics_port::serve_if_any(config.metrics.as_ref(), only_metrics);
         let router = site(Site {
             handle,
             keys: Arc::new(keys),
@@ -174,6 +181,7 @@ impl Server {
         let served = tokio::select! {
             served = connections::serve(entrances, identify, router, shutdown) => served,
             never = feeding => never,
+            never = metrics => match never {},
         };
         served.map_err(|source| ServerError::Accept { socket: config.socket, source })
     }

@@ -13,8 +13,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use ballast_api::{
-    CommandReply, DaemonView, ExplainReply, GuestChange, GuestsReply, ModeReply, PlanReply,
-    Reserve, SetMode, SetPolicy, Source, StatusReply, Tick, path,
+    CommandReply, DaemonView, ExplainReply, GuestChange, GuestsReply, MetricsFormat, ModeReply,
+    PlanReply, Reserve, SetMode, SetPolicy, Source, StatusReply, Tick, path,
 };
 use ballast_model::{Bytes, GuestId, Mode, PolicyName};
 use serde::Deserialize;
@@ -53,6 +53,20 @@ pub(super) fn router(handle: Handle) -> Router {
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .with_state(handle)
+}
+
+/// Metrics and nothing else, for a port where nobody is asked who they are.
+pub(super) fn only_metrics(handle: Handle) -> Router {
+    Router::new()
+        .route(path::METRICS, get(metrics))
+        .fallback(no_metrics)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(handle)
+}
+
+async fn no_metrics() -> Refusal {
+    let text = format!("there is only {} here: the API has a Unix socket", path::METRICS);
+    Refusal::new(StatusCode::NOT_FOUND, "unknown-path", text)
 }
 
 async fn status(State(handle): State<Handle>) -> Result<Json<StatusReply>, Refusal> {
@@ -97,12 +111,15 @@ async fn plan(State(handle): State<Handle>, request: Request) -> Result<Json<Pla
     Ok(Json(PlanReply::dry_run(&tick(&view, SystemTime::now()), &plan)))
 }
 
-async fn metrics(State(handle): State<Handle>) -> Result<Response, Refusal> {
+async fn metrics(State(handle): State<Handle>, headers: HeaderMap) -> Result<Response, Refusal> {
     let view = latest(&handle)?;
-    let text = metrics::encode(&view, SystemTime::now())
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok());
+    let format = MetricsFormat::accepted(&accepted.collect::<Vec<_>>().join(","));
+    let text = metrics::encode(&view, SystemTime::now(), format)
         .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "metrics", error))?;
-    let format = HeaderValue::from_static(metrics::CONTENT_TYPE);
-    Ok(([(header::CONTENT_TYPE, format)], text).into_response())
+    let media_type = HeaderValue::from_static(format.media_type());
+    let headers = [(header::CONTENT_TYPE, media_type), (header::VARY, header::ACCEPT.into())];
+    Ok((headers, text).into_response())
 }
 
 async fn pause(State(handle): State<Handle>) -> Result<Json<CommandReply>, Refusal> {
@@ -245,6 +262,7 @@ pub fn tick(view: &View, now: SystemTime) -> Tick<'_> {
             api_restarts: view.api.restarts,
             api_trouble: view.api.trouble.clone(),
             page_error: view.api.page_error.clone(),
+            metrics_trouble: view.api.metrics_trouble.clone(),
         }),
     }
 }

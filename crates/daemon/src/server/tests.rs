@@ -1,11 +1,13 @@
 //! Tests of the server over a real socket; of the daemon only the handle exists.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_api::{
-    Client, ClientError, ErrorReply, GuestChange, Reserve, SetMode, SetPolicy, Source,
+    Client, ClientError, ErrorReply, GuestChange, MetricsFormat, Reserve, SetMode, SetPolicy,
+    Source,
 };
 use ballast_model::{Bytes, Mode, PolicyName};
 use expect_test::expect;
@@ -376,8 +378,11 @@ async fn this_process_is_identified_as_the_owner() {
 #[tokio::test]
 async fn metrics_are_valid_openmetrics() {
     let bench = Bench::owned();
-    let text = bench.client.metrics().await.unwrap();
-    check_open_metrics(&text);
+    let accept = "accept: application/openmetrics-text\r\nconnection: close\r\n\r\n";
+    let reply = bench.raw(&format!("GET /metrics HTTP/1.1\r\nhost: x\r\n{accept}")).await;
+    let (head, text) = reply.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
+    check_open_metrics(text);
     for line in [
         "ballast_guest_allocation_bytes{guest=\"grow\"} 536870912",
         "ballast_guest_target_bytes{guest=\"grow\"} 603979776",
@@ -401,6 +406,27 @@ async fn metrics_are_valid_openmetrics() {
     }
     // Unknown values have no sample.
     assert!(!text.contains("ballast_guest_allocation_bytes{guest=\"mute\"}"));
+}
+
+#[tokio::test]
+async fn both_formats_have_the_same_samples() {
+    let view = Arc::new(fixture::view());
+    let of = |format| metrics::encode(&view, fixture::seen_at(), format).unwrap();
+    let samples = |text: &str| {
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        samples.map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let (open, classic) = (of(MetricsFormat::OpenMetrics), of(MetricsFormat::Classic));
+    assert_eq!(samples(&open), samples(&classic));
+    assert!(!classic.contains("# UNIT") && !classic.contains("# EOF"));
+    for line in [
+        "# TYPE ballast_daemon_info gauge",
+        "# HELP ballast_guest_swap_in_bytes_total Memory read back from swap.",
+        "# TYPE ballast_guest_swap_in_bytes_total counter",
+        "# TYPE ballast_guest_allocation_bytes gauge",
+    ] {
+        assert!(classic.lines().any(|found| found == line), "{line} is not in\n{classic}");
+    }
 }
 
 /// Checks the rules of OpenMetrics text that scrapers enforce: metadata before samples, no family

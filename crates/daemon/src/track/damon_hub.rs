@@ -425,7 +425,7 @@ impl Served {
         if window == self.window {
             return Ok(());
         }
-        tracing::debug!(?window, "DAMON's windows have another length, for what they cost");
+        tracing::debug!("DAMON's windows are {window:?} from now on, for what they cost");
         self.window = window;
         self.cost = Duration::ZERO;
         self.session.set_window(window)

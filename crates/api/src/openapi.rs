@@ -1,0 +1,161 @@
+//! The API as an OpenAPI document.
+//!
+//! Idea: bodies are described by schemas that are made from the types themselves; paths and what
+//! they take and give are the table here. Only tests turn the feature `schema` on, so that no
+//! program carries any of it.
+//! Source: OpenAPI 3.1.0, whose schemas are JSON Schema's of 2020-12.
+//! Limits: what a text of metrics says is not described.
+
+use ballast_model::GuestChange;
+use schemars::generate::{Contract, SchemaSettings};
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    API_VERSION, CommandReply, ErrorReply, ExplainReply, GuestsReply, MetricsFormat, ModeReply,
+    PlanReply, Reserve, SetMode, SetPolicy, StatusReply, path,
+};
+
+/// Where the document has schemas.
+const SCHEMAS: &str = "/components/schemas";
+/// Version of the document: the API's, and counts of what was added and mended since.
+const VERSION: &str = "1.0.0";
+
+/// What is collected of bodies: a request may lack what a reply always has.
+struct Schemas {
+    requests: SchemaGenerator,
+    replies: SchemaGenerator,
+}
+
+impl Schemas {
+    fn new() -> Schemas {
+        let generator = |contract| {
+            let mut settings = SchemaSettings::draft2020_12();
+            settings.definitions_path = SCHEMAS.into();
+            settings.meta_schema = None;
+            settings.contract = contract;
+            settings.into_generator()
+        };
+        Schemas {
+            requests: generator(Contract::Deserialize),
+            replies: generator(Contract::Serialize),
+        }
+    }
+
+    fn request<T: JsonSchema>(&mut self) -> Value {
+        json!({
+            "required": true,
+            "content": json_content(self.requests.subschema_for::<T>().to_value()),
+        })
+    }
+
+    fn reply<T: JsonSchema>(&mut self, description: &str) -> Value {
+        let schema = self.replies.subschema_for::<T>().to_value();
+        json!({ "description": description, "content": json_content(schema) })
+    }
+
+    fn into_components(mut self) -> Map<String, Value> {
+        let mut all = self.replies.take_definitions(true);
+        all.extend(self.requests.take_definitions(true));
+        all
+    }
+}
+
+fn json_content(schema: Value) -> Value {
+    json!({ "application/json": { "schema": schema } })
+}
+
+/// An operation that anybody who may read is answered.
+fn operation(summary: &str, parameters: Value, reply: Value, refusal: Value) -> Value {
+    json!({
+        "summary": summary,
+        "parameters": parameters,
+        "responses": { "200": reply, "default": refusal },
+    })
+}
+
+/// The document.
+pub fn document() -> Value {
+    let mut schemas = Schemas::new();
+    let refusal = schemas.reply::<ErrorReply>("Refused: what is wrong, and what to do.");
+    let mut paths = Map::new();
+    let mut get = |path: &str, summary, parameters, reply| {
+        let operation = operation(summary, parameters, reply, refusal.clone());
+        paths.insert(path.to_owned(), json!({ "get": operation }));
+    };
+    let status = schemas.reply::<StatusReply>("Host and guests.");
+    get(path::STATUS, "Host and guests in summary", json!([]), status);
+    let guests = schemas.reply::<GuestsReply>("The guests.");
+    get(path::GUESTS, "Only the guests", json!([]), guests);
+    let explained = schemas.reply::<ExplainReply>("The chain of one guest.");
+    let summary = "One guest's chain from observation to action";
+    get(path::EXPLAIN, summary, json!([guest("A guest's name.")]), explained);
+    let plan = schemas.reply::<PlanReply>("A plan.");
+    let dry_run = json!({
+        "name": "dry_run",
+        "in": "query",
+        "description": "Whether to make the plan that the next tick would make.",
+        "schema": { "type": "boolean", "default": false },
+    });
+    get(path::PLAN, "The latest plan, or the next one", json!([dry_run]), plan);
+    let mode = schemas.reply::<ModeReply>("The mode.");
+    get(path::MODE, "The mode in force", json!([]), mode);
+    get(path::METRICS, "Figures for Prometheus", json!([]), metrics());
+
+    let done = schemas.reply::<CommandReply>("It was carried out.");
+    let mut post = |path: &str, summary, parameters, body: Option<Value>| {
+        let mut operation = operation(summary, parameters, done.clone(), refusal.clone());
+        if let Some(body) = body {
+            operation["requestBody"] = body;
+        }
+        let methods = paths.entry(path).or_insert_with(|| json!({}));
+        methods["post"] = operation;
+    };
+    let known = || json!([guest("A guest's name.")]);
+    let change = schemas.request::<GuestChange>();
+    post(path::SET_GUEST, "Change one guest's bounds", known(), Some(change.clone()));
+    let summary = "Change one guest's bounds, also where the guest itself is defined";
+    post(path::PERSIST_GUEST, summary, known(), Some(change));
+    post(path::PAUSE, "Stop acting", json!([]), None);
+    post(path::RESUME, "Act again", json!([]), None);
+    post(path::MODE, "Set another mode", json!([]), Some(schemas.request::<SetMode>()));
+    post(path::POLICY, "Change the policy", json!([]), Some(schemas.request::<SetPolicy>()));
+    let to_come = || json!([guest("The name of a guest that is about to start.")]);
+    let reserve = schemas.request::<Reserve>();
+    post(path::RESERVE, "Keep memory free for a guest", to_come(), Some(reserve));
+    post(path::UNRESERVE, "End such a reservation", to_come(), None);
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Ballast",
+            "version": VERSION,
+            "description": format!(
+                "The API of the Ballast daemon, version {API_VERSION}, on its Unix socket. Who may read gets \
+                 answers to GET; only the daemon's user and root may POST."
+            ),
+            "license": { "name": "Apache 2.0", "identifier": "Apache-2.0" },
+        },
+        "servers": [{ "url": "http://localhost", "description": "/run/ballast/ballast.sock" }],
+        "paths": paths,
+        "components": { "schemas": schemas.into_components() },
+    })
+}
+
+/// The parameter `id` of a path.
+fn guest(description: &str) -> Value {
+    json!({
+        "name": "id",
+        "in": "path",
+        "required": true,
+        "description": description,
+        "schema": { "type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$" },
+    })
+}
+
+fn metrics() -> Value {
+    let content: Map<String, Value> = [MetricsFormat::Classic, MetricsFormat::OpenMetrics]
+        .map(|format| (format.media_type().to_owned(), json!({ "schema": { "type": "string" } })))
+        .into_iter()
+        .collect();
+    json!({ "description": "In the format that `Accept` asks for.", "content": content })
+}

@@ -1,0 +1,242 @@
+//! Runs the operator's program for every incident that begins or ends.
+//!
+//! Idea: the main loop leaves an incident in a bounded queue of its kind and goes on. A thread runs
+//! the program for one incident of a kind at a time: no shell, an environment of its own, JSON on
+//! standard input, a deadline after which the program and what it started are killed, and its
+//! output in the log.
+//! Cost: a thread from the first incident on, and a process for each.
+//! Limits: beyond [`WAITING_MAX`] incidents of a kind that wait, new ones are dropped, which is
+//! said. Processes that leave the program's process group are not killed. When the daemon ends,
+//! incidents that wait are dropped.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, SystemTime};
+
+use ballast_config::EventSettings;
+use ballast_control::incident::{Incident, IncidentKind};
+use ballast_host::give_up_raised_priority;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{debug, info, warn};
+
+/// Most incidents of a kind that wait: all guests of a full host may get stuck at once.
+const WAITING_MAX: usize = 256;
+/// Most bytes of the program's output, and of its errors, that come into the log.
+const OUTPUT_BYTES_MAX: u64 = 4096;
+/// Longest wait for a program that was killed.
+const KILLED_IN: Duration = Duration::from_secs(1);
+/// Where programs are found by a script.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// An incident and when it was seen, wall clock.
+type Seen = (SystemTime, Incident);
+
+/// The operator's program, and what waits for it.
+#[derive(Debug)]
+pub(crate) struct EventProgram {
+    settings: EventSettings,
+    /// A queue for each kind, in their order; none before the first incident.
+    queues: Vec<mpsc::Sender<Seen>>,
+}
+
+impl EventProgram {
+    /// A program that nothing was told yet.
+    pub(crate) fn new(settings: EventSettings) -> EventProgram {
+        EventProgram { settings, queues: Vec::new() }
+    }
+
+    /// Has the program run for `incidents`, without waiting.
+    pub(crate) fn tell(&mut self, at: SystemTime, incidents: &[Incident]) {
+        for incident in incidents {
+            if let Err(why) = self.queue((at, incident.clone())) {
+                let event = incident.kind.code();
+                warn!(event, "{} is not run for {event}: {why}", self.settings.run.display());
+            }
+        }
+    }
+
+    fn queue(&mut self, seen: Seen) -> Result<(), String> {
+        let place = seen.1.kind as usize;
+        // A thread that panicked has left its queues closed.
+        if self.queues.get(place).is_none_or(mpsc::Sender::is_closed) {
+            self.start().map_err(|error| format!("no thread can be started: {error}"))?;
+        }
+        let Some(queue) = self.queues.get(place) else { return Ok(()) };
+        queue.try_send(seen).map_err(|error| match error {
+            TrySendError::Full(_) => format!("{WAITING_MAX} wait for it already"),
+            TrySendError::Closed(_) => "its thread ended".to_owned(),
+        })
+    }
+
+    fn start(&mut self) -> std::io::Result<()> {
+        let (queues, waiting): (Vec<_>, Vec<_>) =
+            IncidentKind::ALL.map(|_| mpsc::channel(WAITING_MAX)).into_iter().unzip();
+        let settings = self.settings.clone();
+        std::thread::Builder::new().name("events".to_owned()).spawn(move || {
+            // The program inherits what this thread has.
+            give_up_raised_priority();
+            match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime.block_on(run_all(settings, waiting)),
+                Err(error) => warn!("no program is run for events: no runtime: {error}"),
+            }
+        })?;
+        self.queues = queues;
+        Ok(())
+    }
+}
+
+async fn run_all(settings: EventSettings, waiting: Vec<mpsc::Receiver<Seen>>) {
+    let mut kinds = JoinSet::new();
+    for queue in waiting {
+        kinds.spawn(run_of_kind(settings.clone(), queue));
+    }
+    while kinds.join_next().await.is_some() {}
+}
+
+/// Runs the program for one incident after the other, at most one in `apart`.
+async fn run_of_kind(settings: EventSettings, mut waiting: mpsc::Receiver<Seen>) {
+    while let Some((at, incident)) = waiting.recv().await {
+        let begun = Instant::now();
+        let (event, program) = (incident.kind.code(), settings.run.display());
+        match run(&settings, at, &incident).await {
+            Ok(()) => debug!(event, "{program} was run for {event}"),
+            Err(why) => warn!(event, "{program}, run for {event}, {why}"),
+        }
+        sleep_until(begun + settings.apart).await;
+    }
+}
+
+/// Runs the program once.
+///
+/// # Errors
+/// What was wrong, as the end of a sentence about the program.
+async fn run(settings: &EventSettings, at: SystemTime, incident: &Incident) -> Result<(), String> {
+    check_owner(&settings.run)?;
+    let mut child = command(&settings.run, incident)
+        .spawn()
+        .map_err(|error| format!("cannot be started: {error}"))?;
+    forget_protection(&child);
+    let input = form(at, incident).to_string();
+    let event = incident.kind.code();
+    let ended = match timeout(settings.timeout, finish(&mut child, &input, event)).await {
+        Ok(ended) => ended.map_err(|error| format!("cannot be waited for: {error}"))?,
+        Err(_) => {
+            kill(&mut child).await;
+            return Err(format!("was killed: it took longer than {:?}", settings.timeout));
+        }
+    };
+    if ended.success() { Ok(()) } else { Err(format!("failed: {ended}")) }
+}
+
+/// A program that others may write would give them the daemon's rights.
+fn check_owner(program: &Path) -> Result<(), String> {
+    const OTHERS_WRITE: u32 = 0o002;
+    let file = std::fs::metadata(program).map_err(|error| format!("cannot be run: {error}"))?;
+    let own = rustix::process::geteuid().as_raw();
+    if file.uid() != 0 && file.uid() != own {
+        return Err(format!("is refused: it belongs to user {}, not to the daemon's", file.uid()));
+    }
+    if file.mode() & OTHERS_WRITE != 0 {
+        return Err("is refused: everybody may write to it (chmod o-w)".to_owned());
+    }
+    Ok(())
+}
+
+fn command(program: &Path, incident: &Incident) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env_clear()
+        .env("PATH", PATH)
+        .env("LANG", "C.UTF-8")
+        .env("BALLAST_EVENT", incident.kind.code())
+        .env("BALLAST_STATE", state(incident))
+        .env("BALLAST_TEXT", &incident.text)
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    if let Some(guest) = &incident.guest {
+        command.env("BALLAST_GUEST", guest.as_str());
+    }
+    command
+}
+
+const fn state(incident: &Incident) -> &'static str {
+    if incident.is_over { "over" } else { "begun" }
+}
+
+/// What the program reads.
+fn form(at: SystemTime, incident: &Incident) -> serde_json::Value {
+    let since_1970 = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    json!({
+        "version": 1,
+        "event": incident.kind.code(),
+        "state": state(incident),
+        "guest": incident.guest.as_ref().map(|guest| guest.as_str()),
+        "text": incident.text,
+        "at_unix_ms": u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+/// The kernel's out-of-memory killer is to spare the daemon, not what it starts.
+fn forget_protection(child: &Child) {
+    if let Some(pid) = child.id() {
+        // It may have ended.
+        let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), "0");
+    }
+}
+
+/// Gives the program its input, logs what it says, and waits for its end.
+async fn finish(
+    child: &mut Child,
+    input: &str,
+    event: &'static str,
+) -> std::io::Result<std::process::ExitStatus> {
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let feed = async {
+        if let Some(mut stdin) = stdin {
+            // A program need not read it.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+    };
+    tokio::join!(feed, log_output(stdout, event), log_output(stderr, event));
+    child.wait().await
+}
+
+/// Logs what comes, as far as it is not too much, and reads on to the end.
+async fn log_output(from: Option<impl AsyncRead + Unpin>, event: &'static str) {
+    let Some(mut from) = from else { return };
+    let mut bytes = Vec::new();
+    let _ = (&mut from).take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes).await;
+    for line in String::from_utf8_lossy(&bytes).lines() {
+        let harmless = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+        info!(event, "{event}: {}", line.chars().map(harmless).collect::<String>());
+    }
+    let rest = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
+    if let Ok(bytes @ 1..) = rest {
+        info!(event, "{event}: ({bytes} bytes more of output are left out)");
+    }
+}
+
+/// Kills the program and what it started, as far as that stayed in its group.
+async fn kill(child: &mut Child) {
+    // Until it was waited for, nobody else can have its number.
+    let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    if let Some(pid) = pid {
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+    let _ = timeout(KILLED_IN, child.wait()).await;
+}
+
+#[cfg(test)]
+mod tests;
