@@ -126,9 +126,8 @@ impl Tree {
         }
         match fs::read(entry.path()) {
             Ok(bytes) => {
-                if let Ok(text) = String::from_utf8(bytes) {
-                    self.files.insert(path, text);
-                }
+                // A picture is there, for those who point at it, and says nothing.
+                self.files.insert(path, String::from_utf8(bytes).unwrap_or_default());
                 Ok(())
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -3,7 +3,7 @@
 //! Idea: each accepted connection's peer is identified and takes one of a bounded number of places.
 //! Readers have separate places, so they cannot keep the owner out, and so has the page's port.
 //! Every connection has a time limit, also one whose client does not read; one that is in use then
-//! is told so and ends after its answer.
+//! ends after its answer.
 
 use std::future::Future;
 use std::io;

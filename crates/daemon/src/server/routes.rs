@@ -34,7 +34,7 @@ const COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
 /// Most characters of an unknown name shown in an error.
 const NAME_CHARS_MAX: usize = 100;
 
-/// Every route of the API, for those whom the door let in.
+/// Every route of the API, for requests that passed the door.
 pub(super) fn router(handle: Handle) -> Router {
     Router::new()
         .route(path::STATUS, get(status))

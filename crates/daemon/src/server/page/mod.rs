@@ -189,7 +189,7 @@ async fn stream(
     Ok((headers, listeners::body(events, end)).into_response())
 }
 
-/// What a reverse proxy of nginx's is told: to pass events on as they come.
+/// Tells nginx, as a reverse proxy, to pass events on as they come.
 const ACCEL: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// The explanation as `ballast explain` prints it.

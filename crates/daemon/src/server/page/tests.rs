@@ -22,7 +22,7 @@ use crate::view::{Command, Request as Asked, View};
 const OWNERS: &str = "owner-0123456789abcdef";
 const READERS: &str = "reader-0123456789abcdef";
 
-/// A served page whose daemon carries out whatever it is told.
+/// A served page whose daemon carries out every command.
 struct Bench {
     socket: PathBuf,
     port: SocketAddr,

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused_with_a_line_to_type() {
+    fn what_is_no_token_is_refused_with_a_remedy() {
         for text in [&b""[..], b"short", b"0123456789 abcdef", &[b'x'; 257], &[0xff; 20]] {
             let error = refusal(text, 0o600);
             assert!(error.contains("holds no token") && error.contains("umask 077"), "{error}");
