@@ -3,6 +3,8 @@
 //! Idea: what is told, and what each table holds, is said once, in [`Told`]; the page shows the
 //! same.
 
+use std::cmp::Ordering;
+
 use ballast_model::Bytes;
 use ballast_replay::{
     ADVICE_ASSUMPTIONS, ASSUMPTIONS, Advice, Amounts, GuestAdvice, GuestFinding, NeedAdvice,
@@ -76,21 +78,24 @@ impl<'a> Told<'a> {
         }
         if let Some(full) = more.full {
             let size = more.size;
-            facts.push(("fit", format!("{full} more guests of the median size, {size}, all used")));
+            facts.push(("more fit", format!("{full} of the median size, {size}, if all is used")));
         }
         if let Some(alike) = more.alike {
             let need = more.need;
-            facts.push(("", format!("{alike} more that need what the median guest needs, {need}")));
+            facts.push(("", format!("{alike} of the median need, {need}")));
         }
         let Advice { swap_in, imagined_swap_in, .. } = self.advice;
         facts.push((
             "swap-ins",
-            match imagined_swap_in > swap_in {
-                false => format!(
-                    "{swap_in}; balanced, {} of that is avoided",
-                    self.advice.swap_in_avoided()
-                ),
-                true => format!("{swap_in}; balanced, it would be {imagined_swap_in}"),
+            match imagined_swap_in.cmp(swap_in) {
+                Ordering::Equal => format!("{swap_in}, balanced or not"),
+                Ordering::Less => {
+                    let avoided = self.advice.swap_in_avoided();
+                    format!("{swap_in}; balanced, {avoided} of that is avoided")
+                }
+                Ordering::Greater => {
+                    format!("{swap_in}; balanced, it would be {imagined_swap_in}")
+                }
             },
         ));
         let (percent, weakest) = (confidence.percent(), confidence.weakest());

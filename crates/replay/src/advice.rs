@@ -11,9 +11,9 @@ use crate::guest_finding::GuestFinding;
 /// The assumptions behind an advice, beside those of the replay ([`crate::ASSUMPTIONS`]).
 pub const ADVICE_ASSUMPTIONS: [&str; 4] = [
     "the loop is open: recorded guests do not answer to what the replay decides",
-    "memory that a guest holds beyond its need, the reserve and its floor can be had",
+    "memory beyond a guest's need, the reserve and its floor can be had",
     "memory that was promised to a guest and never touched counts as held",
-    "a guest's kernel swaps out nothing that its processes use because caches shrink",
+    "guests' kernels drop caches rather than swap out what is in use",
 ];
 
 /// What a record says of the memory of a host and its guests.

@@ -14,8 +14,8 @@ use tempfile::TempDir;
 
 use crate::program::{self, Done};
 
-/// The journal of a host with an idle guest, a busy one, and one without statistics, at a tick a
-/// minute for two hours.
+/// The journal of a host with an idle guest, a busy one, and one without statistics, at a tick
+/// every five seconds for two hours.
 fn journal(folder: &Path, mode: Mode) -> PathBuf {
     let path = folder.join("journal.db");
     let guest = |name: &str, size: Bytes, statistics: bool| {
@@ -24,7 +24,7 @@ fn journal(folder: &Path, mode: Mode) -> PathBuf {
         spec.with(Duration::ZERO, Pattern::Constant { size })
     };
     let mut control = Settings::new(PolicyName::Global);
-    (control.tick, control.mode) = (Duration::from_secs(60), mode);
+    (control.tick, control.mode) = (Duration::from_secs(5), mode);
     control.guard.budget = Some(Bytes::gib(6));
     let scenario = Scenario {
         name: "observed".to_owned(),
@@ -84,10 +84,10 @@ fn an_observed_journal_gives_advice() {
     let Done { status, out, err } = run(&folder, &arguments);
     assert_eq!((status, err.as_str()), (Some(0), ""), "{out}");
     for needle in [
-        "120 ticks in 1h 59m",
+        "1440 ticks in 1h 59m",
         "replayed under global",
         "95 % of the time, at least",
-        "more guests of the median size, 2GiB",
+        "of the median size, 2GiB, if all is used",
         "too big",
         "$ ballast set idle --ceiling",
         "no fresh statistics",
@@ -166,7 +166,7 @@ fn what_cannot_be_advised_on_is_told_with_the_remedy() {
         (&["--journal", "none.db"], 1, &["none.db", "--journal"]),
         (&["--journal", "text.db"], 1, &["text.db", "not a journal"]),
         (&["--journal", "one.db"], 1, &["one.db", "no two ticks", "--since"]),
-        (&["--journal", "journal.db", "--since", "30s"], 1, &["no two ticks", "--since"]),
+        (&["--journal", "journal.db", "--since", "3s"], 1, &["no two ticks", "--since"]),
         (&["--journal", "journal.db", "--since", "500d"], 2, &["--since", "366d"]),
         (&["--journal", "journal.db", "--policy", "globl"], 2, &["globl", "global"]),
         (&["--journal", "journal.db", "--policy", "tws"], 1, &["tws", "--policy"]),

@@ -135,7 +135,7 @@ fn a_short_record_judges_no_sizes() {
 }
 
 #[test]
-fn a_swapping_guest_hides_its_need_and_is_helped() {
+fn a_swapping_guest_hides_its_need() {
     let tick = |second: u64| vec![Seen { swap_in: second * 20, ..seen(512, 500) }, seen(4096, 300)];
     let ticks: Vec<Vec<Seen>> = (0..300).map(tick).collect();
     let advice = observed(PolicyName::Global, 1, &ticks).unwrap();
