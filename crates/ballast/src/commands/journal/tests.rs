@@ -33,6 +33,7 @@ fn write(path: &Path) {
         .record(&Tick {
             wall: view.seen_at,
             snapshot: &view.snapshot,
+            answer: None,
             plan: &view.plan,
             outcomes: &outcomes,
             handovers: &[],
