@@ -119,6 +119,7 @@ pub struct HostView {
 
 /// Merging of like pages (KSM).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MergingView {
     /// Whether they are searched for.
     pub running: bool,
