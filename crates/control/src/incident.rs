@@ -7,10 +7,10 @@
 //! comes and goes no more often than that allows. The same snapshots and plans give the same
 //! incidents.
 //! Source: flexmemd §4 takes 90 pages a second from swap for a guest that wants more;
-//! [`SWAP_IN_BEGINS`] is about three times that.
+//! `SWAP_IN_BEGINS` is about three times that.
 //! Cost: O(g log g) in a tick with g guests; an entry for each condition, and one for each guest
 //! with statistics.
-//! Limits: at most [`CONDITIONS_MAX`] conditions are remembered. A guest that thrashes is seen by
+//! Limits: at most `CONDITIONS_MAX` conditions are remembered. A guest that thrashes is seen by
 //! what it reads from its own swap, not by what the host pages in for it.
 
 use std::collections::BTreeMap;

@@ -238,11 +238,13 @@ fn alerts_fire_for_guests_and_a_daemon_in_trouble() {
         let status = daemon.status()?;
         (guest(&status, "stuck")?.compliance.as_ref()?.code == "stuck").then_some(())
     });
-    // With the frozen guest more than there is: nobody gives any of it up.
+    // With the guests that come after it more than there is: nobody gives any of it up.
     for name in ["low", "busy", "stuck"] {
         let (code, out, err) = ground.ballast(&["set", name, "--floor", "1GiB"]);
         assert_eq!(code, Some(0), "{out}{err}");
     }
+    let late = |number: u32| peers.using(&ground, &format!("late-{number}"), 100);
+    let _late: Vec<_> = (0..4).map(late).collect();
     let broken = fs::read_to_string(ground.config_file()).unwrap() + "[gard]\n";
     fs::write(ground.config_file(), broken).unwrap();
     daemon.signal(Signal::HUP);
