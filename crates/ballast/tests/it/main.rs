@@ -4,8 +4,8 @@ mod advise;
 mod commands;
 mod daemon;
 mod doctor;
-mod external;
 mod events;
+mod external;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod log;

@@ -12,8 +12,7 @@ use std::time::SystemTime;
 use ballast_api::MetricsFormat;
 use ballast_model::{
     Bytes, Change, Compliance, GuestPlan, GuestSample, Held, Mode, Note, PageMerging, Reservation,
-    Share,
-    Tracking, TrackingState,
+    Share, Tracking, TrackingState,
 };
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;

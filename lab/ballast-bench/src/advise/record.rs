@@ -43,6 +43,7 @@ pub(super) fn observe(
         writer.record(&Tick {
             wall: wall(simulation.now()),
             snapshot,
+            answer: None,
             plan,
             outcomes: &[],
             handovers: &[],
