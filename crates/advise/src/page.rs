@@ -13,9 +13,10 @@ const STYLE: &str = include_str!("page.css");
 pub fn page(journal: &str, advice: &Advice, command: &str) -> String {
     let told = Told::new(advice);
     let mut body = format!(
-        "<h1>What balancing would have been worth</h1>\n<p>{}: {}. Simulated.</p>\n",
+        "<h1>What balancing would have been worth</h1>\n<p>{}: {}, replayed under {}. Simulated.</p>\n",
         escaped(journal),
-        escaped(&told.extent())
+        escaped(&told.extent()),
+        advice.policy
     );
     body.push_str(&table(&Told::amount_columns(), &told.amounts()));
     body.push_str("<dl>\n");

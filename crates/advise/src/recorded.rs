@@ -36,8 +36,8 @@ impl RecordedSettings {
     /// The same of a tick that may be the first. The budget is what the plan divided, where none is
     /// configured.
     ///
-    /// A configuration of another version that cannot be read is told on standard error, once, and
-    /// replaced by the defaults.
+    /// The defaults take the place of a configuration that this version cannot read; a note on
+    /// standard error says so, once.
     ///
     /// # Errors
     /// The journal cannot be read.

@@ -1,7 +1,6 @@
 //! An advice for people in a terminal of 80 columns.
 //!
-//! Idea: what is told, and what each table holds, is said once, in [`Told`]; the page shows the
-//! same.
+//! Idea: [`Told`] has every sentence and every table once; the page shows the same.
 
 use std::cmp::Ordering;
 
@@ -35,10 +34,10 @@ impl<'a> Told<'a> {
 
     /// What it rests on.
     pub(crate) fn extent(&self) -> String {
-        let Advice { policy, window, .. } = self.advice;
+        let window = self.advice.window;
         let covered = u64::try_from(window.covered.as_millis()).unwrap_or(u64::MAX);
         format!(
-            "{} ticks in {}, {} to {}, replayed under {policy}",
+            "{} ticks in {}, {} to {}",
             window.ticks,
             span(covered),
             moment(window.first_ms),
@@ -147,7 +146,8 @@ impl<'a> Told<'a> {
 pub fn render(journal: &str, advice: &Advice, width: Option<u16>) -> String {
     let told = Told::new(advice);
     let width = Some(width.unwrap_or(WIDTH));
-    let mut out = format!("{journal}\n{}\n\n", told.extent());
+    let (policy, extent) = (advice.policy, told.extent());
+    let mut out = format!("{journal}\n{extent}\nreplayed under {policy}\n\n");
     out.push_str(&Told::amount_columns().in_capitals().table(told.amounts(), width));
     out.push('\n');
     let facts = Report::<(&str, String)>::new().text("", |it| it.0).text("", |it| it.1.clone());

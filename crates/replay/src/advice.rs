@@ -10,7 +10,7 @@ use crate::guest_finding::GuestFinding;
 
 /// The assumptions behind an advice, beside those of the replay ([`crate::ASSUMPTIONS`]).
 pub const ADVICE_ASSUMPTIONS: [&str; 4] = [
-    "the loop is open: recorded guests do not answer to what the replay decides",
+    "the loop is open: recorded guests do not answer to the replay",
     "memory beyond a guest's need, the reserve and its floor can be had",
     "memory that was promised to a guest and never touched counts as held",
     "guests' kernels drop caches rather than swap out what is in use",
@@ -27,7 +27,7 @@ pub struct Advice {
     pub held: Bytes,
     /// What they would have held under the policy.
     pub imagined: Bytes,
-    /// What they used and needed of their swap, of those of which that is known.
+    /// What they used and needed of their swap; guests whose need is not known do not count.
     pub needed: Bytes,
     /// What they had given back already: memory that they have and did not hold.
     pub given_already: Bytes,

@@ -173,7 +173,7 @@ impl Advisor {
         host.ms += ms;
     }
 
-    /// The advice so far, of a replay of `policy` of which the checker refused so many plans.
+    /// The advice so far, of a replay of `policy`; the checker refused `plans_refused` plans of it.
     /// `None`: no two ticks belong together, so that no time was seen.
     pub fn advice(&self, policy: PolicyName, plans_refused: u64) -> Option<Advice> {
         let window = self.window.filter(|window| window.covered > Duration::ZERO)?;

@@ -19,12 +19,12 @@ pub enum GuestFinding {
     },
     /// Its statistics did not arrive, or too late.
     NoStatistics {
-        /// In so much of its time.
+        /// In this part of its time.
         percent: u8,
     },
     /// Nobody answers for it.
     Unreachable {
-        /// In so much of its time.
+        /// In this part of its time.
         percent: u8,
     },
     /// Shrinking it would gain the host nothing.
@@ -44,7 +44,7 @@ pub enum GuestFinding {
     TooSmall {
         /// What it may have.
         ceiling: Bytes,
-        /// In so much of its time.
+        /// In this part of its time.
         percent: u8,
         /// The most it needed, and the reserve.
         enough: Bytes,

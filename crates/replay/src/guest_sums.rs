@@ -11,7 +11,7 @@ use crate::advice::{GuestAdvice, NeedAdvice};
 use crate::amounts::Percentiles;
 use crate::confidence::percent;
 use crate::guest_finding::{GuestFinding, rounded};
-use crate::replay::ReplayRow;
+use crate::row::ReplayRow;
 use crate::totals::bytes;
 
 /// Digits of a guest's percentiles: a hundredth is near enough, and takes a tenth of the memory.

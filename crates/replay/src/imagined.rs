@@ -16,9 +16,9 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, Estimate, GuestPlan, GuestSample, GuestStats, Measured};
+use ballast_model::{Bytes, Estimate, GuestPlan, GuestSample, GuestStats, Measured, ProcessId};
 
-use crate::replay::ReplayRow;
+use crate::row::ReplayRow;
 use crate::totals::{Sums, bytes};
 
 /// Inflation per second: the slowest measured in the lab under load.
@@ -36,6 +36,9 @@ pub(crate) struct ImaginedGuest {
     swap_in_before: Option<Bytes>,
     /// What it needs and does not hold: it is in its swap.
     in_swap: Bytes,
+    /// What it was booted with, and its process, when they were last known.
+    boot: Option<Bytes>,
+    process: Option<ProcessId>,
     /// Its counters of swap traffic.
     swapped_in: Bytes,
     swapped_out: Bytes,
@@ -69,6 +72,12 @@ impl ImaginedGuest {
         plan: Option<&GuestPlan>,
         passed: Duration,
     ) -> ImaginedStep {
+        if differ(self.boot, guest.boot_memory) || differ(self.process, guest.process) {
+            // It was started anew, with what it was booted with.
+            *self = self.restarted();
+        }
+        self.boot = guest.boot_memory.or(self.boot);
+        self.process = guest.process.or(self.process);
         let estimate = plan.and_then(|plan| plan.estimate.as_ref());
         let (Some(estimate), Some(allocation), Some(stats)) =
             (estimate, guest.allocation, guest.stats)
@@ -176,6 +185,11 @@ struct Need {
     holds: Bytes,
     swap_in: Bytes,
     passed: Duration,
+}
+
+/// Whether both are known and not the same.
+fn differ<T: PartialEq>(before: Option<T>, now: Option<T>) -> bool {
+    before.is_some() && now.is_some() && before != now
 }
 
 /// What a guest needed by its recorded estimate: it is not less than what it read back.

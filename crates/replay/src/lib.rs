@@ -19,6 +19,7 @@ mod guest_sums;
 mod imagined;
 mod replay;
 mod replayable;
+mod row;
 mod totals;
 
 pub use advice::{
@@ -28,6 +29,7 @@ pub use advisor::{Advisor, GUESTS_MAX};
 pub use amounts::Amounts;
 pub use confidence::AdviceConfidence;
 pub use guest_finding::GuestFinding;
-pub use replay::{ASSUMPTIONS, GAP_MAX, Replay, ReplayReport, ReplayRow};
+pub use replay::{ASSUMPTIONS, GAP_MAX, Replay, ReplayReport};
 pub use replayable::{NotReplayable, RecordedInputs, ensure_replayable};
+pub use row::ReplayRow;
 pub use totals::ReplayTotals;

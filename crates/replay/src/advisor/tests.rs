@@ -1,3 +1,5 @@
+//! Observed hosts of a few guests, and what follows from them.
+
 use std::collections::BTreeMap;
 
 use ballast_control::{Controller, Settings};

@@ -24,12 +24,12 @@ pub(super) struct AdviceFigures {
     /// What they would hold by the advice, and what they held when balanced.
     pub(super) imagined_bytes: u64,
     pub(super) balanced_bytes: u64,
-    /// Memory that could be given back by the advice, and that was given back, or held beyond need,
-    /// reserve and floor, when balanced.
+    /// Memory that could be given back by the advice, and that was given back, or held beyond
+    /// need, reserve and floor, when balanced.
     pub(super) promised_bytes: u64,
     pub(super) found_bytes: u64,
-    /// How far the one is from the other, as a part of the other or, if that is more, of a twentieth
-    /// of what guests held.
+    /// How far the one is from the other, as a part of the other or, if that is more, of a
+    /// twentieth of what guests held.
     pub(super) off: f64,
     /// Free memory of the host while observed, and when balanced.
     pub(super) host_free_bytes: u64,

@@ -1,0 +1,24 @@
+//! What a replay tells of one guest at one tick.
+
+use ballast_model::{Bytes, GuestId};
+
+/// One guest at one tick, recorded and simulated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplayRow {
+    /// The guest.
+    pub id: GuestId,
+    /// Its demand: memory used, and what it needs of its swap or read back since the previous tick.
+    pub demand: Bytes,
+    /// Its recorded allocation.
+    pub recorded: Bytes,
+    /// Its simulated allocation.
+    pub imagined: Bytes,
+    /// What it read back from swap since the previous tick.
+    pub recorded_swap_in: Bytes,
+    /// What it would have read back.
+    pub imagined_swap_in: Bytes,
+    /// Its recorded target.
+    pub recorded_target: Option<Bytes>,
+    /// Its simulated target.
+    pub imagined_target: Option<Bytes>,
+}
