@@ -92,7 +92,6 @@ impl HostMemory {
     pub(crate) fn sample(&self, guests: &[StormGuest]) -> HostSample {
         HostSample {
             merging: None,
-            merging: None,
             balloon_owner: None,
             memory_total: Some(Bytes::mib(self.total)),
             memory_available: Some(Bytes::mib(self.free(guests))),

@@ -11,13 +11,9 @@ const DENY_DISALLOWED: &str =
 /// Outside crates a pure crate may use: none of them reads a clock, a file, a socket or randomness.
 /// Its tests and benchmarks may use others. `fastrand` without its default features has generators
 /// that are given a seed and no others; `futures-util` joins futures that others wait in; `libm`
-<<<<<<< HEAD
-/// computes the same on every machine; `crc32fast` asks the processor what it can.
-=======
 /// computes the same on every machine; `crc32fast` asks the processor what it can; `schemars`
 /// describes types, in tests.
->>>>>>> told
-const WITHOUT_IO: [&str; 12] = [
+const WITHOUT_IO: [&str; 13] = [
     "crc32fast",
     "fastrand",
     "futures-util",

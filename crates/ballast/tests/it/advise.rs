@@ -58,6 +58,7 @@ fn journal(folder: &Path, mode: Mode) -> PathBuf {
         let tick = Tick {
             wall: wall(simulation.now()),
             snapshot,
+            answer: None,
             plan,
             outcomes: &[],
             handovers: &[],

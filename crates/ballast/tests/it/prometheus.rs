@@ -298,11 +298,8 @@ impl Served {
             .unwrap();
         // Nobody else is given it in the moment in which nobody listens there.
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let config = ServerConfig {
-            socket: folder.path().join("api.sock"),
-            group: None,
-            metrics: Some(MetricsPort::new(address)),
-        };
+        let metrics = Some(MetricsPort::new(address));
+        let config = ServerConfig { metrics, ..fixture::config(folder.path().join("api.sock")) };
         let (sender, receiver) = watch::channel(Some(Arc::new(view)));
         let handle =
             Handle { view: receiver, commands: mpsc::channel(1).0, dry_runs: mpsc::channel(1).0 };

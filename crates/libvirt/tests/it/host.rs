@@ -314,7 +314,7 @@ async fn memory_is_plugged_before_the_balloon_and_out_after() {
         let is_expected = matches!(&refused, OutcomeKind::Failed(why) if why.contains(expected));
         assert!(is_expected, "{refused:?}");
     }
-    assert_eq!(orders(), []);
+    assert!(orders().is_empty());
 }
 
 #[tokio::test]

@@ -216,6 +216,7 @@ mod tests {
                 .record(&ballast_store::Tick {
                     wall: wall(NEWEST_S - TICKS + nth),
                     snapshot: &snapshot,
+                    answer: None,
                     plan: &view.plan,
                     outcomes: &[],
                     handovers: &[],
