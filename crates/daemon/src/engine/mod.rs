@@ -309,16 +309,12 @@ impl Engine {
             _ => None,
         });
         match fault {
-            Some((fault, note)) => {
-                if self.faults.insert(fault.code()) {
-                    warn!("{note}");
-                }
-            }
+            Some((fault, note)) if self.faults.insert(fault.code()) => warn!("{note}"),
             None if is_asked && !self.faults.is_empty() => {
                 self.faults.clear();
                 info!("the policy's program decides again");
             }
-            None => {}
+            _ => {}
         }
     }
 

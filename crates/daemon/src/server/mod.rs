@@ -4,8 +4,8 @@
 //! Idea: the server serves the daemon's latest view and passes commands to its main loop; it knows
 //! nothing else of the daemon ([`Handle`]). Access control on the socket is by Unix users: its mode
 //! keeps strangers out, and each connection's peer credentials are checked again. On the port it is
-//! by tokens (`page/`). A port that cannot be opened is said, and the socket is served without it. Metrics
-//! alone may have a TCP port beside both ([`MetricsPort`]).
+//! by tokens (`page/`). A port that cannot be opened is said, and the socket is served without it.
+//! Metrics alone may have a TCP port beside both ([`MetricsPort`]).
 //!
 //! Use: [`Server::bind`] while the daemon starts (it fails while another daemon listens), then
 //! [`Server::run`] as a task or on a thread with its own runtime. Dropping the server removes the
