@@ -38,7 +38,7 @@ const SLEEP_MEMORY: Bytes = Bytes::gib(16);
 /// host of 160 MiB, so that no host sleeps for ever.
 const SLEEP_MS_RANGE: (u64, u64) = (10, 1_000);
 
-/// Decides how the search goes on, a step in each [`PERIOD`].
+/// Decides how the search goes on, a step in each `PERIOD`.
 #[derive(Clone, Debug, Default)]
 pub struct MergingTuner {
     stepped_at: Option<Timestamp>,

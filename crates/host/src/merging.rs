@@ -16,7 +16,6 @@ use std::time::Duration;
 use ballast_model::{Bytes, MergingKnobs, PageMerging};
 
 use crate::error::ReadError;
-use crate::facts::Fact;
 use crate::file::read_once;
 use crate::line::number;
 
@@ -30,7 +29,7 @@ const PROCESSES_MAX: usize = 100_000;
 ///
 /// # Errors
 /// A file cannot be read, or holds no number.
-pub fn read_merging(folder: &Path) -> Fact<PageMerging> {
+pub fn read_merging(folder: &Path) -> Result<Option<PageMerging>, ReadError> {
     let figure = |name: &str| number_in(folder.join(name));
     let Some(run) = figure("run")? else { return Ok(None) };
     let pages = |count: u64| Bytes::new(count.saturating_mul(Bytes::pages(1).get()));
@@ -56,7 +55,7 @@ pub fn read_merging(folder: &Path) -> Fact<PageMerging> {
 ///
 /// # Errors
 /// The file cannot be read, or holds no number.
-pub fn read_merged(proc: &Path, pid: u32) -> Fact<Bytes> {
+pub fn read_merged(proc: &Path, pid: u32) -> Result<Option<Bytes>, ReadError> {
     let path = proc.join(pid.to_string()).join("ksm_merging_pages");
     let ended = |error: &ReadError| {
         matches!(error, ReadError::Io { source, .. }
@@ -68,7 +67,7 @@ pub fn read_merged(proc: &Path, pid: u32) -> Fact<Bytes> {
     }
 }
 
-fn number_in(path: PathBuf) -> Fact<u64> {
+fn number_in(path: PathBuf) -> Result<Option<u64>, ReadError> {
     match read_once(path) {
         Ok((path, text)) => parse_number(&path, &text).map(Some),
         Err(ReadError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
