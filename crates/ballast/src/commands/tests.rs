@@ -144,49 +144,50 @@ fn status_fits_into_forty_columns() {
     status_at(
         40,
         expect![[r#"
-        daemon   version 0.1.0, policy global,
-                 up 2h 3m, tick every 1.0s, last
-                 one 0.3s ago (plan #42, decided
-                 in 420us)
-        fairness 100.00% (Jain's index of what
-                 guests have of their
-                 entitlement), 93.12% over the
-                 last 300 decisions
-        host     16GiB in all, 9.2GiB available,
-                 1GiB of 2GiB swap free, memory
-                 pressure some 1.12% full 0.03%
-        budget   2GiB for all guests: 1.4GiB
-                 committed, 64MiB grantable
-        note     budget of 3GiB reduced to 2GiB:
-                 the host has no more for guests
-        note     floors and immovable guests
-                 exceed the budget by 100MiB:
-                 lower floors or raise the
-                 budget
+            daemon   version 0.1.0, policy global,
+                     up 2h 3m, tick every 1.0s, last
+                     one 0.3s ago (plan #42, decided
+                     in 420us)
+            fairness 100.00% (Jain's index of what
+                     guests have of their
+                     entitlement), 93.12% over the
+                     last 300 decisions
+            host     16GiB in all, 9.2GiB available,
+                     1GiB of 2GiB swap free, memory
+                     pressure some 1.12% full 0.03%,
+                     KSM saves 300MiB
+            budget   2GiB for all guests: 1.4GiB
+                     committed, 64MiB grantable
+            note     budget of 3GiB reduced to 2GiB:
+                     the host has no more for guests
+            note     floors and immovable guests
+                     exceed the budget by 100MiB:
+                     lower floors or raise the
+                     budget
 
-        GUEST  ALLOCATION  DOING
-        grow       512MiB  grow by 64MiB
-        mute            ?  hold: allocation not
-                           known yet
-        old        300MiB  hold: statistics
-                           12.0s old, limit
-                           5.0s
-        stuck      600MiB  hold: stuck: asked
-                           to shrink to 256MiB,
-                           released nothing for
-                           42s, next request in
-                           18s
-        taken           ?  hold: unreachable:
-                           another client holds
-                           the socket: give
-                           Ballast one of its
-                           own (a second -qmp
-                           option)
-        no room for STATE, TARGET, USED, DEMAND,
-          FLOOR, CEILING, SHARES, PRIORITY,
-          STATS AGE, TRACKED, FENCE (--json has
-          all)
-    "#]],
+            GUEST  ALLOCATION  DOING
+            grow       512MiB  grow by 64MiB
+            mute            ?  hold: allocation not
+                               known yet
+            old        300MiB  hold: statistics
+                               12.0s old, limit
+                               5.0s
+            stuck      600MiB  hold: stuck: asked
+                               to shrink to 256MiB,
+                               released nothing for
+                               42s, next request in
+                               18s
+            taken           ?  hold: unreachable:
+                               another client holds
+                               the socket: give
+                               Ballast one of its
+                               own (a second -qmp
+                               option)
+            no room for STATE, TARGET, USED, DEMAND,
+              FLOOR, CEILING, SHARES, PRIORITY,
+              STATS AGE, TRACKED, FENCE (--json has
+              all)
+        "#]],
     );
 }
 
@@ -195,39 +196,40 @@ fn status_fits_into_sixty_columns() {
     status_at(
         60,
         expect![[r#"
-        daemon   version 0.1.0, policy global, up 2h 3m, tick every
-                 1.0s, last one 0.3s ago (plan #42, decided in
-                 420us)
-        fairness 100.00% (Jain's index of what guests have of their
-                 entitlement), 93.12% over the last 300 decisions
-        host     16GiB in all, 9.2GiB available, 1GiB of 2GiB swap
-                 free, memory pressure some 1.12% full 0.03%
-        budget   2GiB for all guests: 1.4GiB committed, 64MiB
-                 grantable
-        note     budget of 3GiB reduced to 2GiB: the host has no
-                 more for guests
-        note     floors and immovable guests exceed the budget by
-                 100MiB: lower floors or raise the budget
+            daemon   version 0.1.0, policy global, up 2h 3m, tick every
+                     1.0s, last one 0.3s ago (plan #42, decided in
+                     420us)
+            fairness 100.00% (Jain's index of what guests have of their
+                     entitlement), 93.12% over the last 300 decisions
+            host     16GiB in all, 9.2GiB available, 1GiB of 2GiB swap
+                     free, memory pressure some 1.12% full 0.03%, KSM
+                     saves 300MiB
+            budget   2GiB for all guests: 1.4GiB committed, 64MiB
+                     grantable
+            note     budget of 3GiB reduced to 2GiB: the host has no
+                     more for guests
+            note     floors and immovable guests exceed the budget by
+                     100MiB: lower floors or raise the budget
 
-        GUEST  STATE    ALLOCATION  TARGET  DOING
-        grow   running      512MiB  576MiB  grow by 64MiB
-        mute   unknown           ?    none  hold: allocation not
-                                            known yet
-        old    running      300MiB  300MiB  hold: statistics 12.0s
-                                            old, limit 5.0s
-        stuck  running      600MiB  600MiB  hold: stuck: asked to
-                                            shrink to 256MiB,
-                                            released nothing for
-                                            42s, next request in
-                                            18s
-        taken  taken             ?    none  hold: unreachable:
-                                            another client holds
-                                            the socket: give
-                                            Ballast one of its own
-                                            (a second -qmp option)
-        no room for USED, DEMAND, FLOOR, CEILING, SHARES, PRIORITY,
-          STATS AGE, TRACKED, FENCE (--json has all)
-    "#]],
+            GUEST  STATE    ALLOCATION  TARGET  DOING
+            grow   running      512MiB  576MiB  grow by 64MiB
+            mute   unknown           ?    none  hold: allocation not
+                                                known yet
+            old    running      300MiB  300MiB  hold: statistics 12.0s
+                                                old, limit 5.0s
+            stuck  running      600MiB  600MiB  hold: stuck: asked to
+                                                shrink to 256MiB,
+                                                released nothing for
+                                                42s, next request in
+                                                18s
+            taken  taken             ?    none  hold: unreachable:
+                                                another client holds
+                                                the socket: give
+                                                Ballast one of its own
+                                                (a second -qmp option)
+            no room for USED, DEMAND, FLOOR, CEILING, SHARES, PRIORITY,
+              STATS AGE, TRACKED, FENCE (--json has all)
+        "#]],
     );
 }
 
@@ -236,34 +238,34 @@ fn status_fits_into_eighty_columns() {
     status_at(
         80,
         expect![[r#"
-        daemon   version 0.1.0, policy global, up 2h 3m, tick every 1.0s, last one 0.3s
-                 ago (plan #42, decided in 420us)
-        fairness 100.00% (Jain's index of what guests have of their entitlement), 93.12%
-                 over the last 300 decisions
-        host     16GiB in all, 9.2GiB available, 1GiB of 2GiB swap free, memory pressure
-                 some 1.12% full 0.03%
-        budget   2GiB for all guests: 1.4GiB committed, 64MiB grantable
-        note     budget of 3GiB reduced to 2GiB: the host has no more for guests
-        note     floors and immovable guests exceed the budget by 100MiB: lower floors
-                 or raise the budget
+            daemon   version 0.1.0, policy global, up 2h 3m, tick every 1.0s, last one 0.3s
+                     ago (plan #42, decided in 420us)
+            fairness 100.00% (Jain's index of what guests have of their entitlement), 93.12%
+                     over the last 300 decisions
+            host     16GiB in all, 9.2GiB available, 1GiB of 2GiB swap free, memory pressure
+                     some 1.12% full 0.03%, KSM saves 300MiB
+            budget   2GiB for all guests: 1.4GiB committed, 64MiB grantable
+            note     budget of 3GiB reduced to 2GiB: the host has no more for guests
+            note     floors and immovable guests exceed the budget by 100MiB: lower floors
+                     or raise the budget
 
-        GUEST  STATE    ALLOCATION  TARGET    USED   FLOOR  DOING
-        grow   running      512MiB  576MiB  452MiB  128MiB  grow by 64MiB
-        mute   unknown           ?    none       ?       ?  hold: allocation not known
-                                                            yet
-        old    running      300MiB  300MiB       ?  128MiB  hold: statistics 12.0s old,
-                                                            limit 5.0s
-        stuck  running      600MiB  600MiB   90MiB  128MiB  hold: stuck: asked to
-                                                            shrink to 256MiB, released
-                                                            nothing for 42s, next
-                                                            request in 18s
-        taken  taken             ?    none       ?       ?  hold: unreachable: another
-                                                            client holds the socket:
-                                                            give Ballast one of its own
-                                                            (a second -qmp option)
-        no room for DEMAND, CEILING, SHARES, PRIORITY, STATS AGE, TRACKED, FENCE (--json
-          has all)
-    "#]],
+            GUEST  STATE    ALLOCATION  TARGET    USED   FLOOR  DOING
+            grow   running      512MiB  576MiB  452MiB  128MiB  grow by 64MiB
+            mute   unknown           ?    none       ?       ?  hold: allocation not known
+                                                                yet
+            old    running      300MiB  300MiB       ?  128MiB  hold: statistics 12.0s old,
+                                                                limit 5.0s
+            stuck  running      600MiB  600MiB   90MiB  128MiB  hold: stuck: asked to
+                                                                shrink to 256MiB, released
+                                                                nothing for 42s, next
+                                                                request in 18s
+            taken  taken             ?    none       ?       ?  hold: unreachable: another
+                                                                client holds the socket:
+                                                                give Ballast one of its own
+                                                                (a second -qmp option)
+            no room for DEMAND, CEILING, SHARES, PRIORITY, STATS AGE, TRACKED, FENCE (--json
+              has all)
+        "#]],
     );
 }
 
@@ -274,7 +276,7 @@ fn status_fits_into_many_columns() {
         expect![[r#"
             daemon   version 0.1.0, policy global, up 2h 3m, tick every 1.0s, last one 0.3s ago (plan #42, decided in 420us)
             fairness 100.00% (Jain's index of what guests have of their entitlement), 93.12% over the last 300 decisions
-            host     16GiB in all, 9.2GiB available, 1GiB of 2GiB swap free, memory pressure some 1.12% full 0.03%
+            host     16GiB in all, 9.2GiB available, 1GiB of 2GiB swap free, memory pressure some 1.12% full 0.03%, KSM saves 300MiB
             budget   2GiB for all guests: 1.4GiB committed, 64MiB grantable
             note     budget of 3GiB reduced to 2GiB: the host has no more for guests
             note     floors and immovable guests exceed the budget by 100MiB: lower floors or raise the budget

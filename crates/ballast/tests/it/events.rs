@@ -35,7 +35,9 @@ fn a_script_hears_of_stuck_guests_and_a_short_host() {
     let unmoved =
         PeerConfig { used: Bytes::mib(100), rate_per_sec: Bytes::ZERO, ..PeerConfig::default() };
     let _stuck = peers.spawn(&ground, "stuck", unmoved);
-    let events_table = script(&ground, "cat >>$told; echo >>$told; echo heard of $BALLAST_EVENT");
+    // One write a line, as scripts of two kinds of events run at once.
+    let events_table =
+        script(&ground, "line=$(cat); echo \"$line\" >>$told; echo heard of $BALLAST_EVENT");
     let guard = "[guard]\nstuck_after = \"1s\"\nrelease_grace = \"0s\"";
     ground.configure(FAST, &format!("{BUDGET}\n{guard}\n{events_table}"));
     let daemon = ground.start();
