@@ -106,7 +106,7 @@ type Subject = (IncidentKind, Option<GuestId>);
 #[derive(Clone, Copy, Debug)]
 struct Condition {
     since: Timestamp,
-    /// Whether it was told of.
+    /// Whether the operator was told that it began.
     is_told: bool,
     /// Since when it does not hold any more.
     calm_since: Option<Timestamp>,

@@ -17,7 +17,6 @@ use std::time::{Duration, SystemTime};
 use ballast_config::EventSettings;
 use ballast_control::incident::{Incident, IncidentKind};
 use ballast_host::give_up_raised_priority;
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
@@ -27,14 +26,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
+use crate::operator_program;
+
 /// Most incidents of a kind that wait: all guests of a full host may get stuck at once.
 const WAITING_MAX: usize = 256;
 /// Most bytes of the program's output, and of its errors, that come into the log.
 const OUTPUT_BYTES_MAX: u64 = 4096;
 /// Longest wait for a program that was killed.
 const KILLED_IN: Duration = Duration::from_secs(1);
-/// Where programs are found by a script.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// An incident and when it was seen, wall clock.
 type Seen = (SystemTime, Incident);
@@ -48,7 +47,7 @@ pub(crate) struct EventProgram {
 }
 
 impl EventProgram {
-    /// A program that nothing was told yet.
+    /// A program that has not been run for any incident.
     pub(crate) fn new(settings: EventSettings) -> EventProgram {
         EventProgram { settings, queues: Vec::new() }
     }
@@ -151,20 +150,14 @@ fn check_owner(program: &Path) -> Result<(), String> {
 }
 
 fn command(program: &Path, incident: &Incident) -> Command {
-    let mut command = Command::new(program);
+    let mut command = operator_program::command(program);
     command
-        .env_clear()
-        .env("PATH", PATH)
-        .env("LANG", "C.UTF-8")
         .env("BALLAST_EVENT", incident.kind.code())
         .env("BALLAST_STATE", state(incident))
         .env("BALLAST_TEXT", &incident.text)
-        .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true);
+        .stderr(Stdio::piped());
     if let Some(guest) = &incident.guest {
         command.env("BALLAST_GUEST", guest.as_str());
     }
@@ -230,11 +223,7 @@ async fn log_output(from: Option<impl AsyncRead + Unpin>, event: &'static str) {
 
 /// Kills the program and what it started, as far as that stayed in its group.
 async fn kill(child: &mut Child) {
-    // Until it was waited for, nobody else can have its number.
-    let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    if let Some(pid) = pid {
-        let _ = kill_process_group(pid, Signal::KILL);
-    }
+    operator_program::kill_group(child);
     let _ = timeout(KILLED_IN, child.wait()).await;
 }
 

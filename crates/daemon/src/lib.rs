@@ -22,6 +22,7 @@ mod log_queue;
 mod merger;
 mod observe;
 mod occupancy;
+mod operator_program;
 mod pager;
 mod policy_program;
 mod proxmox_settings;

@@ -23,14 +23,13 @@ use ballast_host::{PROC, give_ordinary_priority};
 use ballast_model::{AnswerFault, Bytes, GuestTarget, PolicyAnswer};
 use ballast_policy::Question;
 use ballast_policy_proto::{ANSWER_BYTES_MAX, Answer, parse_answer, question_line};
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::time::{Instant, timeout};
 use tracing::info;
 
-/// Its `PATH`; of the daemon's environment it gets nothing.
-const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+use crate::operator_program;
+
 /// A program that owes an answer for this long hangs.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
 /// Pause before it is started again; doubles each time, until it answers.
@@ -157,9 +156,8 @@ struct Running {
 
 impl Running {
     fn start(settings: &ExternalSettings) -> io::Result<Running> {
-        let mut command = Command::new(&settings.program);
-        command.args(&settings.args).current_dir("/").process_group(0).kill_on_drop(true);
-        command.env_clear().env("PATH", SEARCH_PATH).env("LANG", "C.UTF-8");
+        let mut command = operator_program::command(&settings.program);
+        command.args(&settings.args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         if let Some(name) = &settings.user {
             let user = nix::unistd::User::from_name(name)?;
@@ -250,12 +248,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // `None`: it has ended, and its number may be another's by now.
-        let pid = self.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        if let Some(pid) = pid {
-            // It may have ended just now; then nothing is left to do.
-            let _ = kill_process_group(pid, Signal::KILL);
-        }
+        operator_program::kill_group(&self.child);
     }
 }
 

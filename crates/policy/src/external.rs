@@ -5,8 +5,8 @@
 //! if it gives every contender a target and all targets, brought within the guests' bounds, fit the
 //! budget. Otherwise it decides as `global` does and notes why ([`Note::Unanswered`]).
 //!
-//! Cost: O(n log n). Limits: it keeps the last answer, by which a dry run goes; whoever decides for
-//! real hands in one for each [`Question`].
+//! Cost: O(n log n). Limits: the policy keeps the last answer and uses it again in a dry run.
+//! Before a real decision the caller hands in the answer to its [`Question`].
 
 use std::collections::BTreeMap;
 

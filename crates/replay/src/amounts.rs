@@ -1,9 +1,8 @@
 //! How an amount of memory was spread over time.
 //!
 //! Idea: a histogram of pages weighted by milliseconds, and a mean for every hour of the clock. So
-//! a week of seconds takes as much memory as a day. Of an amount that is to be relied on, what
-//! counts is how much it was at least: [`Amounts::p95`] is what it was at least in 95 % of the
-//! time.
+//! a week of seconds takes as much memory as a day. An operator relies on the least amount, so
+//! [`Amounts::p95`] is the amount that was there, or more, in 95 % of the time.
 //!
 //! Cost: O(1) a tick. Limits: percentiles are right to a thousandth, upwards at most; amounts are
 //! whole pages; an hour that was covered for less than half does not count as the worst, unless

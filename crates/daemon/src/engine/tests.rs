@@ -59,7 +59,7 @@ struct MemoryWorld {
     questions: u64,
     /// Whether merging was left alone at each tick.
     merging_held: Vec<bool>,
-    /// What the operator was told.
+    /// Incidents that the engine reported.
     told: Vec<Incident>,
 }
 

@@ -118,8 +118,8 @@ async fn a_killed_program_is_started_again() {
     let mut program = program(GOOD, PATIENT);
     until(&mut program, "targets").await;
     let pid = program.running.as_ref().unwrap().child.id().unwrap();
-    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     let ended = until(&mut program, "ended").await;
     assert!(format!("{ended:?}").contains("9"), "{ended:?}");
     assert!(program.pause > PAUSE_FIRST);
