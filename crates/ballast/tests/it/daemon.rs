@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{Ground, PATIENCE, guest, wait_for};
 use ballast_control::Controller;
-use ballast_model::Bytes;
+use ballast_model::{Bytes, PolicyAnswer};
 use ballast_qmp_testing::{Misbehaviour, Peer, PeerConfig};
 use ballast_store::{Event, JournalConfig, Range, Reader, Start, What, Writer};
 use rustix::process::Signal;
@@ -139,11 +139,18 @@ fn a_recorded_run_replays_to_the_same_plans() {
     wait_for("the division", || (busy.allocation().abs_diff(BUSY) <= Bytes::mib(10)).then_some(()));
     assert!(daemon.stop().success());
 
+    let ticks = replay(&ground).len();
+    assert!(ticks > 5, "{ticks}");
+}
+
+/// Checks that a fresh controller fed with the recorded samples and answers of the policy's program
+/// makes the recorded plans. Returns the answer of each tick.
+pub(crate) fn replay(ground: &Ground) -> Vec<Option<PolicyAnswer>> {
     let text = fs::read_to_string(ground.config_file()).unwrap();
     let config = ballast_config::parse(&text, &ground.config_file()).unwrap();
     let reader = Reader::open(&ground.journal()).unwrap();
     let mut controller: Option<Controller> = None;
-    let mut ticks = 0;
+    let mut answers = Vec::new();
     for entry in reader.ticks(Range::default()) {
         let What::Tick(tick) = entry.unwrap().what else { continue };
         let now = tick.snapshot.taken_at;
@@ -153,12 +160,16 @@ fn a_recorded_run_replays_to_the_same_plans() {
         for outcome in tick.outcomes {
             controller.handle_event(ballast_control::Event::Outcome(outcome));
         }
+        assert_eq!(controller.question(&tick.snapshot).is_some(), tick.answer.is_some());
+        if let Some(answer) = &tick.answer {
+            controller.handle_event(ballast_control::Event::Answer(answer.clone()));
+        }
         let plan = controller.handle_sample(&tick.snapshot);
-        assert_eq!(format!("{plan:?}"), format!("{:?}", tick.plan), "tick {ticks}");
+        assert_eq!(format!("{plan:?}"), format!("{:?}", tick.plan), "tick {}", answers.len());
         while controller.poll_action().is_some() {}
-        ticks += 1;
+        answers.push(tick.answer);
     }
-    assert!(ticks > 5, "{ticks}");
+    answers
 }
 
 #[test]

@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ballast_api::StatusReply;
-use ballast_control::{Controller, Event};
 use ballast_model::{Bytes, PolicyAnswer};
-use ballast_store::{Range, Reader, What};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::daemon::Peers;
+use crate::daemon::{Peers, replay};
 use crate::harness::{Daemon, Ground, wait_for};
 
 /// A program has half a tick to answer, on a machine that may be busy.
@@ -80,37 +78,13 @@ fn the_documented_example_decides_and_replays() {
     wait_for("its targets, still", || holds(&busy, BY_EXAMPLE));
     assert_eq!(daemon.status().unwrap().daemon.unwrap().plans_refused, 0);
     assert!(daemon.stop().success());
-    replay(&ground);
-}
-
-/// A fresh controller fed with the recorded samples and answers makes the recorded plans.
-fn replay(ground: &Ground) {
-    let text = fs::read_to_string(ground.config_file()).unwrap();
-    let config = ballast_config::parse(&text, &ground.config_file()).unwrap();
-    let reader = Reader::open(&ground.journal()).unwrap();
-    let mut controller: Option<Controller> = None;
+    let answers = replay(&ground);
     let (mut answered, mut faults) = (0, 0);
-    for entry in reader.ticks(Range::default()) {
-        let What::Tick(tick) = entry.unwrap().what else { continue };
-        let now = tick.snapshot.taken_at;
-        let controller =
-            controller.get_or_insert_with(|| Controller::new(config.settings.clone(), now));
-        for outcome in tick.outcomes {
-            controller.handle_event(Event::Outcome(outcome));
+    for answer in answers.iter().flatten() {
+        match answer {
+            PolicyAnswer::Targets(_) => answered += 1,
+            PolicyAnswer::Fault(_) => faults += 1,
         }
-        assert_eq!(controller.question(&tick.snapshot).is_some(), tick.answer.is_some());
-        if let Some(answer) = tick.answer {
-            let is_fault = matches!(answer, PolicyAnswer::Fault(_));
-            if is_fault {
-                faults += 1
-            } else {
-                answered += 1
-            }
-            controller.handle_event(Event::Answer(answer));
-        }
-        let plan = controller.handle_sample(&tick.snapshot);
-        assert_eq!(format!("{plan:?}"), format!("{:?}", tick.plan));
-        while controller.poll_action().is_some() {}
     }
     assert!(answered > 3 && faults > 0, "{answered} answers, {faults} faults");
 }
