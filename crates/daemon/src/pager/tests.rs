@@ -18,14 +18,14 @@ use ballast_reclaim::SwapBounds;
 use super::*;
 
 /// Memory the process holds: more than [`RAM_MIN`], so that it counts as guest memory.
-const HELD: Bytes = Bytes::mib(96);
+const HELD: Bytes = Bytes::mib(160);
 /// Memory to page out.
 const OWED: Bytes = Bytes::mib(40);
 /// Tolerance: the kernel batches its counts per CPU.
 const SLACK: Bytes = Bytes::mib(2);
-/// By how much more a page-out may shrink the process: lowering a cgroup's limit reclaims in
-/// batches.
-const BEYOND_MAX: Bytes = Bytes::mib(16);
+/// By how much more a page-out may shrink the process. While swap is slow, the kernel unmaps further
+/// pages until the first ones are written: 16 MiB more were seen on a loaded machine.
+const BEYOND_MAX: Bytes = OWED;
 /// Deadline of every wait, generous for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -224,24 +224,26 @@ fn squeezing_a_cgroup_frees_swap_cache_first() {
     let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let Some(group) = TestCgroup::new() else { return };
-    let child = Child::new(32, 32);
+    let child = Child::new(64, 64);
     group.add(&child);
     child.fill();
     let memory = child.open();
     let (end, out) = page_out(&memory, Bytes::mib(40), Picker::new(5));
     assert_eq!((end, out.moved), (FinishReason::Reached, Bytes::mib(40)));
-    assert!(memory.residency().unwrap().resident <= Bytes::mib(24));
+    assert!(memory.residency().unwrap().resident <= Bytes::mib(88));
 
     let found = MemoryCgroup::find(Path::new("/"), child.pid()).unwrap();
     let mut squeeze = Squeeze::new(found.clone()).unwrap();
     let last = (0..20).find_map(|_| {
-        let step = squeeze.step(Bytes::mib(30), &BOUNDS).unwrap();
+        let step = squeeze.step(Bytes::mib(90), &BOUNDS).unwrap();
         (step.state != SqueezeState::InProgress).then_some(step.state)
     });
     assert_eq!(last, Some(SqueezeState::Reached));
-    assert!(found.usage().unwrap() <= Bytes::mib(30));
+    assert!(found.usage().unwrap() <= Bytes::mib(90));
     let left = memory.residency().unwrap().resident;
-    assert!(left >= Bytes::mib(20), "{left} left of the 24MiB that were not paged out");
+    // The kernel unmaps some pages in vain while the swap of a loaded machine is slow. Without the
+    // swap cache, all of the squeeze would be the child's.
+    assert!(left >= Bytes::mib(70), "{left} left of the 88MiB that were not paged out");
     drop(squeeze);
     assert!(child.is_intact(child.shared) && child.is_intact(child.private));
     drop(child);

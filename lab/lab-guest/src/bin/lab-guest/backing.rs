@@ -1,7 +1,9 @@
 //! The pages that a workload touches.
 //!
 //! Idea: one interface to anonymous memory and to a file read through the page cache, so that the
-//! engine only deals with pages. Both are filled page by page with incompressible data.
+//! engine only deals with pages. Both are filled page by page with incompressible data. Memory is
+//! mapped for the size that the schedule asks for and unmapped when it asks for less, so that the
+//! kernel's `Committed_AS` follows the workload as it follows a program's.
 //! Limits: pages of 4 KiB; huge pages are disabled because one touch would fault in 512 pages.
 
 use std::fs::File;
@@ -12,7 +14,7 @@ use std::ptr::NonNull;
 use ballast_lab_guest::rng::Rng;
 use ballast_model::{Bytes, PAGE_SIZE};
 use rustix::fs::Advice as FileAdvice;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
 const PAGE: usize = PAGE_SIZE as usize;
 const WORDS: usize = PAGE / size_of::<u64>();
@@ -26,8 +28,8 @@ pub(crate) trait Backing {
     fn fill(&mut self, page: u64, rng: &mut Rng) -> Result<(), String>;
     /// Called once all pages of a size are filled.
     fn finish_filling(&mut self) -> Result<(), String>;
-    /// Frees every page from `from` on.
-    fn release_from(&mut self, from: u64) -> Result<(), String>;
+    /// Has room for `pages` pages, at least 1, and frees those beyond.
+    fn resize(&mut self, pages: u64) -> Result<(), String>;
     /// Reads one word of a filled page, and writes it if `write`.
     fn touch(&mut self, page: u64, write: bool) -> Result<(), String>;
 }
@@ -45,25 +47,20 @@ pub(crate) struct AnonymousMemory {
 }
 
 impl AnonymousMemory {
-    /// Reserves address space for `size`, a whole number of pages, without using memory yet.
-    pub(crate) fn reserve(size: Bytes) -> Result<AnonymousMemory, String> {
-        let (bytes, flags) = (size.get() as usize, MapFlags::PRIVATE | MapFlags::NORESERVE);
+    /// Maps one page.
+    pub(crate) fn new() -> Result<AnonymousMemory, String> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address the kernel chooses touches no memory in use.
         let start = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                flags,
-            )
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), PAGE, access, MapFlags::PRIVATE)
         }
-        .map_err(|error| format!("cannot reserve {size} of address space: {error}"))?;
-        // A kernel without huge pages refuses this, and does not need it. SAFETY: the range is the
-        // mapping just made; the advice does not change its contents.
-        let _ = unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxNoHugepage) };
-        let start = NonNull::new(start.cast())
-            .ok_or("cannot reserve address space: mapped at address 0")?;
-        Ok(AnonymousMemory { start, pages: size.to_pages() })
+        .map_err(|error| format!("cannot map a page: {error}"))?;
+        // A kernel without huge pages refuses this, and does not need it. A mapping keeps the
+        // advice as it grows. SAFETY: the range is the mapping just made; the advice does not
+        // change its contents.
+        let _ = unsafe { rustix::mm::madvise(start, PAGE, Advice::LinuxNoHugepage) };
+        let start = NonNull::new(start.cast()).ok_or("cannot map a page: mapped at address 0")?;
+        Ok(AnonymousMemory { start, pages: 1 })
     }
 
     /// The address of a word; panics if the page is out of range, which is a bug of the engine.
@@ -87,16 +84,17 @@ impl Backing for AnonymousMemory {
         Ok(())
     }
 
-    fn release_from(&mut self, from: u64) -> Result<(), String> {
-        if from >= self.pages {
-            return Ok(());
+    fn resize(&mut self, pages: u64) -> Result<(), String> {
+        let (old, new) = (self.pages as usize * PAGE, pages as usize * PAGE);
+        // SAFETY: the range is our mapping, and no reference into it exists: it may move, and the
+        // contents of its end are discarded on purpose.
+        let start = unsafe {
+            rustix::mm::mremap(self.start.as_ptr().cast(), old, new, MremapFlags::MAYMOVE)
         }
-        let bytes = (self.pages - from) as usize * PAGE;
-        let start = self.word(from, 0).cast();
-        // SAFETY: the range is the end of our mapping; its contents are discarded on purpose and no
-        // reference into it exists.
-        unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxDontNeed) }
-            .map_err(|error| format!("releasing {}: {error}", Bytes::new(bytes as u64)))
+        .map_err(|error| format!("cannot map {} of memory: {error}", Bytes::pages(pages)))?;
+        self.start = NonNull::new(start.cast()).ok_or("memory was moved to address 0")?;
+        self.pages = pages;
+        Ok(())
     }
 
     fn touch(&mut self, page: u64, write: bool) -> Result<(), String> {
@@ -116,7 +114,7 @@ impl Backing for AnonymousMemory {
 impl Drop for AnonymousMemory {
     fn drop(&mut self) {
         let bytes = self.pages as usize * PAGE;
-        // SAFETY: `reserve` made this mapping, and no reference into it exists.
+        // SAFETY: this is our mapping, and no reference into it exists.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), bytes) };
         debug_assert!(unmapped.is_ok());
     }
@@ -163,10 +161,14 @@ impl Backing for CachedFile {
         self.file.sync_data().map_err(|error| format!("writing the file to its disk: {error}"))
     }
 
-    fn release_from(&mut self, from: u64) -> Result<(), String> {
-        self.file
-            .set_len(from * PAGE_SIZE)
-            .map_err(|error| format!("truncating the file to {from} pages: {error}"))
+    /// A file has the length of what was written to it.
+    fn resize(&mut self, pages: u64) -> Result<(), String> {
+        let end = pages * PAGE_SIZE;
+        let failed = |error| format!("truncating the file to {pages} pages: {error}");
+        if self.file.metadata().map_err(failed)?.len() > end {
+            self.file.set_len(end).map_err(failed)?;
+        }
+        Ok(())
     }
 
     fn touch(&mut self, page: u64, write: bool) -> Result<(), String> {
@@ -191,6 +193,7 @@ mod tests {
     /// Fills, touches, releases and fills again.
     fn exercise(backing: &mut dyn Backing) {
         let mut rng = Rng::new(3);
+        backing.resize(8).unwrap();
         for page in 0..8 {
             backing.fill(page, &mut rng).unwrap();
         }
@@ -198,15 +201,16 @@ mod tests {
         for page in 0..8 {
             backing.touch(page, page % 2 == 0).unwrap();
         }
-        backing.release_from(2).unwrap();
+        backing.resize(2).unwrap();
         backing.touch(1, true).unwrap();
+        backing.resize(8).unwrap();
         backing.fill(2, &mut rng).unwrap();
         backing.touch(2, false).unwrap();
     }
 
     #[test]
     fn memory_is_filled_touched_and_released() {
-        let mut memory = AnonymousMemory::reserve(Bytes::pages(8)).unwrap();
+        let mut memory = AnonymousMemory::new().unwrap();
         exercise(&mut memory);
         let word = |page, word| {
             // SAFETY: `word` checks its arguments and points into the mapping.
@@ -218,9 +222,25 @@ mod tests {
     }
 
     #[test]
+    fn mapped_memory_is_committed_as_the_size_changes() {
+        let mut memory = AnonymousMemory::new().unwrap();
+        for pages in [4096, 16, 64] {
+            memory.resize(pages).unwrap();
+            let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let start = format!("{:x}-", memory.start.as_ptr() as usize);
+            let mapping = smaps.lines().skip_while(|line| !line.starts_with(&start));
+            let flags = mapping.clone().find(|line| line.starts_with("VmFlags:")).unwrap();
+            assert!(flags.split(' ').any(|flag| flag == "ac"), "accounted: {flags}");
+            let size = mapping.clone().find(|line| line.starts_with("Size:")).unwrap();
+            assert_eq!(size.split_whitespace().nth(1), Some((4 * pages).to_string().as_str()));
+        }
+    }
+
+    #[test]
     #[should_panic(expected = "page 8 of 8")]
     fn page_out_of_range_panics() {
-        let mut memory = AnonymousMemory::reserve(Bytes::pages(8)).unwrap();
+        let mut memory = AnonymousMemory::new().unwrap();
+        memory.resize(8).unwrap();
         let _ = memory.touch(8, true);
     }
 

@@ -30,12 +30,11 @@ const BATCH_TIME: Duration = Duration::from_millis(8);
 
 /// Runs a valid workload until it ends. Files are created in `file_dir`.
 pub(crate) fn run(spec: &WorkloadSpec, file_dir: &Path, counters: &Counters) -> Result<(), String> {
-    let size_max = spec.pattern.size_max();
     let backing: Box<dyn Backing> = if spec.pattern.is_file() {
         let name = format!("lab-guest-{}", std::process::id());
-        Box::new(CachedFile::create(&file_dir.join(name), size_max)?)
+        Box::new(CachedFile::create(&file_dir.join(name), spec.pattern.size_max())?)
     } else {
-        Box::new(AnonymousMemory::reserve(size_max)?)
+        Box::new(AnonymousMemory::new()?)
     };
     let mut engine = Engine::new(spec, backing, counters);
     engine.fill_first()?;
@@ -56,6 +55,9 @@ struct Engine<'a> {
     rng: Rng,
     pace: Option<Pace>,
     write_share: f64,
+    /// Pages the backing has room for: the scheduled size.
+    mapped: u64,
+    /// Pages filled.
     pages: u64,
     touches: u64,
     batch: u64,
@@ -77,6 +79,7 @@ impl<'a> Engine<'a> {
             rng: Rng::new(!spec.seed),
             pace: rate.map(Pace::new),
             write_share: spec.write_share.unwrap_or(write_share_default),
+            mapped: 0,
             pages: 0,
             touches: 0,
             batch: BATCH_MIN,
@@ -115,12 +118,16 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Moves the size towards `size`: frees all excess at once, or fills a few pages.
+    /// Moves the size towards `size`: maps all of it or frees all excess at once, and fills a few
+    /// pages.
     fn approach(&mut self, size: Bytes) -> Result<(), String> {
         self.counters.set_size_wanted(size);
         let wanted = size.to_pages();
+        if wanted != self.mapped {
+            self.backing.resize(wanted)?;
+            self.mapped = wanted;
+        }
         if wanted < self.pages {
-            self.backing.release_from(wanted)?;
             self.pages = wanted;
         } else if wanted > self.pages {
             self.counters.set_phase(WorkloadState::Filling);
