@@ -15,9 +15,9 @@
 //! Source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 //! Limits: ignores what a tracker knows. A process may end up below its target: the kernel reclaims
 //! in batches, and while swap is slow it unmaps further pages until the first ones are written (by
-//! 0.1 MiB of 40 on an idle machine, by 16 MiB on a loaded one, Linux 6.18, version 1). SIGKILL within a step leaves a lowered limit behind
-//! (version 2 without `memory.reclaim`; with version 1 for microseconds only, as its limit takes
-//! effect once the memory is gone).
+//! 0.1 MiB of 40 on an idle machine, by 16 MiB on a loaded one, Linux 6.18, version 1). SIGKILL
+//! within a step leaves a lowered limit behind (version 2 without `memory.reclaim`; with version 1
+//! for microseconds only, as its limit takes effect once the memory is gone).
 
 use std::path::{Path, PathBuf};
 

@@ -25,8 +25,8 @@
 //! | `aet`, 512              | 8                    | 5                   | 1.6             |
 //!
 //! The factors below are those of Zipf and phases, as programs with much memory are more like
-//! these; on a scan only what `shards` gains at 0.001 is as promised. With less than 1,000 pages
-//! (recorded programs) `shards` at 0.01 is 3.3 to 3.8 times as fast, but samples too few.
+//! these; on a scan only what `shards` gains at 0.001 is as promised. Of a program with few pages
+//! `shards` samples all or many, whatever the rate, and is as slow as `exact`.
 //!
 //! Limits: the expected number of tags is believed; begin with a guess, and choose again with
 //! [`Engine::distinct`] of the first interval. Tags are taken to be dense ([`Chosen::need_bytes`]).
@@ -116,7 +116,9 @@ impl Choice {
     pub fn build(self, seed: u64) -> Box<dyn Engine> {
         match self {
             Self::Exact => Box::new(Counted::new(EngineName::Exact, Exact::new())),
-            Self::Shards { rate } => Box::new(Shards::new(rate, seed)),
+            Self::Shards { rate } => {
+                Box::new(Shards::new(rate, seed).with_samples_min(Shards::SAMPLES_MIN_DEFAULT))
+            }
             Self::ShardsFixedSize { samples_max } => {
                 Box::new(ShardsFixedSize::new(samples_max, seed))
             }
@@ -131,6 +133,7 @@ impl Choice {
             Self::Exact => tags.saturating_mul(EXACT_TAG_BYTES),
             Self::Shards { rate } => {
                 let samples = (tags as f64 * rate.get()) as u64;
+                let samples = samples.max(tags.min(2 * Shards::SAMPLES_MIN_DEFAULT));
                 // A bit for each tag, in a power of two of words.
                 let bits = (tags / 4).max(64 << 10);
                 bits.saturating_add(samples.saturating_mul(SHARDS_SAMPLE_BYTES))

@@ -23,7 +23,7 @@ const HELD: Bytes = Bytes::mib(160);
 const OWED: Bytes = Bytes::mib(40);
 /// Tolerance: the kernel batches its counts per CPU.
 const SLACK: Bytes = Bytes::mib(2);
-/// By how much more a page-out may shrink the process. While swap is slow, the kernel unmaps further
+/// By how much more a page-out may shrink the process. While swap is slow, the kernel unmaps more
 /// pages until the first ones are written: 16 MiB more were seen on a loaded machine.
 const BEYOND_MAX: Bytes = OWED;
 /// Deadline of every wait, generous for a busy machine.

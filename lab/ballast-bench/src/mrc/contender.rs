@@ -38,7 +38,7 @@ pub(super) enum ContenderName {
     ExactPortable,
     /// The exact engine
     Exact,
-    /// SHARDS at a rate of 0.01
+    /// SHARDS at a rate of 0.01, or more of few pages
     Shards,
     /// SHARDS with 8,192 samples
     ShardsFixedSize,
@@ -106,7 +106,8 @@ impl ContenderName {
             Self::Exact => counted(EngineName::Exact, Exact::new()),
             Self::Shards => {
                 let rate = SampleRate::new(RATE).unwrap_or(SampleRate::ALL);
-                Box::new(Sampling(Shards::with_stack(Exact::new(), rate, seed)))
+                let shards = Shards::new(rate, seed);
+                Box::new(Sampling(shards.with_samples_min(Shards::SAMPLES_MIN_DEFAULT)))
             }
             Self::ShardsFixedSize => {
                 Box::new(Sampling(ShardsFixedSize::new(ShardsFixedSize::SAMPLES_DEFAULT, seed)))

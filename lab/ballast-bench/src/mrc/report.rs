@@ -125,12 +125,12 @@ impl WorkloadReport {
         let error_max = match self.workload.as_str() {
             "zipf" | "mix" if is_large => 0.002,
             "scan" if is_large => 0.0005,
-            _ => return goals,
+            _ => 0.005,
         };
         let error = shards.and_then(|shards| shards.error_mean);
         let name = what("shards, mean error of three seeds");
         goals.extend(error.map(|it| Goal::at_most(name, "", it, error_max)));
-        let times = shards.and_then(|shards| shards.times_exact);
+        let times = shards.and_then(|shards| shards.times_exact).filter(|_| is_large);
         goals.extend(times.map(|it| Goal::at_least(what("shards, times exact"), "", it, 10.0)));
         goals
     }

@@ -119,7 +119,7 @@ struct CountingArgs {
     /// each tag
     #[arg(long, value_enum, default_value_t = Reading::Paper)]
     reading: Reading,
-    /// The share of tags sampled by `shards` [default: 0.01]
+    /// The share of tags sampled by `shards`; of few tags it samples more [default: 0.01]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<SampleRate>,
     /// How many tags `shards-fixed-size`, `aet` or `statistical` sample

@@ -67,7 +67,7 @@ pub(crate) struct Settings {
 /// Parameters of engines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Tuning {
-    /// The share of tags that `shards` samples.
+    /// The share of tags that `shards` samples at least.
     pub(crate) rate: SampleRate,
     /// Samples of `shards-fixed-size`, tags watched by `aet`, tags picked by `statistical`; `None`:
     /// what is usual for each, and every reference for `aet`.

@@ -29,6 +29,11 @@
 //! .017. On a run of tags all are good because their hash spreads it evenly; for tags in random
 //! places that are scanned the measured one is better by far (`tests/it/sampling.rs`).
 //!
+//! A program of few tags has few samples, and chance decides its curve. So an engine made
+//! [`with_samples_min`](Shards::with_samples_min) begins with every tag sampled, and halves its
+//! rate only when that leaves enough samples, until it is the rate asked for. What was counted
+//! before stands for all with the ratio of its time.
+//!
 //! Cost: 0.6 to 2.6 ns a reference for the filter (`src/shards/filter.rs`), 0.2 on a scan, where
 //! blocks of neighbours in order are not hashed (`src/shards/scan.rs`), and `R` times the stack's
 //! cost. Memory: up to 80 bytes for each sampled tag, in the stack, its counts and the table of
@@ -40,6 +45,7 @@
 use crate::distinct::Distinct;
 use crate::hash::TagHash;
 use crate::index::TagIndex;
+use crate::log_linear::LogLinear;
 use crate::shards::scan::Walk;
 use crate::shards::{Estimates, filter};
 use crate::{COLD, Engine, EngineName, Exact, Full, Granularity, Histogram, Stack};
@@ -100,6 +106,9 @@ pub enum Scaling {
 #[derive(Clone, Debug)]
 pub struct Shards<S = Exact> {
     rate: SampleRate,
+    /// The rate falls to this one, while at least so many samples are left.
+    rate_min: SampleRate,
+    samples_min: u64,
     hash: TagHash,
     /// Along the samples of scans.
     walk: Option<Walk>,
@@ -108,6 +117,10 @@ pub struct Shards<S = Exact> {
     stack: S,
     /// By distance among sampled tags; `counts[0]` are the cold references.
     counts: Vec<u64>,
+    /// What was counted in this interval at higher rates, by estimated distance; and the cold
+    /// references.
+    earlier: LogLinear<10>,
+    earlier_cold: f64,
     references: u64,
     distinct: Distinct,
     distinct_at_start: f64,
@@ -117,6 +130,9 @@ pub struct Shards<S = Exact> {
 }
 
 impl Shards<Exact> {
+    /// So many samples keep the mean error of a curve within 0.005 (`tests/it/sampling.rs`).
+    pub const SAMPLES_MIN_DEFAULT: u64 = 2048;
+
     /// Samples at `rate` the tags that `seed` picks.
     #[must_use]
     pub fn new(rate: SampleRate, seed: u64) -> Self {
@@ -135,11 +151,15 @@ impl<S: Stack> Shards<S> {
         let hash = TagHash::new(seed);
         Self {
             rate,
+            rate_min: rate,
+            samples_min: 0,
             hash,
             walk: Walk::new(hash, rate.limit()),
             index: TagIndex::default(),
             stack,
             counts: vec![0],
+            earlier: LogLinear::default(),
+            earlier_cold: 0.0,
             references: 0,
             distinct: Distinct::new(seed),
             distinct_at_start: 0.0,
@@ -148,7 +168,18 @@ impl<S: Stack> Shards<S> {
         }
     }
 
-    /// The rate.
+    /// Samples every tag at first, and fewer only while at least `samples_min` of them are left.
+    #[must_use]
+    pub fn with_samples_min(mut self, samples_min: u64) -> Self {
+        self.samples_min = samples_min;
+        if samples_min > 0 {
+            self.rate = SampleRate::ALL;
+            self.walk = Walk::new(self.hash, self.rate.limit());
+        }
+        self
+    }
+
+    /// The rate now.
     #[must_use]
     pub fn rate(&self) -> SampleRate {
         self.rate
@@ -162,20 +193,25 @@ impl<S: Stack> Shards<S> {
             Scaling::Measured => self.measured(),
             Scaling::Plain | Scaling::Adjusted => (by_rate, by_rate),
         };
-        let mut estimates = Estimates::default();
+        let mut points: Vec<(f64, f64)> = self.earlier.middles().collect();
         for (distance, &count) in self.counts.iter().enumerate().skip(1) {
             let distance = match scaling {
                 Scaling::Measured => 1.0 + (distance - 1) as f64 * stretch,
                 Scaling::Plain | Scaling::Adjusted => distance as f64 * stretch,
             };
-            estimates.push(distance, count as f64 * weight);
+            points.push((distance, count as f64 * weight));
+        }
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut estimates = Estimates::default();
+        for (distance, weight) in points {
+            estimates.push(distance, weight);
         }
         let references = self.references as f64;
         let cold = match scaling {
             Scaling::Measured if !self.is_distinct_partial => {
                 self.distinct.count() - self.distinct_at_start
             }
-            _ => self.counts[COLD as usize] as f64 * weight,
+            _ => self.earlier_cold + self.counts[COLD as usize] as f64 * weight,
         };
         if scaling == Scaling::Plain {
             return estimates.into_histogram(cold);
@@ -224,6 +260,44 @@ impl<S: Stack> Shards<S> {
         self.sampled.clear();
         counted.and(result)
     }
+
+    /// Halves the rate while there are samples enough.
+    fn lower_rate(&mut self) -> Result<(), Full> {
+        while self.rate > self.rate_min && self.stack.len() / 2 >= self.samples_min {
+            self.keep_counts();
+            self.rate = SampleRate((self.rate.get() / 2.0).max(self.rate_min.get()));
+            let numbers = self.stack.order();
+            let order = numbers.into_iter().map(|number| self.index.tag(number as u32)).collect();
+            self.sample_from(order)?;
+        }
+        Ok(())
+    }
+
+    /// Scales what was counted by the ratio of now, as another is coming.
+    fn keep_counts(&mut self) {
+        let (stretch, weight) = self.measured();
+        for (distance, &count) in self.counts.iter().enumerate().skip(1) {
+            let distance = 1.0 + (distance - 1) as f64 * stretch;
+            self.earlier.add(distance.round() as u64, count as f64 * weight);
+        }
+        self.earlier_cold += self.counts[COLD as usize] as f64 * weight;
+    }
+
+    /// Goes on with those of `order`, the latest first, that are sampled at the rate of now, and
+    /// nothing counted.
+    fn sample_from(&mut self, mut order: Vec<u64>) -> Result<(), Full> {
+        let limit = self.rate.limit();
+        self.walk = Walk::new(self.hash, limit);
+        order.retain(|&tag| self.hash.of(tag) <= limit);
+        self.index = TagIndex::default();
+        for &tag in &order {
+            self.index.number(tag)?;
+        }
+        let numbers: Vec<u64> = (0..order.len() as u64).collect();
+        self.stack.restore(&numbers)?;
+        self.counts = vec![0; order.len() + 1];
+        Ok(())
+    }
 }
 
 impl<S: Stack> Engine for Shards<S> {
@@ -235,8 +309,8 @@ impl<S: Stack> Engine for Shards<S> {
     /// references and different tags are counted to the end of the block in which it is known,
     /// about `2,048 / R` later at most, and the histogram lets the samples stand for them too.
     fn record(&mut self, tags: &[u64]) -> Result<(), Full> {
-        let limit = self.rate.limit();
         for block in tags.chunks(BLOCK) {
+            let limit = self.rate.limit();
             match &mut self.walk {
                 Some(walk) if filter::is_scan(block) => {
                     walk.sift(block, &mut self.sampled);
@@ -250,9 +324,11 @@ impl<S: Stack> Engine for Shards<S> {
             self.references += block.len() as u64;
             if self.sampled.len() >= SAMPLED_MAX {
                 self.flush()?;
+                self.lower_rate()?;
             }
         }
-        self.flush()
+        self.flush()?;
+        self.lower_rate()
     }
 
     fn references(&self) -> u64 {
@@ -269,6 +345,8 @@ impl<S: Stack> Engine for Shards<S> {
 
     fn start_interval(&mut self) {
         self.counts.fill(0);
+        self.earlier.clear();
+        self.earlier_cold = 0.0;
         self.references = 0;
         self.distinct_at_start = self.distinct.count();
     }
@@ -280,6 +358,9 @@ impl<S: Stack> Engine for Shards<S> {
         let mut order = Vec::new();
         if to < from {
             self.hash.finer((from.pages() / to.pages()).ilog2());
+            if self.samples_min > 0 {
+                self.rate = SampleRate::ALL;
+            }
             self.distinct.clear();
             self.is_distinct_partial = false;
         } else {
@@ -289,16 +370,7 @@ impl<S: Stack> Engine for Shards<S> {
             let tags = self.stack.order().into_iter().map(|number| self.index.tag(number as u32));
             order = from.regroup(to, &tags.collect::<Vec<_>>());
         }
-        let limit = self.rate.limit();
-        self.walk = Walk::new(self.hash, limit);
-        order.retain(|&tag| self.hash.of(tag) <= limit);
-        self.index = TagIndex::default();
-        for &tag in &order {
-            self.index.number(tag)?;
-        }
-        let numbers: Vec<u64> = (0..order.len() as u64).collect();
-        self.stack.restore(&numbers)?;
-        self.counts = vec![0; order.len() + 1];
+        self.sample_from(order)?;
         self.start_interval();
         Ok(())
     }
@@ -308,6 +380,7 @@ impl<S: Stack> Engine for Shards<S> {
         (words * size_of::<u64>()) as u64
             + self.index.memory_bytes()
             + self.stack.memory_bytes()
+            + self.earlier.memory_bytes()
             + self.distinct.memory_bytes()
     }
 }

@@ -4,6 +4,8 @@
 use ballast_mrc::*;
 use proptest::prelude::*;
 
+use crate::stacks::traces;
+
 const SEEDS: std::ops::Range<u64> = 1..7;
 
 fn exact(tags: &[u64]) -> Histogram {
@@ -108,6 +110,47 @@ fn shards_keeps_its_error_bounds() {
         let (mean, worst) = errors(&tags, pages, |seed| run(Shards::new(rate(0.02), seed), &tags));
         assert!(mean < mean_max && worst < worst_max, "{name}: {mean} {worst}");
     }
+}
+
+#[test]
+fn small_programs_are_sampled_at_a_higher_rate() {
+    let asked = rate(0.01);
+    let engine = |seed| Shards::new(asked, seed).with_samples_min(Shards::SAMPLES_MIN_DEFAULT);
+    let mut streams: Vec<(String, Vec<u64>)> = Vec::new();
+    for name in traces::NAMES {
+        streams.push((name.to_owned(), traces::read(name)));
+    }
+    for pages in [500, 900, 2000, 4000, 6000, 8000, 10_000, 30_000] {
+        streams.push((format!("zipf of {pages}"), zipf(20 * pages as usize, pages)));
+        streams.push((format!("mix of {pages}"), mix(20 * pages as usize, pages)));
+    }
+    for (name, tags) in streams {
+        let pages = exact(&tags).cold() as u64;
+        let (mean, worst) = errors(&tags, pages, |seed| run(engine(seed), &tags));
+        println!("{name}: {pages} pages, mean error {mean:.4}, at most {worst:.4}");
+        assert!(mean < 0.005, "{name}: {mean}");
+        if pages < 2 * Shards::SAMPLES_MIN_DEFAULT {
+            assert!(worst < 1e-3, "{name}: all pages are sampled, but the error is {worst}");
+        }
+        let mut shards = engine(1);
+        shards.record(&tags).unwrap();
+        let rate = shards.rate().get();
+        let samples_wanted = (Shards::SAMPLES_MIN_DEFAULT * 3 / 4).min(pages);
+        let samples = pages as f64 * rate;
+        assert!(rate >= asked.get() && samples >= samples_wanted as f64, "{name}: {rate}");
+    }
+}
+
+#[test]
+fn the_rate_falls_to_the_one_asked_for() {
+    let tags = scan(600_000, 300_000);
+    let mut shards = Shards::new(rate(0.01), 1).with_samples_min(Shards::SAMPLES_MIN_DEFAULT);
+    shards.record(&tags).unwrap();
+    assert_eq!(shards.rate(), rate(0.01));
+    let error = error(&exact(&tags), &shards.histogram().unwrap(), &all_sizes(300_000));
+    assert!(error < 0.001, "{error}");
+    shards.start_interval();
+    assert_eq!(shards.histogram().unwrap().references(), 0.0, "nothing of before is left");
 }
 
 #[test]

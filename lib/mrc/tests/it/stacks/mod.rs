@@ -8,7 +8,7 @@ mod long;
 mod oracle;
 mod streams;
 mod timeline;
-mod traces;
+pub(crate) mod traces;
 
 use ballast_mrc::{Avl, Counted, Engine, EngineName, Exact, Histogram, List, Stack};
 use oracle::Oracle;
