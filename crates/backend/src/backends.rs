@@ -12,7 +12,7 @@ use std::pin::pin;
 use ballast_model::{Action, GuestChange, GuestId, Outcome, OutcomeKind, Plan, Timestamp};
 use futures_util::future::{join_all, select, select_all};
 
-use crate::{Backend, GuestReading, SampleRequest};
+use crate::{Backend, GuestReading, HostMemory, SampleRequest};
 
 /// All backends, the most trusted first.
 #[derive(Debug)]
@@ -107,6 +107,12 @@ impl Backends {
         let owner = self.owners.get(guest).and_then(|&owner| self.all.get_mut(owner));
         let owner = owner.ok_or_else(|| format!("{guest} is gone"))?;
         owner.persist(guest, settings).await
+    }
+
+    /// The host's memory by the first that knows it better than the daemon's kernel; see
+    /// [`Backend::host_memory`].
+    pub fn host_memory(&self) -> Option<HostMemory> {
+        self.all.iter().find_map(|backend| backend.host_memory())
     }
 
     /// What they have to say since the last call.

@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ballast_model::{Action, GuestChange, GuestId, GuestSample, Outcome, Plan, Timestamp};
+use ballast_model::{Action, Bytes, GuestChange, GuestId, GuestSample, Outcome, Plan, Timestamp};
 
 pub use backends::Backends;
 pub use gate::GenerationGate;
@@ -46,6 +46,15 @@ pub struct SampleRequest<'a> {
     pub deadline: Duration,
     /// Which guests to query; of the others, older readings do. `None`: all, and new ones.
     pub only: Option<&'a BTreeSet<GuestId>>,
+}
+
+/// Memory of the host, where another kernel than the daemon's manages it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostMemory {
+    /// All of it; `None`: not known.
+    pub total: Option<Bytes>,
+    /// What guests could be given at once; `None`: not known.
+    pub available: Option<Bytes>,
 }
 
 /// What a backend will give.
@@ -98,6 +107,12 @@ pub trait Backend: Debug {
     /// be given up at any time.
     fn news(&mut self) -> Waiting<'_, ()> {
         Box::pin(std::future::pending())
+    }
+
+    /// The host's memory, where the kernel that the daemon runs on is itself a guest; `None`: that
+    /// kernel manages it.
+    fn host_memory(&self) -> Option<HostMemory> {
+        None
     }
 
     /// What it has to say since the last call, oldest first.
