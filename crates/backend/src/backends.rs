@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 
+use ballast_agent_proto::wire::HostMessage;
 use ballast_model::{Action, GuestChange, GuestId, Outcome, OutcomeKind, Plan, Timestamp};
 use futures_util::future::{join_all, select, select_all};
 
@@ -85,6 +86,13 @@ impl Backends {
     pub fn planned(&mut self, plan: &Plan) {
         for backend in &mut self.all {
             backend.planned(plan);
+        }
+    }
+
+    /// Says something to the program inside a guest; see [`Backend::tell`].
+    pub fn tell(&mut self, guest: &GuestId, message: &HostMessage) {
+        if let Some(owner) = self.owners.get(guest).and_then(|&owner| self.all.get_mut(owner)) {
+            owner.tell(guest, message);
         }
     }
 

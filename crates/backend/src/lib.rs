@@ -18,6 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use ballast_agent_proto::wire::HostMessage;
 use ballast_model::{Action, Bytes, GuestChange, GuestId, GuestSample, Outcome, Plan, Timestamp};
 
 pub use backends::Backends;
@@ -101,6 +102,11 @@ pub trait Backend: Debug {
         let _ = settings;
         let why = format!("{guest} is a guest of {}, which keeps no settings", self.name());
         Box::pin(std::future::ready(Err(why)))
+    }
+
+    /// Says something to the program inside a guest, where this backend is its way to the host.
+    fn tell(&mut self, guest: &GuestId, message: &HostMessage) {
+        let _ = (guest, message);
     }
 
     /// Waits until something happens that cannot wait for the next sample, such as a new guest. May

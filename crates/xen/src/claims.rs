@@ -193,6 +193,11 @@ impl Claims {
         Ok(())
     }
 
+    /// The number that the agent itself gave to its last request, if that is `number` here.
+    pub fn own_number(&self, number: u64) -> Option<u64> {
+        self.request.filter(|it| it.number == number).map(|it| it.number - self.base)
+    }
+
     /// Its statistics, and their age at `now`: the agent's or, without one, XAPI's.
     pub fn stats(&self, now: Timestamp) -> Option<Measured<GuestStats>> {
         if let Some((_, stats, at)) = self.report {

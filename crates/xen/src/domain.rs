@@ -10,11 +10,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ballast_agent_proto::wire::message::payload;
+use ballast_agent_proto::wire::{HostFrame, HostMessage};
 use ballast_backend::{GenerationGate, GuestReading};
 use ballast_model::{
     Bytes, Capabilities, GuestChange, GuestId, GuestSample, GuestStats, LinkState, Measured,
     ProcessId, Timestamp,
 };
+use ballast_xenstore::StorePath;
 use tokio::time::Instant;
 
 use crate::claims::{Claims, DomainFacts, FoundAt};
@@ -28,6 +31,9 @@ const ORDER_TIME: Duration = Duration::from_secs(30);
 const ROUNDING: Bytes = Bytes::mib(1);
 /// Most that a domain at rest differs from its target.
 const OFFSET_MAX: Bytes = Bytes::mib(16);
+/// Drivers stop up to so much short of their target: it is set as much lower, or what is free would
+/// lack that for ever. Source: squeezed's `inaccuracy_kib`.
+const SHORT: Bytes = Bytes::kib(4);
 /// Longest name that is kept, in bytes.
 const NAME_MAX: usize = 255;
 
@@ -89,6 +95,8 @@ pub(crate) struct Domain {
     floor: Option<Bytes>,
     settings: Option<Arc<GuestChange>>,
     pub(crate) notices: Vec<String>,
+    /// The last answer to its agent, by number.
+    answered: Option<u64>,
     /// When its request was last read between samples.
     pub(crate) request_read_at: Option<Instant>,
 }
@@ -111,6 +119,7 @@ impl Domain {
             floor,
             settings: None,
             notices: Vec::new(),
+            answered: None,
             request_read_at: None,
         }
     }
@@ -120,13 +129,29 @@ impl Domain {
         self.given.name.as_deref()
     }
 
-    /// The key that tells it from another domain of its number, and that key's value.
-    pub(crate) fn identity(&self) -> Option<(DomainKey, &str)> {
-        match (&self.given.vm, &self.given.name) {
-            (Some(vm), _) => Some((DomainKey::Vm, vm)),
-            (None, Some(name)) => Some((DomainKey::Name, name)),
-            (None, None) => None,
+    /// The key that tells it from another domain of its number, and that key's value; `None`:
+    /// neither is known.
+    pub(crate) fn expected(&self) -> Option<(StorePath, Vec<u8>)> {
+        let (key, value) = match (&self.given.vm, &self.given.name) {
+            (Some(vm), _) => (DomainKey::Vm, vm),
+            (None, Some(name)) => (DomainKey::Name, name),
+            (None, None) => return None,
+        };
+        Some((key.path(self.id)?, value.as_bytes().to_vec()))
+    }
+
+    /// The answer to its agent's last request, as it is written; `None`: it has had that, or did not
+    /// ask.
+    pub(crate) fn answer(&mut self, message: &HostMessage) -> Option<Vec<u8>> {
+        let HostMessage::Answer { request, outcome, bytes, why } = message else { return None };
+        let number = self.claims.own_number(*request)?;
+        if self.answered >= Some(*request) {
+            return None;
         }
+        self.answered = Some(*request);
+        let (outcome, bytes, why) = (*outcome, *bytes, why.clone());
+        let message = HostMessage::Answer { request: number, outcome, bytes, why };
+        payload(&HostFrame { seq: *request, message }).ok().map(String::into_bytes)
     }
 
     /// Takes in the value of a key; `None`: there is no such key.
@@ -201,7 +226,7 @@ impl Domain {
     }
 
     /// Says once what is wrong with a key.
-    fn complain(&mut self, key: DomainKey, why: &str) {
+    pub(crate) fn complain(&mut self, key: DomainKey, why: &str) {
         if self.complained.insert(key) {
             let id = self.id;
             self.notices.push(format!("domain {id}: {} is ignored: {why}", key.suffix()));
@@ -253,7 +278,8 @@ impl Domain {
     /// `memory/target` for a size; `None`: nothing is left beside its video memory.
     pub(crate) fn target_kib(&self, size: Bytes) -> Option<u64> {
         let most = self.memory_max().unwrap_or(size);
-        let kib = size.min(most).saturating_sub(self.videoram()).get() >> 10;
+        let left = size.min(most).saturating_sub(self.videoram());
+        let kib = left.saturating_sub(SHORT).get() >> 10;
         (kib > 0).then_some(kib)
     }
 

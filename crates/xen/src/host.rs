@@ -14,16 +14,18 @@ mod changes;
 mod limits;
 mod orders;
 mod seen;
+mod tell;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ballast_agent_proto::wire::HostMessage;
 use ballast_backend::{Backend, GuestReading, HostMemory, SampleRequest, Waiting};
 use ballast_model::{
     Action, Bytes, Change, Compliance, GuestId, Held, LinkDown, LinkState, Outcome, Plan, Timestamp,
 };
-use ballast_xenstore::{Answer, Connection, RequestId};
+use ballast_xenstore::{Answer, Connection, GuardedWrite, RequestId};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -71,6 +73,8 @@ pub struct XenHost {
     answered_at: Option<Timestamp>,
     /// What the requests without an answer are for.
     asked: BTreeMap<RequestId, Purpose>,
+    /// Answers to guests' agents on their way.
+    telling: BTreeMap<RequestId, GuardedWrite>,
     /// Answers to orders that have come.
     order_answers: BTreeMap<RequestId, Answer>,
     /// Keys to read, and when the store told that they changed; `None`: nobody knows.
@@ -105,6 +109,8 @@ enum Purpose {
     Watch,
     /// Nothing but that it is answered.
     Sign,
+    /// An answer to a guest's agent.
+    Tell,
     Domains,
     /// A key, and when the store told that it changed.
     Key(DomainId, DomainKey, Option<Timestamp>),
@@ -121,6 +127,7 @@ impl XenHost {
             down: None,
             answered_at: None,
             asked: BTreeMap::new(),
+            telling: BTreeMap::new(),
             order_answers: BTreeMap::new(),
             changed: BTreeMap::new(),
             read: BTreeSet::new(),
@@ -184,6 +191,7 @@ impl XenHost {
         self.down = Some(why);
         self.connection = None;
         self.asked.clear();
+        self.telling.clear();
         self.order_answers.clear();
         self.changed.clear();
         self.listing = Listing::default();
@@ -298,6 +306,10 @@ impl Backend for XenHost {
             domain.ceiling = guest.bounds.map(|bounds| bounds.ceiling);
             domain.is_stuck = gives_not && !is_left && domain.id != DomainId::DOM0;
         }
+    }
+
+    fn tell(&mut self, guest: &GuestId, message: &HostMessage) {
+        self.tell_agent(guest, message);
     }
 
     fn news(&mut self) -> Waiting<'_, ()> {

@@ -13,6 +13,9 @@ use ballast_xenstore::StorePath;
 /// Where domains are.
 pub(crate) const DOMAINS: &str = "/local/domain";
 
+/// Where a guest's agent reads answers to its requests, below the domain's.
+const ANSWER: &str = "data/mem_answer";
+
 /// Largest size that is believed of any key: 1 PiB.
 const SIZE_MAX: Bytes = Bytes::gib(1 << 20);
 
@@ -109,6 +112,11 @@ impl DomainKey {
     pub(crate) fn path(self, domain: DomainId) -> Option<StorePath> {
         format!("{DOMAINS}/{domain}/{}", self.suffix()).parse().ok()
     }
+}
+
+/// Where a domain's agent reads answers.
+pub(crate) fn answer_path(domain: DomainId) -> Option<StorePath> {
+    format!("{DOMAINS}/{domain}/{ANSWER}").parse().ok()
 }
 
 /// What a path is.

@@ -57,7 +57,7 @@ const RULES: &[Rule] = &[
     // crates/: on hosts and in guests.
     pure("ballast-model", &[]),
     pure("ballast-agent-proto", MODEL),
-    pure("ballast-backend", MODEL),
+    pure("ballast-backend", &["ballast-agent-proto", "ballast-model"]),
     pure("ballast-tracker-proto", &[]),
     pure("ballast-estimate", MODEL),
     pure("ballast-working-set", &["ballast-estimate", "ballast-model", "ballast-mrc"]),

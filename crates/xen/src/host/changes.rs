@@ -203,6 +203,7 @@ impl XenHost {
                 Some(Purpose::Order) => {
                     self.order_answers.insert(id, answer);
                 }
+                Some(Purpose::Tell) => self.take_told(id, answer),
                 Some(Purpose::Watch) => {
                     if let Err(error) = answer {
                         self.disconnected(LinkDown::Closed(error.to_string()));
@@ -303,8 +304,7 @@ impl XenHost {
             Err(StoreError::NotFound) => domain.take(key, None, at, period),
             Ok(_) => News::Nothing,
             Err(error) => {
-                let path = key.suffix();
-                self.say(format!("domain {id}: {path} cannot be read: {error}"));
+                domain.complain(key, &error.to_string());
                 News::Nothing
             }
         };

@@ -71,9 +71,7 @@ impl XenHost {
             let why = format!("not sent: {} leave no memory beside its video's", action.target);
             return Err(failed(why));
         };
-        let identity = domain.identity();
-        let expected = identity
-            .and_then(|(key, value)| Some((key.path(domain.id)?, value.as_bytes().to_vec())));
+        let expected = domain.expected();
         let written = DomainKey::Target.path(domain.id).map(|path| (path, kib.to_string().into()));
         let (Some(expected), Some(written)) = (expected, written) else {
             return Err(failed("not sent: it is not known which domain that is".to_owned()));

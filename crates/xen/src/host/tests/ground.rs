@@ -49,7 +49,8 @@ impl Ground {
     pub(crate) async fn start() -> Ground {
         let folder = tempfile::tempdir().unwrap();
         let xl = folder.path().join("xl");
-        let mut script = OpenOptions::new().write(true).create(true).mode(0o755).open(&xl).unwrap();
+        let mut script =
+            OpenOptions::new().write(true).create_new(true).mode(0o755).open(&xl).unwrap();
         script.write_all(XL.as_bytes()).unwrap();
         drop(script);
         let host = XenHost::new(XenConfig {

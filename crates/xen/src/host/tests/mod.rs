@@ -3,6 +3,7 @@
 mod ground;
 mod orders;
 mod sampling;
+mod squeezed;
 mod trouble;
 
 use ground::{Ground, available, holds, link};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ballast_agent_proto::wire::message::decode;
+use ballast_agent_proto::wire::{HostFrame, HostMessage, RequestOutcome};
 use ballast_backend::Backend;
 use ballast_model::{Bytes, GuestId, RequestKind, RunState};
 use tokio::time::timeout;
@@ -65,7 +67,7 @@ async fn video_memory_is_part_of_the_size_and_not_of_the_target() {
     ground.hold(3, 200);
     assert_eq!(holds(&ground.sample().await, "hvm"), Some(200));
     ground.order("hvm", 128).await.unwrap();
-    assert_eq!(ground.read(3, "memory/target").unwrap(), (120 << 10).to_string());
+    assert_eq!(ground.read(3, "memory/target").unwrap(), ((120 << 10) - 4).to_string());
 }
 
 #[tokio::test]
@@ -129,6 +131,23 @@ async fn an_emergency_ends_a_wait_and_statistics_do_not() {
     let request = readings[1].sample.agent.as_ref().unwrap().value.request.unwrap();
     assert_eq!((request.number, request.kind), (1, RequestKind::Emergency));
     assert_eq!(available(&readings, "web").unwrap().0, 9);
+    let answer = HostMessage::Answer {
+        request: 1,
+        outcome: RequestOutcome::Partly,
+        bytes: 4096,
+        why: Some("short".to_owned()),
+    };
+    let web: GuestId = "web".parse().unwrap();
+    ground.host.tell(&web, &answer);
+    ground.sample().await;
+    ground.sample().await;
+    let told: HostFrame = decode(&ground.read(3, "data/mem_answer").unwrap()).unwrap();
+    assert_eq!(told.message, answer);
+    ground.store().write("/local/domain/3/data/mem_answer", "");
+    ground.host.tell(&web, &answer);
+    ground.sample().await;
+    ground.sample().await;
+    assert_eq!(ground.read(3, "data/mem_answer").unwrap(), "", "it is told once");
 }
 
 #[tokio::test]
