@@ -35,7 +35,7 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "ballast-agent", version, after_help = EXAMPLES)]
 struct AgentOptions {
-    /// Address of the host: virtio:NAME, unix:PATH or vsock:CONTEXT:PORT
+    /// Address of the host: virtio:NAME, unix:PATH, vsock:CONTEXT:PORT or xenstore
     #[arg(long, value_name = "ADDRESS")]
     connect: Option<HostAddress>,
     /// Configuration file [default: /etc/ballast/agent.toml, if it exists]

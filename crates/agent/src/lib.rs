@@ -19,3 +19,4 @@ pub mod requester;
 pub mod run;
 pub mod shrink;
 pub mod transport;
+mod xenstore;

@@ -22,6 +22,7 @@ use rustix::fs::OFlags;
 use thiserror::Error;
 
 use crate::linux::port;
+use crate::xenstore::{XENBUS, Xenstore};
 
 /// The host's context number of vsock.
 const VSOCK_HOST: u32 = 2;
@@ -54,6 +55,8 @@ pub enum HostAddress {
     VirtioPort(String),
     /// The path of a Unix socket.
     Unix(PathBuf),
+    /// Keys of xenstore, by that device.
+    Xenstore(PathBuf),
     /// A vsock port.
     Vsock {
         /// The context, 2 for the host.
@@ -66,8 +69,8 @@ pub enum HostAddress {
 /// A text that is not an address.
 #[derive(Debug, Error)]
 #[error(
-    "`{0}` is not an address: expected `virtio:NAME`, `unix:PATH` or `vsock:CONTEXT:PORT`, such as \
-     `virtio:org.ballast.agent` or `vsock:2:9873`"
+    "`{0}` is not an address: expected `virtio:NAME`, `unix:PATH`, `vsock:CONTEXT:PORT` or \
+     `xenstore`, such as `virtio:org.ballast.agent` or `vsock:2:9873`"
 )]
 pub struct AddressError(String);
 
@@ -82,6 +85,7 @@ impl fmt::Display for HostAddress {
         match self {
             HostAddress::VirtioPort(name) => write!(f, "virtio:{name}"),
             HostAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            HostAddress::Xenstore(path) => write!(f, "xenstore:{}", path.display()),
             HostAddress::Vsock { context, port } => write!(f, "vsock:{context}:{port}"),
         }
     }
@@ -98,6 +102,8 @@ impl FromStr for HostAddress {
             // A name, not a path.
             ("virtio", name) if !name.contains('/') => Ok(HostAddress::VirtioPort(name.to_owned())),
             ("unix", path) if !path.is_empty() => Ok(HostAddress::Unix(path.into())),
+            ("xenstore", "") => Ok(HostAddress::Xenstore(XENBUS.into())),
+            ("xenstore", path) => Ok(HostAddress::Xenstore(path.into())),
             ("vsock", "") => Ok(HostAddress::Vsock { context: VSOCK_HOST, port: VSOCK_PORT }),
             ("vsock", rest) => {
                 let (context, port) = rest.split_once(':').ok_or_else(invalid)?;
@@ -129,6 +135,7 @@ impl HostAddress {
                 Ok(Box::new(VirtioPort(file)))
             }
             HostAddress::Unix(path) => HostSocket::of(UnixStream::connect(path)?.into()),
+            HostAddress::Xenstore(path) => Xenstore::open(path),
             HostAddress::Vsock { context, port } => {
                 let kind = (SockType::Stream, SockFlag::SOCK_CLOEXEC);
                 let fd = nix::sys::socket::socket(AddressFamily::Vsock, kind.0, kind.1, None)?;
@@ -216,6 +223,8 @@ mod tests {
             ("unix:/run/a.sock", "unix:/run/a.sock"),
             ("vsock", "vsock:2:9873"),
             ("vsock:3:7", "vsock:3:7"),
+            ("xenstore", "xenstore:/dev/xen/xenbus"),
+            ("xenstore:/run/xenstored/socket", "xenstore:/run/xenstored/socket"),
         ] {
             assert_eq!(text.parse::<HostAddress>().unwrap().to_string(), expected);
         }

@@ -9,10 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 
+use ballast_agent_proto::wire::HostMessage;
 use ballast_model::{Action, GuestChange, GuestId, Outcome, OutcomeKind, Plan, Timestamp};
 use futures_util::future::{join_all, select, select_all};
 
-use crate::{Backend, GuestReading, SampleRequest};
+use crate::{Backend, GuestReading, HostMemory, SampleRequest};
 
 /// All backends, the most trusted first.
 #[derive(Debug)]
@@ -88,6 +89,13 @@ impl Backends {
         }
     }
 
+    /// Says something to the program inside a guest; see [`Backend::tell`].
+    pub fn tell(&mut self, guest: &GuestId, message: &HostMessage) {
+        if let Some(owner) = self.owners.get(guest).and_then(|&owner| self.all.get_mut(owner)) {
+            owner.tell(guest, message);
+        }
+    }
+
     /// Waits until something happens to the guests of one; see [`Backend::news`].
     pub async fn news(&mut self) {
         match self.all.is_empty() {
@@ -107,6 +115,12 @@ impl Backends {
         let owner = self.owners.get(guest).and_then(|&owner| self.all.get_mut(owner));
         let owner = owner.ok_or_else(|| format!("{guest} is gone"))?;
         owner.persist(guest, settings).await
+    }
+
+    /// The host's memory by the first that knows it better than the daemon's kernel; see
+    /// [`Backend::host_memory`].
+    pub fn host_memory(&self) -> Option<HostMemory> {
+        self.all.iter().find_map(|backend| backend.host_memory())
     }
 
     /// What they have to say since the last call.

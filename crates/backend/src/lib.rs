@@ -18,7 +18,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ballast_model::{Action, GuestChange, GuestId, GuestSample, Outcome, Plan, Timestamp};
+use ballast_agent_proto::wire::HostMessage;
+use ballast_model::{Action, Bytes, GuestChange, GuestId, GuestSample, Outcome, Plan, Timestamp};
 
 pub use backends::Backends;
 pub use gate::GenerationGate;
@@ -46,6 +47,15 @@ pub struct SampleRequest<'a> {
     pub deadline: Duration,
     /// Which guests to query; of the others, older readings do. `None`: all, and new ones.
     pub only: Option<&'a BTreeSet<GuestId>>,
+}
+
+/// Memory of the host, where another kernel than the daemon's manages it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostMemory {
+    /// All of it; `None`: not known.
+    pub total: Option<Bytes>,
+    /// What guests could be given at once; `None`: not known.
+    pub available: Option<Bytes>,
 }
 
 /// What a backend will give.
@@ -94,10 +104,21 @@ pub trait Backend: Debug {
         Box::pin(std::future::ready(Err(why)))
     }
 
+    /// Says something to the program inside a guest, where this backend is its way to the host.
+    fn tell(&mut self, guest: &GuestId, message: &HostMessage) {
+        let _ = (guest, message);
+    }
+
     /// Waits until something happens that cannot wait for the next sample, such as a new guest. May
     /// be given up at any time.
     fn news(&mut self) -> Waiting<'_, ()> {
         Box::pin(std::future::pending())
+    }
+
+    /// The host's memory, where the kernel that the daemon runs on is itself a guest; `None`: that
+    /// kernel manages it.
+    fn host_memory(&self) -> Option<HostMemory> {
+        None
     }
 
     /// What it has to say since the last call, oldest first.

@@ -31,6 +31,7 @@ pub(super) struct File {
     pub(super) host: HostTable,
     pub(super) qmp: QmpTable,
     pub(super) libvirt: LibvirtTable,
+    pub(super) xen: XenTable,
     pub(super) containers: ContainersTable,
     pub(super) proxmox: ProxmoxTable,
     pub(super) policy: PolicyTable,
@@ -113,6 +114,30 @@ impl Default for LibvirtTable {
         LibvirtTable {
             enabled: false,
             socket: "/run/libvirt/libvirt-sock".into(),
+            timeout: Duration::from_secs(2),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct XenTable {
+    pub(super) enabled: bool,
+    pub(super) socket: PathBuf,
+    pub(super) xl: PathBuf,
+    pub(super) dom0_floor: Bytes,
+    #[serde(with = "ballast_toml_strict::duration")]
+    pub(super) timeout: Duration,
+}
+
+impl Default for XenTable {
+    fn default() -> Self {
+        // xl opens the hypervisor anew each time, and takes some milliseconds for each domain.
+        XenTable {
+            enabled: false,
+            socket: "/run/xenstored/socket".into(),
+            xl: "xl".into(),
+            dom0_floor: Bytes::gib(1),
             timeout: Duration::from_secs(2),
         }
     }

@@ -32,7 +32,7 @@ pub use page::{PageSettings, PortSettings};
 pub use parse::{floors_fit, load, parse};
 pub use settings::{
     AgentSettings, Config, EventSettings, JournalSettings, LibvirtSettings, OnExit, SourceChoice,
-    TrackingSettings,
+    TrackingSettings, XenSettings,
 };
 pub use tau::Tau;
 pub use tws::TwsTable;

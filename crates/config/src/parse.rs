@@ -21,7 +21,7 @@ use crate::knobs::Knobs;
 use crate::range::in_range;
 use crate::settings::{
     AgentSettings, Config, ContainerSettings, EventSettings, JournalSettings, LibvirtSettings,
-    TrackingSettings,
+    TrackingSettings, XenSettings,
 };
 
 /// Most that can be believed of a guest without evidence, as a part of what it is entitled to: as
@@ -63,6 +63,8 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         .map_err(|message| at(&["qmp", "timeout"], message))?;
     in_range(file.libvirt.timeout, Duration::from_millis(10), Duration::from_secs(30))
         .map_err(|message| at(&["libvirt", "timeout"], message))?;
+    in_range(file.xen.timeout, Duration::from_millis(10), Duration::from_secs(30))
+        .map_err(|message| at(&["xen", "timeout"], message))?;
     if let Some(interval) = file.policy.interval {
         in_range(interval, file.daemon.tick, Duration::from_secs(3600))
             .map_err(|message| at(&["policy", "interval"], message))?;
@@ -102,11 +104,12 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         .map(|text| text.parse())
         .collect::<Result<_, _>>()
         .map_err(|e: CgroupPatternError| at(&["containers", "cgroups"], e.to_string()))?;
-    if file.qmp.folders.is_empty() && !file.libvirt.enabled && cgroups.is_empty() {
+    let has_host = file.libvirt.enabled || file.xen.enabled;
+    if file.qmp.folders.is_empty() && !has_host && cgroups.is_empty() {
         return Err(at(
             &["qmp", "folders"],
-            "lists no folder, [libvirt] is off, and [containers] lists no cgroup, so no guest can \
-             be found"
+            "lists no folder, [libvirt] and [xen] are off, and [containers] lists no cgroup, so no \
+             guest can be found"
                 .to_owned(),
         ));
     }
@@ -207,6 +210,12 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         libvirt: file.libvirt.enabled.then_some(LibvirtSettings {
             socket: file.libvirt.socket,
             timeout: file.libvirt.timeout,
+        }),
+        xen: file.xen.enabled.then_some(XenSettings {
+            socket: file.xen.socket,
+            xl: file.xen.xl,
+            dom0_floor: file.xen.dom0_floor,
+            timeout: file.xen.timeout,
         }),
         containers: (!cgroups.is_empty()).then_some(ContainerSettings {
             cgroups,

@@ -43,6 +43,8 @@ pub struct Config {
     pub qmp_timeout: Duration,
     /// Domains of libvirt as guests; `None`: off.
     pub libvirt: Option<LibvirtSettings>,
+    /// Domains of Xen as guests; `None`: off.
+    pub xen: Option<XenSettings>,
     /// Containers as guests; `None`: off.
     pub containers: Option<ContainerSettings>,
     /// Folder with the configurations of Proxmox VE's machines; `None`: not read.
@@ -154,6 +156,19 @@ pub struct LibvirtSettings {
     pub timeout: Duration,
 }
 
+/// How a Xen host's domains are reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XenSettings {
+    /// The socket of xenstored.
+    pub socket: PathBuf,
+    /// The program `xl`, by its path or by a name to be found in `PATH`.
+    pub xl: PathBuf,
+    /// The least that dom0 is to keep.
+    pub dom0_floor: Bytes,
+    /// Longest wait for xenstored and for `xl`.
+    pub timeout: Duration,
+}
+
 /// Which containers are guests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerSettings {
@@ -172,12 +187,13 @@ impl Config {
         self.paging.map_or_else(SwapBounds::default, |paging| paging.swap)
     }
 
-    /// Where guests are looked for: folders, a socket, patterns of cgroups.
+    /// Where guests are looked for: folders, sockets, patterns of cgroups.
     pub fn guest_places(&self) -> Vec<String> {
         let folders = self.qmp_folders.iter().map(|folder| folder.display().to_string());
         let libvirt = self.libvirt.iter().map(|it| it.socket.display().to_string());
+        let xen = self.xen.iter().map(|it| it.socket.display().to_string());
         let cgroups = self.containers.iter().flat_map(|it| &it.cgroups);
-        folders.chain(libvirt).chain(cgroups.map(|it| format!("cgroup {it}"))).collect()
+        folders.chain(libvirt).chain(xen).chain(cgroups.map(|it| format!("cgroup {it}"))).collect()
     }
 
     /// The settings that differ in `new` and take effect only after a restart.
@@ -186,6 +202,7 @@ impl Config {
         let differences = [
             ("[qmp]", self.qmp_folders != new.qmp_folders || self.qmp_timeout != new.qmp_timeout),
             ("[libvirt]", self.libvirt != new.libvirt),
+            ("[xen]", self.xen != new.xen),
             ("[containers]", self.containers != new.containers),
             ("[proxmox]", self.proxmox_folder != new.proxmox_folder),
             ("[tracking]", self.tracking != new.tracking),

@@ -32,6 +32,7 @@ fn the_example_equals_the_defaults_plus_two_guests() {
     assert_eq!(example.qmp_folders, defaults.qmp_folders);
     assert_eq!(example.qmp_timeout, defaults.qmp_timeout);
     assert_eq!((&example.libvirt, &defaults.libvirt), (&None, &None));
+    assert_eq!((&example.xen, &defaults.xen), (&None, &None));
     assert_eq!(example.on_exit, defaults.on_exit);
     assert_eq!(example.page, defaults.page);
     assert_eq!(example.paging, defaults.paging);
@@ -78,6 +79,7 @@ fn configurations_in_the_guides_are_valid() {
         ("vmspawn", include_str!("../../../docs/vmspawn.md"), 1),
         ("kubevirt", include_str!("../../../docs/kubevirt.md"), 0),
         ("containers", include_str!("../../../docs/containers.md"), 1),
+        ("xen", include_str!("../../../docs/xen.md"), 1),
     ] {
         let blocks = toml_blocks(guide);
         assert!(!blocks.is_empty(), "{name}");
@@ -85,6 +87,7 @@ fn configurations_in_the_guides_are_valid() {
         let config = read(&text).unwrap_or_else(|error| panic!("{name}: {error}\n{text}"));
         assert_eq!(config.settings.limits.named.len(), guests, "{name}");
         assert_eq!(config.libvirt.is_some(), name == "kubevirt");
+        assert_eq!(config.xen.is_some(), name == "xen");
         assert_eq!(config.containers.is_some(), name == "containers");
         assert_eq!(config.proxmox_folder.is_some(), name == "proxmox");
         assert_eq!(config.settings.limits.default.managed, name != "kubevirt");
@@ -97,6 +100,24 @@ fn domains_of_libvirt_are_guests_where_it_is_enabled() {
     let found = libvirt("[libvirt]\nenabled = true\n[qmp]\nfolders = []").unwrap();
     assert_eq!(found.socket, Path::new("/run/libvirt/libvirt-sock"));
     assert_eq!(libvirt("[libvirt]\nsocket = \"/run/libvirt/virtqemud-sock\""), None);
+}
+
+#[test]
+fn domains_of_xen_are_guests_where_it_is_enabled() {
+    let xen = |text: &str| read(text).map(|config| config.xen);
+    let found = xen("[xen]\nenabled = true\ndom0_floor = \"2GiB\"\n[qmp]\nfolders = []");
+    let found = found.unwrap().unwrap();
+    assert_eq!(found.socket, Path::new("/run/xenstored/socket"));
+    assert_eq!((found.xl.as_path(), found.dom0_floor), (Path::new("xl"), Bytes::gib(2)));
+    assert_eq!(xen("[xen]\nsocket = \"/x\"").unwrap(), None);
+    for (table, why) in [
+        ("enable = true", "unknown key `enable` in [xen]"),
+        ("timeout = \"1h\"", "expected"),
+        ("dom0_floor = \"lots\"", "dom0_floor"),
+    ] {
+        let error = xen(&format!("[xen]\n{table}")).unwrap_err().to_string();
+        assert!(error.contains(why), "{table}: {error}");
+    }
 }
 
 #[test]

@@ -20,6 +20,7 @@ use ballast_model::{
 use ballast_policy::Question;
 use ballast_qmp::fleet::{Fleet, FleetConfig};
 use ballast_store::{Event as Recorded, JournalStatus, Tick};
+use ballast_xen::{XenConfig, XenHost};
 use tokio::time::sleep;
 use tracing::warn;
 
@@ -41,6 +42,9 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait for the outcomes of orders. Each backend has a shorter one of its own (2 s), and
 /// knows better why an outcome is late; this one is for a fault in a backend.
 const ACT_MAX: Duration = Duration::from_secs(3);
+
+/// Shortest time between emergencies of a guest where agents are off.
+const EMERGENCY_PERIOD: Duration = Duration::from_secs(1);
 
 /// The host, its guests and the journal.
 pub(crate) struct HostWorld {
@@ -90,6 +94,17 @@ impl HostWorld {
                 guests_max,
             };
             backends.push(Box::new(Containers::new(config, Path::new(PROC))));
+        }
+        if let Some(settings) = &config.xen {
+            let agents = config.agents.as_ref();
+            backends.push(Box::new(XenHost::new(XenConfig {
+                socket: settings.socket.clone(),
+                xl: settings.xl.clone(),
+                command_timeout: settings.timeout,
+                dom0_floor: settings.dom0_floor,
+                emergency_period: agents.map_or(EMERGENCY_PERIOD, |it| it.emergency_period),
+                guests_max,
+            })));
         }
         // Guests have half a tick to answer; the other half remains to decide and act.
         let deadline = config.qmp_timeout.min(config.settings.tick / 2);
@@ -228,6 +243,7 @@ impl World for HostWorld {
     }
 
     fn answer(&mut self, guest: &GuestId, number: u64, answer: Answer) {
+        self.observer.backends.tell(guest, &answer.message(number));
         if let Some(agents) = &mut self.observer.agents {
             agents.answer(guest, number, answer);
         }

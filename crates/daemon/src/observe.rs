@@ -172,6 +172,9 @@ impl Observer {
             });
         }
         let (mut host, errors) = self.host.sample();
+        if let Some(memory) = self.backends.host_memory() {
+            (host.memory_total, host.memory_available) = (memory.total, memory.available);
+        }
         host.merging = self.merging;
         host.balloon_owner = self.balloon_owner;
         for error in errors {

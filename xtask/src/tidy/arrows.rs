@@ -57,7 +57,7 @@ const RULES: &[Rule] = &[
     // crates/: on hosts and in guests.
     pure("ballast-model", &[]),
     pure("ballast-agent-proto", MODEL),
-    pure("ballast-backend", MODEL),
+    pure("ballast-backend", &["ballast-agent-proto", "ballast-model"]),
     pure("ballast-tracker-proto", &[]),
     pure("ballast-estimate", MODEL),
     pure("ballast-working-set", &["ballast-estimate", "ballast-model", "ballast-mrc"]),
@@ -84,8 +84,16 @@ const RULES: &[Rule] = &[
     mechanism("ballast-proxmox", MODEL),
     mechanism("ballast-qmp", BACKEND),
     mechanism("ballast-reclaim", MODEL),
+    mechanism(
+        "ballast-xen",
+        &["ballast-agent-proto", "ballast-backend", "ballast-model", "ballast-xenstore"],
+    ),
+    mechanism("ballast-xenstore", MODEL),
     // Inside a guest: no policy, and nothing of the host.
-    mechanism("ballast-agent", &["ballast-agent-proto", "ballast-model", "ballast-toml-strict"]),
+    mechanism(
+        "ballast-agent",
+        &["ballast-agent-proto", "ballast-model", "ballast-toml-strict", "ballast-xenstore"],
+    ),
     // Inside the hypervisor: as little as can be.
     mechanism("ballast-tracker-preload", &["ballast-tracker-proto"]),
     // Not on the preloaded library, which would come along into the daemon with its own `munmap`.
@@ -152,6 +160,7 @@ const RULES: &[Rule] = &[
             "ballast-tracker",
             "ballast-tracker-proto",
             "ballast-working-set",
+            "ballast-xen",
         ],
     ),
     edge(
@@ -174,6 +183,7 @@ const RULES: &[Rule] = &[
             "ballast-top",
             "ballast-tracker",
             "ballast-working-set",
+            "ballast-xen",
         ],
     ),
     // lab/: never on a host.
@@ -190,6 +200,7 @@ const RULES: &[Rule] = &[
     ),
     mechanism("ballast-lab-guest", &["ballast-model", "ballast-workload"]),
     mechanism("ballast-lab-truth", &[]),
+    mechanism("ballast-xenstore-shim", &[]),
     mechanism("ballast-track-subject", &[]),
     mechanism(
         "ballast-lab-host",

@@ -321,9 +321,16 @@ pub trait WireMessage: Serialize + DeserializeOwned {
 /// # Errors
 /// The first field over its bound.
 pub fn encode<M: WireMessage>(message: &M) -> Result<Vec<u8>, MessageError> {
+    Ok(frame::encode(&payload(message)?)?)
+}
+
+/// Encodes `message` as a payload, for where messages come whole without a frame.
+///
+/// # Errors
+/// The first field over its bound.
+pub fn payload<M: WireMessage>(message: &M) -> Result<String, MessageError> {
     message.check()?;
-    let text = serde_json::to_string(message).map_err(|e| MessageError::Form(e.to_string()))?;
-    Ok(frame::encode(&text)?)
+    serde_json::to_string(message).map_err(|error| MessageError::Form(error.to_string()))
 }
 
 /// Decodes a payload.

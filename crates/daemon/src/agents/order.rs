@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_agent_proto::host::AgentSession;
-use ballast_agent_proto::wire::{BalloonActivity, RequestOutcome};
+use ballast_agent_proto::wire::message::short;
+use ballast_agent_proto::wire::{BalloonActivity, HostMessage, RequestOutcome};
 use ballast_config::AgentSettings;
 use ballast_model::{Bytes, MemoryRequest, RequestKind, Timestamp};
 use tokio::sync::Notify;
@@ -55,6 +56,13 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// The answer to the request of that number, as it is sent.
+    pub(crate) fn message(&self, number: u64) -> HostMessage {
+        let Answer { outcome, bytes, why } = self;
+        let why = why.as_deref().map(short);
+        HostMessage::Answer { request: number, outcome: *outcome, bytes: bytes.get(), why }
+    }
+
     /// The answer to a guest that changes from `holds` to `target`; it includes `why` unless the
     /// request was granted in full.
     pub(crate) fn to(request: MemoryRequest, holds: Bytes, target: Bytes, why: &str) -> Answer {

@@ -7,20 +7,21 @@ use ballast_model::LinkDown;
 use ballast_qmp::fleet::Notice;
 
 use super::finding::{Area, Finding, Severity};
-use super::probe::{LibvirtSeen, PatternSeen, QmpFolder, QmpSocket, SocketState};
+use super::probe::{LibvirtSeen, PatternSeen, QmpFolder, QmpSocket, SocketState, XenSeen};
 
-/// The findings about QMP folders, libvirt and cgroups. `config` is the configuration's file.
+/// The findings about QMP folders, libvirt, Xen and cgroups. `config` is the configuration's file.
 pub(super) fn judge(
     folders: &[QmpFolder],
     libvirts: &[LibvirtSeen],
+    xen: Option<&XenSeen>,
     patterns: &[PatternSeen],
     config: &str,
 ) -> Vec<Finding> {
     let is_libvirt_on = libvirts.iter().any(|it| it.is_configured);
-    let mut findings: Vec<Finding> = folders
-        .iter()
-        .flat_map(|it| of_folder(it, is_libvirt_on || !patterns.is_empty()))
-        .collect();
+    let has_others =
+        is_libvirt_on || xen.is_some_and(|it| it.is_configured) || !patterns.is_empty();
+    let mut findings: Vec<Finding> =
+        folders.iter().flat_map(|it| of_folder(it, has_others)).collect();
     findings.extend(libvirts.iter().filter_map(|it| of_libvirt(it, config)));
     if libvirts.is_empty() {
         let why = "Domains of libvirt are guests too once [libvirt] is enabled.";
@@ -32,6 +33,7 @@ pub(super) fn judge(
             "none listens here",
         ));
     }
+    findings.extend(xen.into_iter().flat_map(|it| of_xen(it, config)));
     findings.extend(patterns.iter().map(of_pattern));
     findings
 }
@@ -156,6 +158,41 @@ fn of_libvirt(libvirt: &LibvirtSeen, config: &str) -> Option<Finding> {
             finding(Severity::Note, format!("it is there and not configured: {down}"))
         }
     })
+}
+
+/// What is said of a Xen: of its store, and of `xl` where that counts.
+fn of_xen(xen: &XenSeen, config: &str) -> Vec<Finding> {
+    const WHY: &str = "Domains of Xen are balanced by xenstore; xl tells what they hold and lets \
+        them grow.";
+    let socket = xen.socket.display().to_string();
+    let finding = |severity, found: String| {
+        Finding::new(Area::Hypervisors, "xen", WHY, severity, found).of(socket.clone())
+    };
+    if !xen.is_configured {
+        let found = match &xen.found.store {
+            Ok(()) => "xenstored answers, and is not configured".to_owned(),
+            Err(down) => format!("it is there and not configured: {down}"),
+        };
+        let enable =
+            format!("sed -i '/^\\[xen\\]/,/^enabled/ s/^enabled = false/enabled = true/' {config}");
+        return vec![finding(Severity::Note, found).remedy(enable)];
+    }
+    let store = match &xen.found.store {
+        Ok(()) => finding(Severity::Ok, "xenstored answers".to_owned()),
+        Err(down) => finding(Severity::Problem, format!("xenstored: {down}"))
+            .remedy("xenstore-ls /local/domain    # in dom0, as root"),
+    };
+    let xl = match &xen.found.xl {
+        Ok(info) => {
+            let (free, total) = (info.free, info.total);
+            finding(Severity::Ok, format!("xl works: {free} of {total} are free"))
+        }
+        Err(why) => {
+            let found = format!("{why}: domains shrink and grow back, and no further");
+            finding(Severity::Warning, found).remedy("xl info    # in dom0, as root")
+        }
+    };
+    vec![store, xl]
 }
 
 fn of_pattern(seen: &PatternSeen) -> Finding {

@@ -176,9 +176,10 @@ impl Diagnosis {
 
         let folders = probe::qmp_folders(config, status).await;
         let libvirts = probe::libvirts(config).await;
+        let xen = probe::xen(config).await;
         let patterns = probe::patterns(config, cgroups.as_ref().ok().and_then(Option::as_ref));
         let file = config.path.display().to_string();
-        found.extend(hypervisors::judge(&folders, &libvirts, &patterns, &file));
+        found.extend(hypervisors::judge(&folders, &libvirts, xen.as_ref(), &patterns, &file));
 
         let owners = balloon_owners(Path::new(PROC));
         found.extend(permissions::judge_owners(&owners));

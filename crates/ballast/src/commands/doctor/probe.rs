@@ -18,11 +18,14 @@ use ballast_model::LinkDown;
 use ballast_qmp::client::{QmpClient, connect, peer_pid};
 use ballast_qmp::fleet::{Notice, list_sockets};
 use ballast_reclaim::{CgroupVersion, MemoryCgroup, parse_mountinfo};
+use ballast_xen::{XenFound, find_xen};
 use rustix::fs::{Access, access};
 use tokio::task::JoinSet;
 
 /// Most QMP sockets that are asked at once; the others are only listed.
 const ASKED_MAX: usize = 256;
+/// Where xenstored listens.
+const XEN_SOCKET: &str = "/run/xenstored/socket";
 /// Where a libvirt for the whole host listens.
 const LIBVIRT_SOCKETS: [&str; 2] = ["/run/libvirt/libvirt-sock", "/run/libvirt/virtqemud-sock"];
 /// How long one is asked that is not configured.
@@ -151,6 +154,28 @@ pub(super) async fn libvirts(config: &Config) -> Vec<LibvirtSeen> {
         }
     }
     seen
+}
+
+/// A Xen on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct XenSeen {
+    pub(super) socket: PathBuf,
+    pub(super) is_configured: bool,
+    pub(super) found: XenFound,
+}
+
+/// Looks at the Xen that is configured, or at one that is here; `None`: there is none.
+pub(super) async fn xen(config: &Config) -> Option<XenSeen> {
+    let (socket, xl, timeout) = match &config.xen {
+        Some(settings) => (settings.socket.clone(), settings.xl.clone(), settings.timeout),
+        None => (XEN_SOCKET.into(), "xl".into(), LIBVIRT_TIMEOUT),
+    };
+    let is_configured = config.xen.is_some();
+    if !is_configured && !socket.exists() {
+        return None;
+    }
+    let found = find_xen(&socket, &xl, timeout).await;
+    Some(XenSeen { socket, is_configured, found })
 }
 
 /// What a pattern of `[containers]` names.

@@ -339,7 +339,7 @@ fn hypervisors_are_told_by_who_answers() {
         unreadable("/closed", true, "Permission denied"),
         unreadable("/none", false, "No such file"),
     ];
-    let found = hypervisors::judge(&folders, &[], &[], "/etc/b.toml");
+    let found = hypervisors::judge(&folders, &[], None, &[], "/etc/b.toml");
     expect![[r#"
         warning qmp /q: ignoring /q/file.sock: it is not a socket
           $ mv /q/file.sock /q/file.sock.not-a-guest
@@ -389,7 +389,7 @@ fn hypervisors_are_told_by_who_answers() {
         pattern("c", 1, Some("/c/memory.current"), None),
         pattern("d", 1, None, Some("/d/memory.high")),
     ];
-    let found = hypervisors::judge(&folders[1..], &seen, &patterns, "/etc/b.toml");
+    let found = hypervisors::judge(&folders[1..], &seen, None, &patterns, "/etc/b.toml");
     expect![[r#"
         ok qmp /empty: no sockets of guests
         note qmp /closed: cannot read the folder /closed: Permission denied
@@ -689,4 +689,25 @@ fn text_has_a_table_for_each_area_and_json_everything() {
         }"#]]
     .assert_eq(&serde_json::to_string_pretty(&reply).unwrap());
     assert!(render::render(&[], None).contains("all is well"));
+}
+
+#[test]
+fn a_xen_is_told_with_what_works_of_it() {
+    let xen = |is_configured, store, xl| XenSeen {
+        socket: "/x/socket".into(),
+        is_configured,
+        found: XenFound { store, xl },
+    };
+    let info = XlInfo { total: Bytes::gib(4), free: Bytes::mib(512) };
+    let refused = || Err("`xl info`: No such file or directory".to_owned());
+    let mut found = Vec::new();
+    for seen in [
+        xen(true, Ok(()), Ok(info)),
+        xen(true, Err(LinkDown::PermissionDenied), refused()),
+        xen(false, Ok(()), Ok(info)),
+        xen(false, Err(LinkDown::Refused), refused()),
+    ] {
+        found.extend(hypervisors::judge(&[], &[], Some(&seen), &[], "/etc/b.toml").split_off(1));
+    }
+    expect![[""]].assert_eq(&told(&found));
 }

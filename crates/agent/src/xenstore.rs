@@ -1,0 +1,385 @@
+//! The transport to the host on Xen: keys of xenstore.
+//!
+//! Idea: a guest of Xen has no channel to the host, but keys that it may write. This looks to the
+//! agent like a byte stream: of the frames that the agent writes, statistics and requests become
+//! the values of two keys (flexmemd §3.1.2), without the frame; the value of a third, which the
+//! host writes, becomes the frame that the agent reads. As a store has nobody to talk to, the hello
+//! and the heartbeats of a host are made here.
+//!
+//! Cost: a message of 1 KB a second. Source: Xen's `docs/misc/xenstore.txt`; the kernel's
+//! `xenbus_dev_frontend.c`, which takes one whole message a write.
+//! Limits: the host orders nothing of shrinkers, and histograms of ages are not sent; at most
+//! [`UNANSWERED_MAX`] messages are on their way, further ones are dropped.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ballast_agent_proto::wire::message::{decode, encode};
+use ballast_agent_proto::wire::{
+    FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, VERSION, VERSION_OLDEST,
+};
+use ballast_xenstore::{Reply, Request, RequestId, StorePath, XenstoreSession};
+use rustix::fs::OFlags;
+
+use crate::transport::Transport;
+
+/// The device through which a guest's programs reach xenstore.
+pub(crate) const XENBUS: &str = "/dev/xen/xenbus";
+
+/// Where statistics, requests and answers are, below the guest's own domain.
+const STATS: &str = "data/mem_stats";
+const REQUEST: &str = "data/mem_req";
+const ANSWER: &str = "data/mem_answer";
+const TOKEN: &str = "ballast-agent";
+
+/// Time between statistics, and shortest time between emergencies, milliseconds.
+const PERIOD_MS: u64 = 1000;
+/// Time between heartbeats of the host.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// Most messages to xenstore that are not answered.
+const UNANSWERED_MAX: usize = 8;
+/// Bytes read at once.
+const READ_BYTES: usize = 4096;
+
+/// The way to xenstore.
+pub(crate) struct Xenstore {
+    device: File,
+    session: XenstoreSession,
+    /// Frames of the agent.
+    sent: FrameReader,
+    /// Frames for the agent.
+    received: Vec<u8>,
+    /// Number of the last of them.
+    seq: u64,
+    is_greeted: bool,
+    last_frame_at: Instant,
+    /// The request for the answer's key that is on its way.
+    reading: Option<RequestId>,
+    /// The answer that was read last.
+    answer: Vec<u8>,
+}
+
+impl Xenstore {
+    /// Opens the device, or connects to a socket of xenstored.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Transport>> {
+        let device = if fs::metadata(path)?.file_type().is_socket() {
+            let socket = UnixStream::connect(path)?;
+            socket.set_nonblocking(true)?;
+            File::from(OwnedFd::from(socket))
+        } else {
+            let flags = OFlags::NONBLOCK.bits().cast_signed();
+            File::options().read(true).write(true).custom_flags(flags).open(path)?
+        };
+        let mut store = Xenstore {
+            device,
+            session: XenstoreSession::new(),
+            sent: FrameReader::new(),
+            received: Vec::new(),
+            seq: 0,
+            is_greeted: false,
+            last_frame_at: Instant::now(),
+            reading: None,
+            answer: Vec::new(),
+        };
+        let watch = Request::Watch { path: path_of(ANSWER)?, token: TOKEN.to_owned() };
+        store.session.request(watch);
+        store.exchange()?;
+        Ok(Box::new(store))
+    }
+
+    /// Writes and reads what can be now.
+    fn exchange(&mut self) -> io::Result<()> {
+        loop {
+            let message = self.session.outgoing_message();
+            if message.is_empty() {
+                break;
+            }
+            match self.device.write(message) {
+                Ok(written) => self.session.mark_written(written),
+                Err(error) if would_block(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let mut bytes = [0; READ_BYTES];
+        loop {
+            match self.device.read(&mut bytes) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => {
+                    let read = bytes.get(..read).unwrap_or_default();
+                    let taken = self.session.receive(read);
+                    taken.map_err(|down| io::Error::other(down.to_string()))?;
+                }
+                Err(error) if would_block(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        self.take_answers()
+    }
+
+    fn take_answers(&mut self) -> io::Result<()> {
+        let mut is_changed = self.session.has_lost_events();
+        while self.session.next_event().is_some() {
+            is_changed = true;
+        }
+        if is_changed {
+            self.reading = self.session.request(Request::Read(path_of(ANSWER)?));
+        }
+        while let Some((id, answer)) = self.session.next_answer() {
+            match answer {
+                Ok(Reply::Value(value)) if self.reading == Some(id) => self.take_answer(value),
+                Ok(_) => {}
+                // No host has answered yet.
+                Err(_) if self.reading == Some(id) => {}
+                Err(error) => return Err(io::Error::other(error.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what the host wrote, once.
+    fn take_answer(&mut self, value: Vec<u8>) {
+        if value == self.answer {
+            return;
+        }
+        let frame = str::from_utf8(&value).ok().and_then(|it| decode::<HostFrame>(it).ok());
+        self.answer = value;
+        if let Some(frame) = frame {
+            self.say(frame.message);
+        }
+    }
+
+    /// Says something to the agent as a host would.
+    fn say(&mut self, message: HostMessage) {
+        self.seq += 1;
+        // What is made here is within all bounds, and what was decoded is, too.
+        if let Ok(frame) = encode(&HostFrame { seq: self.seq, message }) {
+            self.received.extend(frame);
+            self.last_frame_at = Instant::now();
+        }
+    }
+
+    /// Takes in a message of the agent; `payload` is how it was written.
+    fn publish(&mut self, message: &GuestMessage, payload: &str) -> io::Result<()> {
+        let key = match message {
+            GuestMessage::Hello { .. } if !self.is_greeted => {
+                self.is_greeted = true;
+                let (statistics_ms, emergency_ms) = (PERIOD_MS, PERIOD_MS);
+                let (version, oldest, session) = (VERSION, VERSION_OLDEST, 1);
+                self.say(HostMessage::Hello {
+                    version,
+                    oldest,
+                    session,
+                    statistics_ms,
+                    emergency_ms,
+                });
+                return Ok(());
+            }
+            GuestMessage::Statistics(_) => STATS,
+            GuestMessage::Request { .. } => REQUEST,
+            _ => return Ok(()),
+        };
+        if self.session.unanswered() < UNANSWERED_MAX {
+            let (path, value) = (path_of(key)?, payload.as_bytes().to_vec());
+            self.session.request(Request::Write { path, value });
+        }
+        Ok(())
+    }
+}
+
+impl Transport for Xenstore {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn read(&mut self, chunk: &mut [u8]) -> io::Result<Option<usize>> {
+        self.exchange()?;
+        if self.is_greeted && self.last_frame_at.elapsed() >= HEARTBEAT {
+            self.say(HostMessage::Heartbeat {});
+        }
+        let count = self.received.len().min(chunk.len());
+        for (to, byte) in chunk.iter_mut().zip(self.received.drain(..count)) {
+            *to = byte;
+        }
+        Ok((count > 0).then_some(count))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.sent.push(bytes);
+        while let Some(payload) = self.sent.next_frame() {
+            let Ok(payload) = payload else { continue };
+            if let Ok(GuestFrame { message, .. }) = decode::<GuestFrame>(&payload) {
+                self.publish(&message, &payload)?;
+            }
+        }
+        self.exchange()?;
+        Ok(bytes.len())
+    }
+}
+
+fn path_of(key: &str) -> io::Result<StorePath> {
+    key.parse().map_err(io::Error::other)
+}
+
+fn would_block(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_agent_proto::wire::{RequestOutcome, Statistics};
+    use ballast_xenstore::testing::StorePeer;
+
+    use super::*;
+
+    /// A transport, and the store at the other end of a socket.
+    struct Pair {
+        transport: Xenstore,
+        peer: UnixStream,
+        store: StorePeer,
+        client: u32,
+    }
+
+    impl Pair {
+        fn new() -> Pair {
+            let folder = tempfile::tempdir().unwrap();
+            let socket = folder.path().join("socket");
+            let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+            let connect = std::thread::spawn(move || {
+                let socket = UnixStream::connect(socket).unwrap();
+                socket.set_nonblocking(true).unwrap();
+                socket
+            });
+            let (peer, _) = listener.accept().unwrap();
+            peer.set_nonblocking(true).unwrap();
+            let device = File::from(OwnedFd::from(connect.join().unwrap()));
+            let mut store = StorePeer::new();
+            let (client, _) = store.connect();
+            let mut transport = Xenstore {
+                device,
+                session: XenstoreSession::new(),
+                sent: FrameReader::new(),
+                received: Vec::new(),
+                seq: 0,
+                is_greeted: false,
+                last_frame_at: Instant::now(),
+                reading: None,
+                answer: Vec::new(),
+            };
+            let path = path_of(ANSWER).unwrap();
+            transport.session.request(Request::Watch { path, token: TOKEN.to_owned() });
+            Pair { transport, peer, store, client }
+        }
+
+        /// Has the store answer what came.
+        fn carry(&mut self) {
+            let mut bytes = [0; READ_BYTES];
+            while let Ok(read) = self.peer.read(&mut bytes) {
+                self.store.receive(self.client, &bytes[..read]).unwrap();
+            }
+            self.peer.write_all(&self.store.take_outgoing(self.client)).unwrap();
+        }
+
+        fn say(&mut self, seq: u64, message: GuestMessage) {
+            let frame = encode(&GuestFrame { seq, uptime_ms: seq, message }).unwrap();
+            assert_eq!(self.transport.write(&frame).unwrap(), frame.len());
+            self.carry();
+        }
+
+        /// What the agent reads then.
+        fn hear(&mut self) -> Vec<HostMessage> {
+            // The store's answer may lead to another question.
+            for _ in 0..2 {
+                self.transport.exchange().unwrap();
+                self.carry();
+            }
+            let mut reader = FrameReader::new();
+            let mut chunk = [0; 64];
+            while let Some(read) = self.transport.read(&mut chunk).unwrap() {
+                reader.push(&chunk[..read]);
+            }
+            let mut heard = Vec::new();
+            while let Some(payload) = reader.next_frame() {
+                heard.push(decode::<HostFrame>(&payload.unwrap()).unwrap().message);
+            }
+            heard
+        }
+    }
+
+    fn hello(session: u64) -> GuestMessage {
+        GuestMessage::Hello {
+            version: VERSION,
+            oldest: VERSION_OLDEST,
+            session,
+            instance: 7,
+            agent: "a".to_owned(),
+            system: "s".to_owned(),
+            page_bytes: 4096,
+            capabilities: Vec::new(),
+            shrinkers: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn statistics_become_the_value_of_a_key() {
+        let mut pair = Pair::new();
+        pair.say(1, hello(0));
+        assert!(matches!(pair.hear()[..], [HostMessage::Hello { session: 1, .. }]));
+        pair.say(2, hello(1));
+        assert_eq!(pair.hear(), [], "one greeting is enough");
+        let mut statistics = Statistics::default();
+        statistics.memory.total_bytes = Some(5);
+        pair.say(3, GuestMessage::Statistics(Box::new(statistics)));
+        let value = pair.store.read(STATS).unwrap().to_vec();
+        let frame: GuestFrame = decode(str::from_utf8(&value).unwrap()).unwrap();
+        assert_eq!((frame.seq, frame.message), (3, GuestMessage::Statistics(Box::new(statistics))));
+        pair.say(4, GuestMessage::Heartbeat {});
+        assert_eq!(pair.store.read(REQUEST), None);
+    }
+
+    #[test]
+    fn an_answer_of_the_host_is_heard_once() {
+        let mut pair = Pair::new();
+        pair.say(1, hello(0));
+        pair.hear();
+        let answer = HostMessage::Answer {
+            request: 1,
+            outcome: RequestOutcome::Granted,
+            bytes: 4096,
+            why: None,
+        };
+        let text =
+            r#"{"seq":9,"message":{"type":"answer","request":1,"outcome":"granted","bytes":4096}}"#;
+        pair.store.write(ANSWER, text);
+        pair.carry();
+        assert_eq!(pair.hear(), [answer]);
+        pair.store.write(ANSWER, text);
+        pair.store.write(ANSWER, "rubbish");
+        pair.carry();
+        assert_eq!(pair.hear(), []);
+    }
+
+    #[test]
+    fn a_store_that_does_not_answer_is_not_flooded() {
+        let mut pair = Pair::new();
+        for seq in 1..100 {
+            let message = GuestMessage::Statistics(Box::default());
+            let frame = encode(&GuestFrame { seq, uptime_ms: seq, message }).unwrap();
+            pair.transport.write(&frame).unwrap();
+        }
+        assert_eq!(pair.transport.session.unanswered(), UNANSWERED_MAX);
+        drop(pair.peer);
+        assert!(pair.transport.read(&mut [0; 8]).is_err());
+    }
+}

@@ -1,0 +1,393 @@
+//! One domain, as the guest that it is.
+//!
+//! Idea: its size is what the hypervisor counts, video memory and all; `memory/target` is that less
+//! the video memory. What the hypervisor counts differs from what was asked for by some pages that
+//! are no guest memory: the difference is measured once while the domain rests.
+//! Limits: `xl` rounds to whole MiB; a domain that is where it was told to be holds its target, to
+//! the page, and any other up to a MiB more than it shows.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_agent_proto::wire::message::payload;
+use ballast_agent_proto::wire::{HostFrame, HostMessage};
+use ballast_backend::{GenerationGate, GuestReading};
+use ballast_model::{
+    Bytes, Capabilities, GuestChange, GuestId, GuestSample, GuestStats, LinkState, Measured,
+    ProcessId, Timestamp,
+};
+use ballast_xenstore::StorePath;
+use tokio::time::Instant;
+
+use crate::claims::{Claims, DomainFacts, FoundAt};
+use crate::key::{DomainId, DomainKey, parse_kib};
+use crate::limit::MaxMem;
+use crate::xl::XlDomain;
+
+/// How long a balloon is expected to be on its way to a target.
+const ORDER_TIME: Duration = Duration::from_secs(30);
+/// What `xl` rounds to.
+const ROUNDING: Bytes = Bytes::mib(1);
+/// Most that a domain at rest differs from its target.
+const OFFSET_MAX: Bytes = Bytes::mib(16);
+/// Drivers stop up to so much short of their target: it is set as much lower, or what is free would
+/// lack that for ever. Source: squeezed's `inaccuracy_kib`.
+const SHORT: Bytes = Bytes::kib(4);
+/// Longest name that is kept, in bytes.
+const NAME_MAX: usize = 255;
+
+/// What the toolstack says of a domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Given {
+    name: Option<String>,
+    /// The path of its virtual machine.
+    vm: Option<String>,
+    target: Option<Bytes>,
+    static_max: Option<Bytes>,
+    static_min: Option<Bytes>,
+    dynamic_min: Option<Bytes>,
+    dynamic_max: Option<Bytes>,
+    videoram: Option<Bytes>,
+    feature_balloon: Option<bool>,
+}
+
+/// What the hypervisor said of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    xl: XlDomain,
+    at: Timestamp,
+    /// Its size by its target then.
+    target: Option<Bytes>,
+}
+
+/// What a new value of a key means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// Nothing that cannot wait.
+    Nothing,
+    /// It asks for memory, at once.
+    Emergency,
+    /// Its number is another domain's now.
+    AnotherDomain,
+}
+
+/// What is known of a domain.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    pub(crate) id: DomainId,
+    given: Given,
+    claims: Claims,
+    pub(crate) gate: GenerationGate,
+    pub(crate) maxmem: MaxMem,
+    /// Its ceiling in the last plan.
+    pub(crate) ceiling: Option<Bytes>,
+    /// Whether it does not give what it was asked for.
+    pub(crate) is_stuck: bool,
+    /// When an order was last sent to it, and what it is to hold since.
+    ordered: Option<(Instant, Bytes)>,
+    seen: Option<Seen>,
+    /// What it holds beyond its target while it rests, in MiB; `None`: not measured.
+    offset_mib: Option<i64>,
+    /// Keys of which something was said.
+    complained: BTreeSet<DomainKey>,
+    /// The least that it is to keep, as the configuration says.
+    floor: Option<Bytes>,
+    settings: Option<Arc<GuestChange>>,
+    pub(crate) notices: Vec<String>,
+    /// The last answer to its agent, by number.
+    answered: Option<u64>,
+    /// When its request was last read between samples.
+    pub(crate) request_read_at: Option<Instant>,
+}
+
+impl Domain {
+    /// A domain of which nothing is known. `floor`: the least that it is to keep.
+    pub(crate) fn new(id: DomainId, floor: Option<Bytes>) -> Domain {
+        Domain {
+            id,
+            given: Given::default(),
+            claims: Claims::default(),
+            gate: GenerationGate::default(),
+            maxmem: MaxMem::default(),
+            ceiling: None,
+            is_stuck: false,
+            ordered: None,
+            seen: None,
+            offset_mib: None,
+            complained: BTreeSet::new(),
+            floor,
+            settings: None,
+            notices: Vec::new(),
+            answered: None,
+            request_read_at: None,
+        }
+    }
+
+    /// Its name; `None`: it is still being built.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.given.name.as_deref()
+    }
+
+    /// The key that tells it from another domain of its number, and that key's value; `None`:
+    /// neither is known.
+    pub(crate) fn expected(&self) -> Option<(StorePath, Vec<u8>)> {
+        let (key, value) = match (&self.given.vm, &self.given.name) {
+            (Some(vm), _) => (DomainKey::Vm, vm),
+            (None, Some(name)) => (DomainKey::Name, name),
+            (None, None) => return None,
+        };
+        Some((key.path(self.id)?, value.as_bytes().to_vec()))
+    }
+
+    /// The answer to its agent's last request, as it is written; `None`: it has had that, or did not
+    /// ask.
+    pub(crate) fn answer(&mut self, message: &HostMessage) -> Option<Vec<u8>> {
+        let HostMessage::Answer { request, outcome, bytes, why } = message else { return None };
+        let number = self.claims.own_number(*request)?;
+        if self.answered >= Some(*request) {
+            return None;
+        }
+        self.answered = Some(*request);
+        let (outcome, bytes, why) = (*outcome, *bytes, why.clone());
+        let message = HostMessage::Answer { request: number, outcome, bytes, why };
+        payload(&HostFrame { seq: *request, message }).ok().map(String::into_bytes)
+    }
+
+    /// Takes in the value of a key; `None`: there is no such key.
+    pub(crate) fn take(
+        &mut self,
+        key: DomainKey,
+        value: Option<&[u8]>,
+        at: FoundAt,
+        emergency_period: Duration,
+    ) -> News {
+        let facts = DomainFacts { memory_max: self.memory_max(), emergency_period };
+        let taken = match key {
+            DomainKey::Name | DomainKey::Vm => return self.take_identity(key, value),
+            DomainKey::Target => self.size(key, value).map(|size| self.given.target = size),
+            DomainKey::StaticMax => self.size(key, value).map(|size| self.given.static_max = size),
+            DomainKey::StaticMin => self.size(key, value).map(|size| self.given.static_min = size),
+            DomainKey::DynamicMin => {
+                self.size(key, value).map(|size| self.given.dynamic_min = size)
+            }
+            DomainKey::DynamicMax => {
+                self.size(key, value).map(|size| self.given.dynamic_max = size)
+            }
+            DomainKey::Videoram => self.size(key, value).map(|size| self.given.videoram = size),
+            DomainKey::FeatureBalloon => {
+                self.given.feature_balloon = value.map(|value| value.trim_ascii() != b"0");
+                Ok(())
+            }
+            DomainKey::MemStats => self.claims.take_stats(value, at, facts),
+            DomainKey::MeminfoTotal => self.claims.take_total(value, facts),
+            DomainKey::MeminfoFree => self.claims.take_free(value, at),
+            DomainKey::MemReq => match self.claims.take_request(value, at, facts) {
+                Ok(true) => return News::Emergency,
+                Ok(false) => Ok(()),
+                Err(why) => Err(why),
+            },
+        };
+        if let Err(why) = taken {
+            self.complain(key, &why);
+        }
+        // Whoever made it lets it hold what it first asked of it.
+        if let Some(target) = self.target().filter(|_| self.ordered.is_none()) {
+            self.maxmem.observe(target);
+        }
+        self.settings = self.settings_given();
+        News::Nothing
+    }
+
+    fn take_identity(&mut self, key: DomainKey, value: Option<&[u8]>) -> News {
+        let text = value.map(|value| {
+            let value = &value[..value.len().min(NAME_MAX)];
+            String::from_utf8_lossy(value).into_owned()
+        });
+        let known = match key {
+            DomainKey::Vm => &mut self.given.vm,
+            _ => &mut self.given.name,
+        };
+        // A domain may be renamed; its virtual machine stays.
+        let is_another =
+            key == DomainKey::Vm && known.is_some() && text.is_some() && *known != text;
+        *known = text;
+        if is_another { News::AnotherDomain } else { News::Nothing }
+    }
+
+    /// Reads a size that the toolstack wrote.
+    fn size(&self, key: DomainKey, value: Option<&[u8]>) -> Result<Option<Bytes>, String> {
+        match value.map(|value| value.trim_ascii()) {
+            None => Ok(None),
+            // How xl says that there is none.
+            Some(b"-1" | b"") if key == DomainKey::Videoram => Ok(None),
+            Some(value) => parse_kib(value).map(Some),
+        }
+    }
+
+    /// Says once what is wrong with a key.
+    pub(crate) fn complain(&mut self, key: DomainKey, why: &str) {
+        if self.complained.insert(key) {
+            let id = self.id;
+            self.notices.push(format!("domain {id}: {} is ignored: {why}", key.suffix()));
+        }
+    }
+
+    /// What the toolstack, or the configuration, says of its bounds.
+    fn settings_given(&mut self) -> Option<Arc<GuestChange>> {
+        let given = &self.given;
+        let floor = given.dynamic_min.or(given.static_min).max(self.floor);
+        let ceiling = given.dynamic_max;
+        if let (Some(least), Some(most)) = (floor, ceiling)
+            && least > most
+        {
+            let why = format!("{most:#} is less than the least, {least:#}");
+            self.complain(DomainKey::DynamicMax, &why);
+            return None;
+        }
+        let change = GuestChange {
+            floor: floor.map(Bytes::page_floor),
+            ceiling: ceiling.map(Bytes::page_floor),
+            ..GuestChange::default()
+        };
+        let is_known = self.settings.as_deref().is_some_and(|known| *known == change);
+        match change == GuestChange::default() {
+            true => None,
+            false if is_known => self.settings.clone(),
+            false => Some(Arc::new(change)),
+        }
+    }
+
+    /// Video memory, which is part of its size and not of its target.
+    fn videoram(&self) -> Bytes {
+        self.given.videoram.unwrap_or_default()
+    }
+
+    /// Its size when it is at its target.
+    fn target(&self) -> Option<Bytes> {
+        Some(self.given.target?.saturating_add(self.videoram()).page_floor())
+    }
+
+    /// The most that it can ever hold: what it was created for or, where nobody says, the most that
+    /// it was seen to be let.
+    pub(crate) fn memory_max(&self) -> Option<Bytes> {
+        let seen = Some(self.maxmem.known()).filter(|size| *size > Bytes::ZERO);
+        self.given.static_max.map(Bytes::page_floor).or(seen)
+    }
+
+    /// `memory/target` for a size; `None`: nothing is left beside its video memory.
+    pub(crate) fn target_kib(&self, size: Bytes) -> Option<u64> {
+        let most = self.memory_max().unwrap_or(size);
+        let left = size.min(most).saturating_sub(self.videoram());
+        let kib = left.saturating_sub(SHORT).get() >> 10;
+        (kib > 0).then_some(kib)
+    }
+
+    /// What it may be raised to: its ceiling as far as it was planned, else what it was created for.
+    pub(crate) fn ceiling(&self) -> Bytes {
+        let most = self.memory_max().unwrap_or_default();
+        self.ceiling.map_or(most, |ceiling| ceiling.min(most))
+    }
+
+    /// It was ordered to hold `size`.
+    pub(crate) fn order_was_sent(&mut self, size: Bytes) {
+        self.ordered = Some((Instant::now(), size));
+    }
+
+    /// What it was last ordered to hold.
+    pub(crate) fn ordered(&self) -> Option<Bytes> {
+        self.ordered.map(|(_, size)| size)
+    }
+
+    /// Whether its balloon may be on its way: then the hypervisor is asked with every sample.
+    pub(crate) fn is_moving(&self) -> bool {
+        let is_late = |at: Instant| at.elapsed() >= ORDER_TIME;
+        let Some((_, target)) = self.ordered.filter(|(at, _)| !is_late(*at)) else { return false };
+        self.holds() != Some(target)
+    }
+
+    /// Takes in what the hypervisor said when it was asked at `at`.
+    pub(crate) fn observe(&mut self, xl: XlDomain, at: Timestamp) {
+        let target = self.target();
+        if let (None, Some(before), Some(rest)) = (self.offset_mib, &self.seen, target)
+            && self.ordered.is_none()
+            && before.target == target
+            && before.xl.holds == xl.holds
+        {
+            let shown = xl.holds.get() >> 20;
+            let expected = rest.get() >> 20;
+            let offset = shown.cast_signed() - expected.cast_signed();
+            if offset.unsigned_abs() <= OFFSET_MAX.get() >> 20 {
+                self.offset_mib = Some(offset);
+            }
+        }
+        self.seen = Some(Seen { xl, at, target });
+        if let Some(holds) = self.holds() {
+            self.maxmem.observe(holds);
+        }
+    }
+
+    /// What it holds, by what the hypervisor said.
+    pub(crate) fn holds(&self) -> Option<Bytes> {
+        let shown = self.seen.as_ref()?.xl.holds.get() >> 20;
+        let offset = self.offset_mib.unwrap_or_default();
+        let mib = shown.cast_signed().saturating_sub(offset).max(0).unsigned_abs();
+        let least = Bytes::mib(mib);
+        let most = least.saturating_add(ROUNDING);
+        let at = |size: Bytes| (least..most).contains(&size);
+        let exact = [self.ordered.map(|(_, size)| size), self.target()];
+        exact.into_iter().flatten().find(|size| at(*size)).or(Some(most))
+    }
+
+    /// What is known of it at `now`. `dom0`: the statistics of dom0's kernel. Where `xl` does not
+    /// work (`is_blind`), it is taken to hold its target.
+    pub(crate) fn reading(
+        &self,
+        id: &GuestId,
+        link: LinkState,
+        now: Timestamp,
+        dom0: Option<GuestStats>,
+        is_blind: bool,
+    ) -> GuestReading {
+        let mut sample = GuestSample::unknown(id.clone(), link);
+        let seen = self.seen.as_ref().zip(self.holds());
+        let measured =
+            seen.map(|(seen, value)| Measured { value, age: now.saturating_since(seen.at) });
+        let claimed = self.target().filter(|_| is_blind).map(Measured::fresh);
+        sample.allocation = claimed.or(measured);
+        // The hypervisor's count is what the machine's memory is occupied by.
+        sample.resident = measured.filter(|_| !is_blind);
+        sample.overhead = Some(Bytes::ZERO);
+        sample.run_state = self.seen.as_ref().filter(|_| !is_blind).map(|it| it.xl.state.clone());
+        sample.boot_memory = self.memory_max();
+        sample.process = Some(self.process());
+        sample.stats = match dom0 {
+            Some(stats) => Some(Measured::fresh(stats)),
+            None => self.claims.stats(now),
+        };
+        sample.agent = self.claims.report(now).map(Box::new);
+        sample.capabilities = Capabilities {
+            // A target that nobody gave is none that could be changed.
+            balloon: Some(self.given.target.is_some() && self.given.feature_balloon != Some(false)),
+            statistics: Some(sample.stats.is_some()),
+            free_page_reporting: Some(false),
+            deflate_on_oom: Some(false),
+            memory_devices: Some(false),
+            discard_inhibited: Some(false),
+            shared_control: Some(true),
+        };
+        GuestReading { sample, pid: None, settings: self.settings.clone() }
+    }
+
+    /// A domain has no process: its number and its virtual machine stand for one, so that another
+    /// domain of the same name owes nothing.
+    fn process(&self) -> ProcessId {
+        // FNV-1a: the same in every run of the daemon, which remembers it in its journal.
+        let mut hash = 0xCBF2_9CE4_8422_2325_u64;
+        let vm = self.given.vm.as_deref().unwrap_or_default();
+        for byte in self.id.0.to_le_bytes().iter().chain(vm.as_bytes()) {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3);
+        }
+        ProcessId { pid: 0, start_ticks: hash & (u64::MAX >> 11) }
+    }
+}

@@ -1,0 +1,334 @@
+//! All domains of a Xen host.
+//!
+//! Idea: one watch on `/local/domain` tells of every domain that comes, goes or changes, and of
+//! what guests publish; only keys that changed are read. `xl` is run for the rest: with every
+//! sample while something moves, with every other one at rest. Nothing happens between the calls of
+//! the daemon but that events are taken in.
+//!
+//! Cost: two messages a sample, two for a key that changed, and its event; two runs of `xl` a second
+//! at most.
+//! Limits: a key that changes twice within a sample is read once. What a guest may make up is in
+//! `claims.rs`.
+
+mod changes;
+mod limits;
+mod orders;
+mod seen;
+mod tell;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ballast_agent_proto::wire::HostMessage;
+use ballast_backend::{Backend, GuestReading, HostMemory, SampleRequest, Waiting};
+use ballast_model::{
+    Action, Bytes, Change, Compliance, GuestId, Held, LinkDown, LinkState, Outcome, Plan, Timestamp,
+};
+use ballast_xenstore::{Answer, Connection, GuardedWrite, RequestId};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::dom0::read_dom0_stats;
+use crate::domain::Domain;
+use crate::key::{DomainId, DomainKey};
+use crate::xl::XlInfo;
+use crate::xl_program::XlProgram;
+
+use changes::Listing;
+use limits::LimitRun;
+use seen::XlRun;
+
+/// Most notices kept; further ones are dropped.
+const NOTICES_MAX: usize = 1000;
+/// dom0's kernel tells of itself here.
+const PROC: &str = "/proc";
+
+/// Which Xen, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XenConfig {
+    /// The socket of xenstored.
+    pub socket: PathBuf,
+    /// The program `xl`.
+    pub xl: PathBuf,
+    /// After this time without an answer xenstored or `xl` counts as not answering.
+    pub command_timeout: Duration,
+    /// The least that dom0 is to keep.
+    pub dom0_floor: Bytes,
+    /// Shortest time between emergencies of one guest.
+    pub emergency_period: Duration,
+    /// Most domains; further ones are refused with a notice.
+    pub guests_max: usize,
+}
+
+/// The domains of a Xen host.
+#[derive(Debug)]
+pub struct XenHost {
+    config: XenConfig,
+    xl: XlProgram,
+    connection: Option<Connection>,
+    /// Why there is no connection; `None` once it carried an answer.
+    down: Option<LinkDown>,
+    /// When everything that was asked for was answered last.
+    answered_at: Option<Timestamp>,
+    /// What the requests without an answer are for.
+    asked: BTreeMap<RequestId, Purpose>,
+    /// Answers to guests' agents on their way.
+    telling: BTreeMap<RequestId, GuardedWrite>,
+    /// Answers to orders that have come.
+    order_answers: BTreeMap<RequestId, Answer>,
+    /// Keys to read, and when the store told that they changed; `None`: nobody knows.
+    changed: BTreeMap<(DomainId, DomainKey), Option<Timestamp>>,
+    /// Keys that were asked for in this sample.
+    read: BTreeSet<(DomainId, DomainKey)>,
+    /// A list of all domains that is wanted or on its way.
+    listing: Listing,
+    domains: BTreeMap<DomainId, Domain>,
+    /// Domains that are no guests, and why.
+    refused: BTreeMap<DomainId, String>,
+    /// A run of `xl` that has not ended.
+    run: Option<XlRun>,
+    /// When `xl` was last run to an end.
+    seen_at: Option<Timestamp>,
+    /// The host, by the last run.
+    info: Option<XlInfo>,
+    /// Why `xl` does not work; `None`: it does.
+    blind: Option<String>,
+    /// Changes of maxmem on their way.
+    limit_runs: JoinSet<LimitRun>,
+    /// Domains whose maxmem is being changed.
+    limiting: BTreeSet<DomainId>,
+    notices: Vec<String>,
+    /// The caller's clock, from which it is extended between calls.
+    anchor: Option<(Timestamp, Instant)>,
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Watch,
+    /// Nothing but that it is answered.
+    Sign,
+    /// An answer to a guest's agent.
+    Tell,
+    Domains,
+    /// A key, and when the store told that it changed.
+    Key(DomainId, DomainKey, Option<Timestamp>),
+    Order,
+}
+
+impl XenHost {
+    /// A host that was not looked at yet.
+    pub fn new(config: XenConfig) -> XenHost {
+        XenHost {
+            xl: XlProgram { path: config.xl.clone(), timeout: config.command_timeout },
+            config,
+            connection: None,
+            down: None,
+            answered_at: None,
+            asked: BTreeMap::new(),
+            telling: BTreeMap::new(),
+            order_answers: BTreeMap::new(),
+            changed: BTreeMap::new(),
+            read: BTreeSet::new(),
+            listing: Listing::default(),
+            domains: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            run: None,
+            seen_at: None,
+            info: None,
+            blind: None,
+            limit_runs: JoinSet::new(),
+            limiting: BTreeSet::new(),
+            notices: Vec::new(),
+            anchor: None,
+        }
+    }
+
+    fn say(&mut self, notice: String) {
+        if self.notices.len() < NOTICES_MAX {
+            self.notices.push(notice);
+        }
+    }
+
+    /// The caller's clock now.
+    fn now(&self) -> Timestamp {
+        self.anchor.map_or(Timestamp::ZERO, |(then, at)| then + at.elapsed())
+    }
+
+    async fn sample_all(&mut self, request: SampleRequest<'_>) -> Vec<GuestReading> {
+        self.anchor = Some((request.now, Instant::now()));
+        let until = Instant::now() + request.deadline;
+        self.begin_xl();
+        self.connect(until).await;
+        self.read_changes(until).await;
+        self.await_xl(until).await;
+        self.change_limits();
+        self.refuse();
+        self.readings()
+    }
+
+    /// Connects, if it is not.
+    async fn connect(&mut self, until: Instant) {
+        if self.connection.is_some() {
+            return;
+        }
+        match Connection::open(&self.config.socket, until).await {
+            Err(why) => self.disconnected(why),
+            Ok(connection) => {
+                self.connection = Some(connection);
+                self.watch();
+            }
+        }
+    }
+
+    /// The connection is gone, or could not be made. Each reason is said once.
+    fn disconnected(&mut self, why: LinkDown) {
+        if self.down.as_ref() != Some(&why) {
+            let socket = self.config.socket.display().to_string();
+            self.say(format!("no connection to xenstored ({socket}): {why}"));
+        }
+        self.down = Some(why);
+        self.connection = None;
+        self.asked.clear();
+        self.telling.clear();
+        self.order_answers.clear();
+        self.changed.clear();
+        self.listing = Listing::default();
+    }
+
+    fn link(&self) -> LinkState {
+        let now = self.now();
+        let is_late = |at: Timestamp| now.saturating_since(at) > self.config.command_timeout;
+        match (&self.connection, self.answered_at) {
+            (None, _) => LinkState::Down(self.down.clone().unwrap_or(LinkDown::Connecting)),
+            (Some(_), Some(at)) if !is_late(at) => LinkState::Up,
+            (Some(_), Some(_)) => LinkState::Down(LinkDown::TimedOut),
+            (Some(_), None) => LinkState::Down(LinkDown::Connecting),
+        }
+    }
+
+    /// Which domain is which guest: of two of one name, that with the lower number.
+    fn guests(&self) -> BTreeMap<GuestId, DomainId> {
+        let mut guests = BTreeMap::new();
+        for domain in self.domains.values() {
+            let id = domain.name().and_then(|name| name.parse::<GuestId>().ok());
+            if let Some(id) = id.filter(|_| guests.len() < self.config.guests_max) {
+                guests.entry(id).or_insert(domain.id);
+            }
+        }
+        guests
+    }
+
+    /// Says of each domain once why it is no guest.
+    fn refuse(&mut self) {
+        let guests = self.guests();
+        let taken: BTreeSet<DomainId> = guests.values().copied().collect();
+        let mut refused = BTreeMap::new();
+        for domain in self.domains.values().filter(|domain| !taken.contains(&domain.id)) {
+            // One without a name is still being built.
+            let Some(name) = domain.name() else { continue };
+            let why = match name.parse::<GuestId>() {
+                Err(error) => error.to_string(),
+                Ok(id) => match guests.get(&id) {
+                    Some(other) => format!("domain {other} is called {id}, too"),
+                    None => format!("there are {} domains already", self.config.guests_max),
+                },
+            };
+            refused.insert(domain.id, why);
+        }
+        let mut notices = Vec::new();
+        for (id, why) in &refused {
+            if self.refused.get(id) != Some(why) {
+                notices.push(format!("ignoring domain {id} of Xen: {why}"));
+            }
+        }
+        self.refused = refused;
+        for notice in notices {
+            self.say(notice);
+        }
+    }
+
+    fn readings(&mut self) -> Vec<GuestReading> {
+        let (now, link) = (self.now(), self.link());
+        let dom0 = read_dom0_stats(Path::new(PROC));
+        let guests = self.guests();
+        let mut readings = Vec::with_capacity(guests.len());
+        for (id, domain) in guests {
+            let Some(domain) = self.domains.get_mut(&domain) else { continue };
+            let notices = std::mem::take(&mut domain.notices);
+            let dom0 = dom0.filter(|_| domain.id == DomainId::DOM0);
+            let is_blind = self.blind.is_some();
+            readings.push(domain.reading(&id, link.clone(), now, dom0, is_blind));
+            for notice in notices {
+                self.say(notice);
+            }
+        }
+        readings
+    }
+}
+
+impl Backend for XenHost {
+    fn name(&self) -> &'static str {
+        "xen"
+    }
+
+    fn sample<'a>(&'a mut self, request: SampleRequest<'a>) -> Waiting<'a, Vec<GuestReading>> {
+        Box::pin(self.sample_all(request))
+    }
+
+    fn act_all<'a>(
+        &'a mut self,
+        now: Timestamp,
+        actions: &'a [Action],
+    ) -> Waiting<'a, Vec<Outcome>> {
+        Box::pin(self.order_all(now, actions))
+    }
+
+    fn planned(&mut self, plan: &Plan) {
+        for (id, domain) in self.guests() {
+            let (Some(guest), Some(domain)) = (plan.guest(&id), self.domains.get_mut(&domain))
+            else {
+                continue;
+            };
+            let is_left = matches!(
+                guest.change,
+                Change::Hold(
+                    Held::OptedOut
+                        | Held::Observing
+                        | Held::Paused
+                        | Held::AnotherOwner { .. }
+                        | Held::Unreachable { .. }
+                )
+            );
+            let gives_not =
+                matches!(guest.compliance, Compliance::Stuck { .. } | Compliance::Slow { .. });
+            domain.ceiling = guest.bounds.map(|bounds| bounds.ceiling);
+            domain.is_stuck = gives_not && !is_left && domain.id != DomainId::DOM0;
+        }
+    }
+
+    fn tell(&mut self, guest: &GuestId, message: &HostMessage) {
+        self.tell_agent(guest, message);
+    }
+
+    fn news(&mut self) -> Waiting<'_, ()> {
+        Box::pin(self.wait_for_news())
+    }
+
+    fn host_memory(&self) -> Option<HostMemory> {
+        let total = self.info.map(|info| info.total);
+        Some(HostMemory { total, available: self.info.map(|info| info.free) })
+    }
+
+    fn take_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices)
+    }
+
+    fn refused(&self) -> usize {
+        self.refused.len()
+    }
+}
+
+#[cfg(test)]
+mod tests;

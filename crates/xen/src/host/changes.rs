@@ -1,0 +1,358 @@
+//! What changed in xenstore, and reading it.
+//!
+//! Idea: an event names a key; the key is noted and read in the next sample, once however often it
+//! changed. Only a request for memory is read at once, as it may be an emergency. When the
+//! connection is new, and when events were lost, everything is looked at.
+//! Cost: O(log n) an event. Limits: between samples a guest's request is read [`REQUEST_APART`]
+//! after the last one at the earliest, however often the guest writes it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ballast_model::{LinkDown, Timestamp};
+use ballast_xenstore::{Answer, Reply, Request, StoreError, StorePath};
+use tokio::time::{Instant, timeout_at};
+
+use super::{Purpose, XenHost};
+use crate::claims::FoundAt;
+use crate::domain::{Domain, News};
+use crate::key::{DOMAINS, DomainId, DomainKey, Place};
+
+/// The watch's token.
+const TOKEN: &str = "ballast";
+/// Shortest time between two looks at a guest's request outside of samples.
+const REQUEST_APART: Duration = Duration::from_millis(200);
+/// Most attempts to list domains in parts before their number settles.
+const LISTINGS_MAX: u32 = 8;
+
+/// The list of all domains.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Listing {
+    /// Whether it is to be asked for.
+    is_wanted: bool,
+    /// Whether its answer is awaited.
+    is_asked: bool,
+    /// Where it does not fit one answer: what came so far.
+    parts: Option<ListingParts>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ListingParts {
+    generation: String,
+    offset: u32,
+    names: Vec<String>,
+    attempts: u32,
+}
+
+impl XenHost {
+    /// Asks to be told of changes. The store answers with an event for the watched node itself.
+    pub(super) fn watch(&mut self) {
+        if let Ok(path) = DOMAINS.parse() {
+            self.ask(Request::Watch { path, token: TOKEN.to_owned() }, Purpose::Watch);
+        }
+        // What changed before it is not told.
+        let known: Vec<DomainId> = self.domains.keys().copied().collect();
+        for id in known {
+            self.want_all_of(id);
+        }
+    }
+
+    /// Asks; whether the session took it.
+    pub(super) fn ask(&mut self, request: Request, purpose: Purpose) -> bool {
+        let Some(connection) = &mut self.connection else { return false };
+        let id = connection.session.request(request);
+        if let Some(id) = id {
+            self.asked.insert(id, purpose);
+        }
+        id.is_some()
+    }
+
+    /// Asks for a small key, whatever its value: what changed before is told before the answer, and
+    /// the store is there.
+    fn ask_for_a_sign(&mut self) {
+        let is_asked = self.asked.values().any(|it| *it == Purpose::Sign);
+        if let Some(path) = DomainKey::Name.path(DomainId::DOM0).filter(|_| !is_asked) {
+            self.ask(Request::Read(path), Purpose::Sign);
+        }
+    }
+
+    /// Reads all that changed, until it is read, `until`, or the end of the connection.
+    pub(super) async fn read_changes(&mut self, until: Instant) {
+        self.read.clear();
+        self.ask_for_a_sign();
+        loop {
+            self.take_events();
+            self.take_answers();
+            self.ask_for_domains();
+            self.ask_for_keys();
+            let Some(connection) = &mut self.connection else { return };
+            if connection.session.unanswered() == 0 {
+                let now = self.now();
+                if self.down.take().is_some() || self.answered_at.is_none() {
+                    let socket = self.config.socket.display();
+                    let domains = self.domains.len();
+                    self.say(format!("connected to xenstored ({socket}), {domains} domains"));
+                }
+                self.answered_at = Some(now);
+                return;
+            }
+            match timeout_at(until, connection.exchange()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(why)) => return self.disconnected(why),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn ask_for_domains(&mut self) {
+        let is_due = self.listing.is_wanted || self.listing.parts.is_some();
+        if !is_due || self.listing.is_asked {
+            return;
+        }
+        let Ok(path) = DOMAINS.parse::<StorePath>() else { return };
+        let request = match &self.listing.parts {
+            None => Request::Directory(path),
+            Some(parts) => Request::DirectoryPart { path, offset: parts.offset },
+        };
+        // What changes from now on is another list.
+        self.listing.is_wanted = false;
+        self.listing.is_asked = self.ask(request, Purpose::Domains);
+    }
+
+    /// Asks for keys that changed, each once in a sample: those that were read already wait for the
+    /// next one.
+    fn ask_for_keys(&mut self) {
+        let mut wanted = Vec::new();
+        for (&(id, key), &changed) in &self.changed {
+            if !self.read.contains(&(id, key)) {
+                wanted.push((id, key, changed));
+            }
+        }
+        for (id, key, changed) in wanted {
+            if !self.ask_for_key(id, key, changed) {
+                return;
+            }
+            self.read.insert((id, key));
+        }
+    }
+
+    fn ask_for_key(&mut self, id: DomainId, key: DomainKey, changed: Option<Timestamp>) -> bool {
+        let Some(path) = key.path(id) else { return false };
+        let is_asked = self.ask(Request::Read(path), Purpose::Key(id, key, changed));
+        if is_asked {
+            self.changed.remove(&(id, key));
+        }
+        is_asked
+    }
+
+    /// Everything of a domain is to be read. Its values are of unknown age.
+    fn want_all_of(&mut self, id: DomainId) {
+        for key in DomainKey::ALL {
+            self.changed.entry((id, key)).or_insert(None);
+        }
+    }
+
+    /// Takes in the events that have come; whether they tell of a domain that came or went, and
+    /// whose requests for memory changed.
+    fn take_events(&mut self) -> (bool, Vec<DomainId>) {
+        let (mut is_other, mut requests) = (false, Vec::new());
+        let now = self.now();
+        let Some(connection) = &mut self.connection else { return (false, requests) };
+        if connection.session.has_lost_events() {
+            self.listing.is_wanted = true;
+            let all = self.domains.keys().flat_map(|id| DomainKey::ALL.map(|key| (*id, key)));
+            self.changed.extend(all.map(|key| (key, None)));
+        }
+        while let Some(event) = self.connection.as_mut().and_then(|it| it.session.next_event()) {
+            match Place::of(&event.path) {
+                Place::Domains => self.listing.is_wanted = true,
+                Place::Domain(id) => {
+                    // It came, or went, or its number has another domain already.
+                    self.listing.is_wanted = true;
+                    is_other |= !self.domains.contains_key(&id);
+                    if self.domains.contains_key(&id) {
+                        self.want_all_of(id);
+                    }
+                }
+                Place::Key(id, key) if self.domains.contains_key(&id) => {
+                    self.changed.insert((id, key), Some(now));
+                    if key == DomainKey::MemReq && !requests.contains(&id) {
+                        requests.push(id);
+                    }
+                }
+                Place::Key(..) => {
+                    // A domain that nobody has heard of yet.
+                    self.listing.is_wanted = true;
+                    is_other = true;
+                }
+                Place::Elsewhere => {}
+            }
+        }
+        (is_other, requests)
+    }
+
+    /// Takes in the answers that have come; whether one tells of what cannot wait.
+    pub(super) fn take_answers(&mut self) -> bool {
+        let mut is_urgent = false;
+        while let Some((id, answer)) =
+            self.connection.as_mut().and_then(|it| it.session.next_answer())
+        {
+            match self.asked.remove(&id) {
+                // It was too late for its caller.
+                None | Some(Purpose::Sign) => {}
+                Some(Purpose::Order) => {
+                    self.order_answers.insert(id, answer);
+                }
+                Some(Purpose::Tell) => self.take_told(id, answer),
+                Some(Purpose::Watch) => {
+                    if let Err(error) = answer {
+                        self.disconnected(LinkDown::Closed(error.to_string()));
+                    }
+                }
+                Some(Purpose::Domains) => is_urgent |= self.take_domains(answer),
+                Some(Purpose::Key(id, key, changed)) => {
+                    is_urgent |= self.take_key(id, key, changed, answer);
+                }
+            }
+        }
+        is_urgent
+    }
+
+    /// Takes in a list of domains, or a part of one; whether a domain came or went.
+    fn take_domains(&mut self, answer: Answer) -> bool {
+        self.listing.is_asked = false;
+        match answer {
+            Ok(Reply::Names(names)) => self.listed(&names),
+            // Too many for one answer.
+            Err(StoreError::TooLarge) => {
+                self.listing.parts = Some(ListingParts::default());
+                false
+            }
+            Ok(Reply::NamesPart { generation, names, len, is_last }) => {
+                let Some(parts) = &mut self.listing.parts else { return false };
+                if parts.offset > 0 && parts.generation != generation {
+                    // It changed meanwhile: from the beginning.
+                    let attempts = parts.attempts + 1;
+                    let again = ListingParts { attempts, ..ListingParts::default() };
+                    self.listing.parts = (attempts < LISTINGS_MAX).then_some(again);
+                    return false;
+                }
+                parts.generation = generation;
+                parts.offset = parts.offset.saturating_add(len);
+                parts.names.extend(names);
+                if !is_last {
+                    return false;
+                }
+                let names = std::mem::take(&mut parts.names);
+                self.listing.parts = None;
+                self.listed(&names)
+            }
+            // No domain was ever made.
+            Err(StoreError::NotFound) => self.listed(&[]),
+            Ok(_) => false,
+            Err(error) => {
+                self.disconnected(LinkDown::Closed(error.to_string()));
+                false
+            }
+        }
+    }
+
+    /// These are all domains; whether one came or went.
+    fn listed(&mut self, names: &[String]) -> bool {
+        let ids: BTreeSet<DomainId> = names.iter().filter_map(|it| DomainId::parse(it)).collect();
+        let gone: Vec<DomainId> =
+            self.domains.keys().filter(|id| !ids.contains(id)).copied().collect();
+        for id in &gone {
+            if let Some(domain) = self.domains.remove(id) {
+                let name = domain.name().unwrap_or("of no name").escape_debug().to_string();
+                self.say(format!("domain {id} is gone: {name}"));
+            }
+            self.changed.retain(|(of, _), _| of != id);
+        }
+        let mut is_other = !gone.is_empty();
+        for id in ids {
+            if !self.domains.contains_key(&id) {
+                self.adopt(id);
+                is_other = true;
+            }
+        }
+        is_other
+    }
+
+    /// Nothing is known of that domain yet.
+    fn adopt(&mut self, id: DomainId) {
+        let floor = (id == DomainId::DOM0).then_some(self.config.dom0_floor);
+        self.domains.insert(id, Domain::new(id, floor));
+        self.read.retain(|(of, _)| *of != id);
+        self.want_all_of(id);
+    }
+
+    /// Takes in the value of a key; whether that cannot wait.
+    fn take_key(
+        &mut self,
+        id: DomainId,
+        key: DomainKey,
+        changed: Option<Timestamp>,
+        answer: Answer,
+    ) -> bool {
+        let at = FoundAt { now: self.now(), changed };
+        let period = self.config.emergency_period;
+        let Some(domain) = self.domains.get_mut(&id) else { return false };
+        let was_known = domain.name().is_some();
+        let news = match answer {
+            Ok(Reply::Value(value)) => domain.take(key, Some(&value), at, period),
+            Err(StoreError::NotFound) => domain.take(key, None, at, period),
+            Ok(_) => News::Nothing,
+            Err(error) => {
+                domain.complain(key, &error.to_string());
+                News::Nothing
+            }
+        };
+        match news {
+            News::Nothing => {
+                // What it is called is known at last.
+                let domain = self.domains.get(&id).and_then(Domain::name);
+                let name = domain.filter(|_| !was_known).map(|it| it.escape_debug().to_string());
+                let is_new = name.is_some();
+                if let Some(name) = name {
+                    self.say(format!("domain {id} appeared: {name}"));
+                }
+                is_new
+            }
+            News::Emergency => true,
+            News::AnotherDomain => {
+                self.say(format!("domain {id} is another virtual machine now"));
+                self.adopt(id);
+                true
+            }
+        }
+    }
+
+    /// Waits until xenstore tells of something that cannot wait for the next sample.
+    pub(super) async fn wait_for_news(&mut self) {
+        while let Some(connection) = &mut self.connection {
+            if let Err(why) = connection.exchange().await {
+                return self.disconnected(why);
+            }
+            let (is_other, requests) = self.take_events();
+            for id in requests {
+                self.look_at_request(id);
+            }
+            if self.take_answers() || is_other {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Reads a guest's request now, unless that was just done.
+    fn look_at_request(&mut self, id: DomainId) {
+        let Some(domain) = self.domains.get_mut(&id) else { return };
+        if domain.request_read_at.is_some_and(|at| at.elapsed() < REQUEST_APART) {
+            return;
+        }
+        domain.request_read_at = Some(Instant::now());
+        let changed = self.changed.get(&(id, DomainKey::MemReq)).copied().flatten();
+        self.ask_for_key(id, DomainKey::MemReq, changed);
+    }
+}

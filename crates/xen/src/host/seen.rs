@@ -1,0 +1,93 @@
+//! What the hypervisor says, by `xl list` and `xl info`.
+//!
+//! Idea: both run at once in a task of their own, which a sample waits for until its deadline; what
+//! is late counts in the next one. The host's figures are never older than the domains': what a
+//! domain took meanwhile does not count as free.
+//! Cost: two processes each time. Limits: one run at a time.
+
+use std::time::Duration;
+
+use ballast_model::Timestamp;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+
+use super::XenHost;
+use crate::xl::{XlDomain, XlInfo, parse_xl_info, parse_xl_list};
+use crate::xl_program::XlProgram;
+
+/// How old the figures may get while nothing moves: with a tick a second, every other tick.
+const REST: Duration = Duration::from_millis(1500);
+/// Time between two attempts where `xl` fails.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// A run, and when it was begun.
+#[derive(Debug)]
+pub(super) struct XlRun {
+    begun: Timestamp,
+    task: JoinHandle<Result<(Vec<XlDomain>, XlInfo), String>>,
+}
+
+impl Drop for XlRun {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl XenHost {
+    /// Runs `xl`, if it is time and it does not run already.
+    pub(super) fn begin_xl(&mut self) {
+        let now = self.now();
+        let rest = match self.blind {
+            Some(_) => RETRY,
+            None => REST,
+        };
+        let is_due = self.seen_at.is_none_or(|at| now.saturating_since(at) >= rest);
+        let is_moving = self.blind.is_none() && self.domains.values().any(|it| it.is_moving());
+        let is_new = self.blind.is_none() && self.domains.values().any(|it| it.holds().is_none());
+        if self.run.is_some() || !(is_due || is_moving || is_new) {
+            return;
+        }
+        let xl = self.xl.clone();
+        self.run = Some(XlRun { begun: now, task: tokio::spawn(look(xl)) });
+    }
+
+    /// Waits for the run until `until`, and takes in what it found.
+    pub(super) async fn await_xl(&mut self, until: Instant) {
+        let Some(run) = &mut self.run else { return };
+        let Ok(ended) = timeout_at(until, &mut run.task).await else { return };
+        let begun = run.begun;
+        self.run = None;
+        self.seen_at = Some(begun);
+        let found = ended.unwrap_or_else(|error| Err(format!("the run of xl ended: {error}")));
+        match found {
+            Ok((domains, info)) => {
+                if self.blind.take().is_some() {
+                    self.say("xl works again".to_owned());
+                }
+                self.info = Some(info);
+                for xl in domains {
+                    if let Some(domain) = self.domains.get_mut(&crate::key::DomainId(xl.id)) {
+                        domain.observe(xl, begun);
+                    }
+                }
+            }
+            Err(why) => {
+                self.info = None;
+                if self.blind.is_none() {
+                    self.say(format!(
+                        "{why}: what domains hold and what the host has free is not known, and \
+                         nothing grows beyond what it had; shrinking goes on"
+                    ));
+                }
+                self.blind = Some(why);
+            }
+        }
+    }
+}
+
+async fn look(xl: XlProgram) -> Result<(Vec<XlDomain>, XlInfo), String> {
+    let list = xl.run(&["list"]).await?;
+    let info = xl.run(&["info"]).await?;
+    let domains = parse_xl_list(&list).map_err(|error| error.to_string())?;
+    Ok((domains, parse_xl_info(&info).map_err(|error| error.to_string())?))
+}

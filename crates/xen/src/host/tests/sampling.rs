@@ -1,0 +1,178 @@
+//! What is found and read.
+
+use std::time::Duration;
+
+use ballast_agent_proto::wire::message::decode;
+use ballast_agent_proto::wire::{HostFrame, HostMessage, RequestOutcome};
+use ballast_backend::Backend;
+use ballast_model::{Bytes, GuestId, RequestKind, RunState};
+use tokio::time::timeout;
+
+use super::{Ground, available, holds};
+
+fn names(readings: &[ballast_backend::GuestReading]) -> Vec<&str> {
+    readings.iter().map(|it| it.sample.id.as_str()).collect()
+}
+
+#[tokio::test]
+async fn domains_are_guests_with_what_the_hypervisor_counts() {
+    let mut ground = Ground::start().await;
+    ground.create("web", 3, 192, 256);
+    let readings = ground.sample().await;
+    assert_eq!(names(&readings), ["Domain-0", "web"]);
+    let web = &readings[1].sample;
+    assert_eq!(web.allocation.unwrap().value, Bytes::mib(192));
+    assert_eq!(web.boot_memory, Some(Bytes::mib(256)));
+    assert_eq!(web.resident, web.allocation, "the hypervisor's count is evidence");
+    assert_eq!(web.run_state, Some(RunState::Running));
+    assert_eq!(web.stats, None);
+    let dom0 = &readings[0];
+    assert!(dom0.sample.stats.is_some(), "dom0 tells of itself");
+    assert_eq!(dom0.settings.as_ref().unwrap().floor, Some(Bytes::mib(256)));
+    let memory = ground.host.host_memory().unwrap();
+    assert_eq!(memory.total, Some(Bytes::mib(4096)));
+    assert_eq!(memory.available, Some(Bytes::mib(1024)));
+}
+
+#[tokio::test]
+async fn a_domain_on_its_way_holds_what_it_shows_rounded_up() {
+    let mut ground = Ground::start().await;
+    ground.create("web", 3, 192, 256);
+    ground.sample().await;
+    ground.order("web", 128).await.unwrap();
+    for (shown, held) in [(192, 193), (150, 151), (128, 128)] {
+        ground.hold(3, shown);
+        assert_eq!(holds(&ground.sample().await, "web"), Some(held));
+    }
+}
+
+#[tokio::test]
+async fn a_difference_at_rest_is_no_memory_of_the_guest() {
+    let mut ground = Ground::start().await;
+    ground.create("hvm", 3, 190, 256);
+    ground.hold(3, 195);
+    assert_eq!(holds(&ground.sample().await, "hvm"), Some(196), "it may be on its way");
+    ground.sample().await;
+    assert_eq!(holds(&ground.sample().await, "hvm"), Some(190));
+    ground.order("hvm", 100).await.unwrap();
+    ground.hold(3, 105);
+    assert_eq!(holds(&ground.sample().await, "hvm"), Some(100));
+}
+
+#[tokio::test]
+async fn video_memory_is_part_of_the_size_and_not_of_the_target() {
+    let mut ground = Ground::start().await;
+    ground.create("hvm", 3, 192, 256);
+    ground.store().write("/local/domain/3/memory/videoram", "8192");
+    ground.hold(3, 200);
+    assert_eq!(holds(&ground.sample().await, "hvm"), Some(200));
+    ground.order("hvm", 128).await.unwrap();
+    assert_eq!(ground.read(3, "memory/target").unwrap(), ((120 << 10) - 4).to_string());
+}
+
+#[tokio::test]
+async fn bounds_that_the_toolstack_wrote_are_settings() {
+    let mut ground = Ground::start().await;
+    ground.create("web", 3, 192, 256);
+    ground.store().write("/local/domain/3/memory/dynamic-min", "65536");
+    ground.store().write("/local/domain/3/memory/dynamic-max", "204800");
+    let readings = ground.sample().await;
+    let settings = readings[1].settings.as_ref().unwrap();
+    assert_eq!((settings.floor, settings.ceiling), (Some(Bytes::mib(64)), Some(Bytes::mib(200))));
+    ground.store().write("/local/domain/3/memory/dynamic-max", "1024");
+    ground.notices();
+    assert_eq!(ground.sample().await[1].settings, None);
+    let notices = ground.notices();
+    assert!(notices[0].contains("dynamic-max is ignored"), "{notices:?}");
+}
+
+#[tokio::test]
+async fn statistics_age_from_the_moment_they_were_published() {
+    let mut ground = Ground::start().await;
+    ground.create("web", 3, 192, 256);
+    ground.publish_stats(3, 5, 180, 90);
+    assert_eq!(available(&ground.sample().await, "web"), None, "of unknown age");
+    ground.publish_stats(3, 6, 180, 80);
+    assert_eq!(available(&ground.sample().await, "web"), Some((80, 0)));
+    assert_eq!(available(&ground.sample().await, "web"), Some((80, 2)));
+}
+
+#[tokio::test]
+async fn domains_that_come_and_go_are_told_at_once() {
+    let mut ground = Ground::start().await;
+    ground.sample().await;
+    let wait = Duration::from_secs(5);
+    let quiet = timeout(Duration::from_millis(50), ground.host.news()).await;
+    assert!(quiet.is_err(), "nothing happens");
+    ground.create("web", 3, 192, 256);
+    timeout(wait, ground.host.news()).await.unwrap();
+    assert_eq!(names(&ground.sample().await), ["Domain-0", "web"]);
+    ground.destroy(3);
+    let readings = ground.sample().await;
+    assert_eq!(names(&readings), ["Domain-0"]);
+    let notices = ground.notices();
+    assert!(notices.contains(&"domain 3 is gone: web".to_owned()), "{notices:?}");
+}
+
+#[tokio::test]
+async fn an_emergency_ends_a_wait_and_statistics_do_not() {
+    let mut ground = Ground::start().await;
+    ground.create("web", 3, 192, 256);
+    ground.sample().await;
+    ground.publish_stats(3, 1, 180, 9);
+    let quiet = timeout(Duration::from_millis(100), ground.host.news()).await;
+    assert!(quiet.is_err());
+    let why = r#"{"rule":"reclaim-fails","text":"x"}"#;
+    let ask =
+        format!(r#"{{"type":"request","number":1,"kind":"emergency","bytes":0,"why":{why}}}"#);
+    ground.publish(3, "mem_req", format!(r#"{{"seq":2,"uptime_ms":2000,"message":{ask}}}"#));
+    timeout(Duration::from_secs(5), ground.host.news()).await.unwrap();
+    let readings = ground.sample().await;
+    let request = readings[1].sample.agent.as_ref().unwrap().value.request.unwrap();
+    assert_eq!((request.number, request.kind), (1, RequestKind::Emergency));
+    assert_eq!(available(&readings, "web").unwrap().0, 9);
+    let answer = HostMessage::Answer {
+        request: 1,
+        outcome: RequestOutcome::Partly,
+        bytes: 4096,
+        why: Some("short".to_owned()),
+    };
+    let web: GuestId = "web".parse().unwrap();
+    ground.host.tell(&web, &answer);
+    ground.sample().await;
+    ground.sample().await;
+    let told: HostFrame = decode(&ground.read(3, "data/mem_answer").unwrap()).unwrap();
+    assert_eq!(told.message, answer);
+    ground.store().write("/local/domain/3/data/mem_answer", "");
+    ground.host.tell(&web, &answer);
+    ground.sample().await;
+    ground.sample().await;
+    assert_eq!(ground.read(3, "data/mem_answer").unwrap(), "", "it is told once");
+}
+
+#[tokio::test]
+async fn names_that_name_no_guest_are_refused_once() {
+    let mut ground = Ground::start().await;
+    ground.create("web", 3, 192, 256);
+    ground.create("web", 4, 192, 256);
+    ground.create("a b", 5, 192, 256);
+    let readings = ground.sample().await;
+    assert_eq!(names(&readings), ["Domain-0", "web"]);
+    assert_eq!(ground.host.refused(), 2);
+    let notices = ground.notices();
+    let ignored: Vec<_> = notices.iter().filter(|it| it.starts_with("ignoring")).collect();
+    assert_eq!(ignored.len(), 2, "{notices:?}");
+    ground.sample().await;
+    assert!(ground.notices().is_empty());
+    assert!("web".parse::<GuestId>().is_ok());
+}
+
+#[tokio::test]
+async fn more_domains_than_an_answer_holds_are_found() {
+    let mut ground = Ground::start().await;
+    for id in 1..=1000 {
+        ground.store().write(&format!("/local/domain/{id}/vm"), "/vm/x");
+    }
+    ground.create("last", 1001, 192, 256);
+    assert_eq!(names(&ground.sample().await), ["Domain-0", "last"]);
+}

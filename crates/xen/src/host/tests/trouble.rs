@@ -1,0 +1,145 @@
+//! A store, domains and guests that misbehave.
+
+use std::time::Duration;
+
+use ballast_backend::Backend;
+use ballast_model::{LinkDown, LinkState};
+use ballast_xenstore::testing::Fault;
+use tokio::time::timeout;
+
+use super::{Ground, available, holds, link};
+
+#[tokio::test]
+async fn an_order_never_reaches_another_domain_of_the_number() {
+    let mut ground = Ground::start().await;
+    ground.create("web", 3, 192, 256);
+    ground.sample().await;
+    ground.destroy(3);
+    ground.create("other", 3, 64, 96);
+    let refused = ground.order("web", 128).await.unwrap_err();
+    assert!(refused.contains("another domain has its number now"), "{refused}");
+    assert_eq!(ground.read(3, "memory/target").unwrap(), (64 << 10).to_string());
+    let readings = ground.sample().await;
+    assert_eq!(holds(&readings, "other"), Some(64));
+    assert!(readings.iter().all(|it| it.sample.id.as_str() != "web"));
+}
+
+#[tokio::test]
+async fn a_domain_started_again_is_another_process() {
+    let mut ground = Ground::start().await;
+    ground.create("web", 3, 192, 256);
+    let before = ground.sample().await[1].sample.process;
+    assert_eq!(ground.sample().await[1].sample.process, before);
+    ground.destroy(3);
+    ground.create("web", 4, 192, 256);
+    let after = ground.sample().await[1].sample.process;
+    assert!(after.is_some() && after != before, "it owes nothing of before");
+}
+
+#[tokio::test]
+async fn a_store_that_restarts_loses_no_guest() {
+    let mut ground = Ground::start().await;
+    ground.create("web", 3, 192, 256);
+    ground.sample().await;
+    ground.kill_store().await;
+    let readings = ground.sample().await;
+    assert!(matches!(link(&readings, "web"), LinkState::Down(_)), "{readings:?}");
+    let refused = ground.order("web", 128).await.unwrap_err();
+    assert!(refused.contains("not sent: xenstored"), "{refused}");
+    let readings = ground.sample().await;
+    assert_eq!(link(&readings, "web"), LinkState::Down(LinkDown::Refused));
+    ground.serve();
+    let domains = std::mem::take(&mut ground.domains);
+    for (name, id, mib) in domains {
+        ground.create(&name, id, mib, 256);
+    }
+    let readings = ground.sample().await;
+    assert_eq!((holds(&readings, "web"), link(&readings, "web")), (Some(192), LinkState::Up));
+    ground.order("web", 128).await.unwrap();
+    let notices = ground.notices().join("\n");
+    assert!(notices.contains("nobody listens on the socket"), "{notices}");
+    assert!(notices.contains("connected to xenstored"), "{notices}");
+}
+
+#[tokio::test]
+async fn what_the_store_refuses_fails_the_order_and_no_more() {
+    let mut ground = Ground::start().await;
+    ground.create("web", 3, 192, 256);
+    ground.sample().await;
+    for (fault, why) in [
+        (Fault::Conflicts, "gave up after 8 transactions"),
+        (Fault::Full, "quota in xenstore is used up"),
+        (Fault::Denied("/local/domain/3".to_owned()), "Ballast has to run in dom0"),
+    ] {
+        ground.store().faults = vec![fault];
+        let refused = ground.order("web", 128).await.unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+        assert_eq!(ground.read(3, "memory/target").unwrap(), (192 << 10).to_string());
+    }
+    ground.store().faults.clear();
+    ground.order("web", 128).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_is_waited_for_within_bounds() {
+    let mut ground = Ground::start().await;
+    ground.create("web", 3, 192, 256);
+    ground.sample().await;
+    ground.store().faults = vec![Fault::Silent];
+    let begun = std::time::Instant::now();
+    let refused = ground.order("web", 128).await.unwrap_err();
+    assert!(refused.contains("no answer of xenstored in time"), "{refused}");
+    assert!(begun.elapsed() < Duration::from_secs(4));
+    ground.store().write("/local/domain/3/memory/target", "1");
+    ground.host.config.command_timeout = Duration::ZERO;
+    let request = ground.now;
+    ground.now = request + 10_000;
+    let readings = timeout(Duration::from_secs(10), ground.sample()).await.unwrap();
+    assert_eq!(link(&readings, "web"), LinkState::Down(LinkDown::TimedOut));
+}
+
+#[tokio::test]
+async fn rubbish_of_a_guest_is_said_once_and_harms_no_other() {
+    let mut ground = Ground::start().await;
+    ground.create("web", 3, 192, 256);
+    ground.create("good", 4, 192, 256);
+    ground.sample().await;
+    ground.publish_stats(4, 1, 180, 50);
+    for value in [&[0xFF; 4000][..], b"\x1b[2J\n", b"{\"seq\":1", &[b'['; 4000]] {
+        for key in ["mem_stats", "mem_req", "meminfo_free", "meminfo_total", "x/y/z"] {
+            ground.publish(3, key, value);
+        }
+        ground.publish(3, "", b"");
+        let readings = ground.sample().await;
+        assert_eq!(available(&readings, "web"), None);
+        assert_eq!(available(&readings, "good").unwrap().0, 50);
+    }
+    let notices = ground.notices();
+    let told: Vec<_> = notices.iter().filter(|it| it.contains("is ignored")).collect();
+    assert_eq!(told.len(), 4, "{notices:?}");
+    assert!(told.iter().all(|it| it.len() < 1000 && !it.contains('\x1b')), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_guest_that_writes_all_the_time_ends_no_wait() {
+    let mut ground = Ground::start().await;
+    ground.create("web", 3, 192, 256);
+    ground.sample().await;
+    let before = ground.store().received;
+    let store = std::sync::Arc::clone(&ground.store_shared);
+    let flood = async {
+        for n in 0..2000_u64 {
+            store.lock().unwrap().write("/local/domain/3/data/mem_req", n.to_string());
+            store.lock().unwrap().write("/local/domain/3/data/other", n.to_string());
+            if n.is_multiple_of(100) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    };
+    tokio::select! {
+        () = ground.host.news() => panic!("rubbish is no news"),
+        () = flood => {}
+    }
+    let asked = ground.store().received - before;
+    assert!(asked < 20, "{asked} messages for what a guest wrote");
+}

@@ -1,0 +1,177 @@
+//! A write that counts only while other keys are as they were.
+//!
+//! Idea: domain ids are used again, so between a look at a domain and an order to it the number may
+//! have become another domain's. One transaction reads the keys that identify it, compares them,
+//! writes, and commits; where another transaction was faster, it begins anew.
+//! Cost: four or five messages, which those of other writes overlap with.
+//! Limits: [`ATTEMPTS_MAX`] attempts; a store that always has another transaction first makes it
+//! fail, not wait.
+
+use thiserror::Error;
+
+use crate::path::StorePath;
+use crate::request::{Reply, Request, StoreError, TransactionId};
+use crate::session::{Answer, RequestId, XenstoreSession};
+
+/// Most attempts of one write.
+pub const ATTEMPTS_MAX: u32 = 8;
+
+/// Why a write did not count.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum WriteError {
+    /// A key is not what it was.
+    #[error("{0} in xenstore is not what it was: another domain has its number now")]
+    Changed(StorePath),
+    /// Every attempt met another transaction.
+    #[error("gave up after {ATTEMPTS_MAX} transactions in xenstore that met others (EAGAIN)")]
+    Conflicts,
+    /// The store refuses.
+    #[error("{path}: {error}")]
+    Refused {
+        /// What was read or written.
+        path: StorePath,
+        /// Why not.
+        error: StoreError,
+    },
+    /// The session takes no more requests.
+    #[error("too many requests to xenstore have no answer")]
+    Full,
+}
+
+/// What is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Start,
+    Compare,
+    Write,
+    Commit,
+    /// The end of a transaction that is given up.
+    GiveUp,
+}
+
+/// A write on its way.
+#[derive(Clone, Debug)]
+pub struct GuardedWrite {
+    /// A key, and what it must be.
+    expected: (StorePath, Vec<u8>),
+    /// A key, and what it is to be.
+    written: (StorePath, Vec<u8>),
+    attempts: u32,
+    transaction: Option<TransactionId>,
+    step: Step,
+    awaited: Option<RequestId>,
+    /// Why it is given up.
+    failed: Option<WriteError>,
+}
+
+impl GuardedWrite {
+    /// Begins to write `written` if `expected` is so: keys and their values.
+    ///
+    /// # Errors
+    /// [`WriteError::Full`].
+    pub fn begin(
+        session: &mut XenstoreSession,
+        expected: (StorePath, Vec<u8>),
+        written: (StorePath, Vec<u8>),
+    ) -> Result<GuardedWrite, WriteError> {
+        let mut write = GuardedWrite {
+            expected,
+            written,
+            attempts: 0,
+            transaction: None,
+            step: Step::Start,
+            awaited: None,
+            failed: None,
+        };
+        write.start(session)?;
+        Ok(write)
+    }
+
+    /// The request whose answer it waits for.
+    pub fn awaited(&self) -> Option<RequestId> {
+        self.awaited
+    }
+
+    /// Takes in the answer that it waits for; the result, once there is one.
+    pub fn take(
+        &mut self,
+        session: &mut XenstoreSession,
+        answer: Answer,
+    ) -> Option<Result<(), WriteError>> {
+        match self.go_on(session, answer) {
+            Ok(true) => Some(Ok(())),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Takes the next step; whether it was the last.
+    fn go_on(&mut self, session: &mut XenstoreSession, answer: Answer) -> Result<bool, WriteError> {
+        match (self.step, answer) {
+            (Step::Start, Ok(Reply::Transaction(id))) => {
+                self.transaction = Some(id);
+                self.send(session, Step::Compare, Request::Read(self.expected.0.clone()))?;
+            }
+            (Step::Compare, Ok(Reply::Value(value))) if value == self.expected.1 => {
+                let (path, value) = self.written.clone();
+                self.send(session, Step::Write, Request::Write { path, value })?;
+            }
+            (Step::Compare, Ok(_) | Err(StoreError::NotFound)) => {
+                self.give_up(session, WriteError::Changed(self.expected.0.clone()))?;
+            }
+            (Step::Write, Ok(_)) => {
+                self.send(session, Step::Commit, Request::EndTransaction { commit: true })?;
+            }
+            (Step::Commit, Ok(_)) => return Ok(true),
+            (Step::Start | Step::Commit, Err(StoreError::Conflict)) => self.start(session)?,
+            (Step::Compare, Err(error)) => {
+                self.give_up(session, refused(&self.expected.0, error))?;
+            }
+            (Step::Write, Err(error)) => self.give_up(session, refused(&self.written.0, error))?,
+            (Step::Start | Step::Commit, Err(error)) => {
+                return Err(refused(&self.written.0, error));
+            }
+            // The transaction has ended either way.
+            (Step::GiveUp, _) => return Err(self.failed.take().unwrap_or(WriteError::Full)),
+            (Step::Start, Ok(_)) => {
+                let error = StoreError::Other("an answer to another request".to_owned());
+                return Err(refused(&self.written.0, error));
+            }
+        }
+        Ok(false)
+    }
+
+    fn start(&mut self, session: &mut XenstoreSession) -> Result<(), WriteError> {
+        if self.attempts >= ATTEMPTS_MAX {
+            return Err(WriteError::Conflicts);
+        }
+        self.attempts += 1;
+        self.transaction = None;
+        self.send(session, Step::Start, Request::StartTransaction)
+    }
+
+    /// Ends the transaction without a change.
+    fn give_up(
+        &mut self,
+        session: &mut XenstoreSession,
+        why: WriteError,
+    ) -> Result<(), WriteError> {
+        self.failed = Some(why);
+        self.send(session, Step::GiveUp, Request::EndTransaction { commit: false })
+    }
+
+    fn send(
+        &mut self,
+        session: &mut XenstoreSession,
+        step: Step,
+        request: Request,
+    ) -> Result<(), WriteError> {
+        let id = session.request_in(request, self.transaction).ok_or(WriteError::Full)?;
+        (self.step, self.awaited) = (step, Some(id));
+        Ok(())
+    }
+}
+
+fn refused(path: &StorePath, error: StoreError) -> WriteError {
+    WriteError::Refused { path: path.clone(), error }
+}
