@@ -13,7 +13,7 @@ use ballast_agent_proto::wire::HostMessage;
 use ballast_model::{Action, GuestChange, GuestId, Outcome, OutcomeKind, Plan, Timestamp};
 use futures_util::future::{join_all, select, select_all};
 
-use crate::{Backend, GuestReading, HostMemory, SampleRequest};
+use crate::{Backend, GuestReading, HostMemory, SampleRequest, VsockAddress};
 
 /// All backends, the most trusted first.
 #[derive(Debug)]
@@ -121,6 +121,11 @@ impl Backends {
     /// [`Backend::host_memory`].
     pub fn host_memory(&self) -> Option<HostMemory> {
         self.all.iter().find_map(|backend| backend.host_memory())
+    }
+
+    /// How a guest's agent reaches the host by vsock; see [`Backend::vsock`].
+    pub fn vsock(&self, guest: &GuestId) -> Option<VsockAddress> {
+        self.all.get(*self.owners.get(guest)?)?.vsock(guest)
     }
 
     /// What they have to say since the last call.

@@ -14,6 +14,7 @@ mod stats_age;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -56,6 +57,16 @@ pub struct HostMemory {
     pub total: Option<Bytes>,
     /// What guests could be given at once; `None`: not known.
     pub available: Option<Bytes>,
+}
+
+/// How a guest's agent reaches the host by vsock.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum VsockAddress {
+    /// The guest's context number (CID): the host's kernel sees it at every connection.
+    Cid(u32),
+    /// Connections of the guest to port N come out at this Unix socket with `_N` appended, made by
+    /// its hypervisor's process.
+    Socket(PathBuf),
 }
 
 /// What a backend will give.
@@ -107,6 +118,12 @@ pub trait Backend: Debug {
     /// Says something to the program inside a guest, where this backend is its way to the host.
     fn tell(&mut self, guest: &GuestId, message: &HostMessage) {
         let _ = (guest, message);
+    }
+
+    /// How a guest's agent reaches the host by vsock; `None`: it cannot, or that is not known.
+    fn vsock(&self, guest: &GuestId) -> Option<VsockAddress> {
+        let _ = guest;
+        None
     }
 
     /// Waits until something happens that cannot wait for the next sample, such as a new guest. May

@@ -1,0 +1,175 @@
+//! What is read of Cloud Hypervisor's answers. No I/O.
+//!
+//! Limits: what is not named here is passed over, so that a later version may say more. What
+//! `--help` calls on or off is true or false here.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// The answer to `vmm.ping`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Ping {
+    /// Such as `53.0.0`.
+    pub version: String,
+    /// Its process, in the numbers of its own namespace.
+    #[serde(default)]
+    pub pid: Option<i64>,
+}
+
+/// A version, as far as it matters here: that before the first dot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(pub u32);
+
+impl Version {
+    /// From this on `memory_actual_size` counts what a guest has really plugged in; before, what
+    /// it was asked to.
+    pub const COUNTS_PLUGGED: Version = Version(52);
+}
+
+impl Ping {
+    /// The version; `None`: what it says is none.
+    pub fn version(&self) -> Option<Version> {
+        let text = self.version.strip_prefix('v').unwrap_or(&self.version);
+        text.split('.').next()?.parse().ok().map(Version)
+    }
+}
+
+/// The answer to `vm.info`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Info {
+    /// `Created`, `Running`, `Shutdown`, `Paused` or `BreakPoint`.
+    pub state: String,
+    /// What it was started with, and was asked for since.
+    pub config: Config,
+    /// What it holds, in bytes.
+    #[serde(default)]
+    pub memory_actual_size: Option<u64>,
+}
+
+/// What a guest was started with.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Config {
+    pub(crate) memory: MemoryConfig,
+    #[serde(default)]
+    pub(crate) balloon: Option<BalloonConfig>,
+    #[serde(default)]
+    pub(crate) vsock: Option<VsockConfig>,
+    #[serde(default)]
+    pub(crate) platform: Option<PlatformConfig>,
+    #[serde(default)]
+    devices: Option<Vec<Passthrough>>,
+    #[serde(default)]
+    user_devices: Option<Vec<Passthrough>>,
+    #[serde(default)]
+    vdpa: Option<Vec<Passthrough>>,
+}
+
+/// Sizes are in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct MemoryConfig {
+    pub(crate) size: u64,
+    #[serde(default)]
+    pub(crate) hotplug_method: Option<String>,
+    /// The most that can be plugged in.
+    #[serde(default)]
+    pub(crate) hotplug_size: Option<u64>,
+    /// What was asked to be plugged in.
+    #[serde(default)]
+    pub(crate) hotplugged_size: Option<u64>,
+    #[serde(default)]
+    pub(crate) hugepages: bool,
+    #[serde(default)]
+    pub(crate) zones: Option<Vec<ZoneConfig>>,
+}
+
+/// A zone that the operator defined; sizes as of [`MemoryConfig`].
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct ZoneConfig {
+    pub(crate) id: String,
+    pub(crate) size: u64,
+    #[serde(default)]
+    pub(crate) hotplug_size: Option<u64>,
+    #[serde(default)]
+    pub(crate) hotplugged_size: Option<u64>,
+    #[serde(default)]
+    pub(crate) hugepages: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct BalloonConfig {
+    /// What the balloon was asked to hold.
+    pub(crate) size: u64,
+    #[serde(default)]
+    pub(crate) deflate_on_oom: bool,
+    #[serde(default)]
+    pub(crate) free_page_reporting: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct VsockConfig {
+    pub(crate) socket: PathBuf,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct PlatformConfig {
+    #[serde(default)]
+    pub(crate) tdx: bool,
+    #[serde(default)]
+    pub(crate) sev_snp: bool,
+}
+
+/// A device that reads and writes the guest's memory by itself: that it is there suffices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+struct Passthrough {}
+
+impl Config {
+    /// Whether a device of the host reads and writes the guest's memory, which is pinned for that.
+    pub(crate) fn passes_through(&self) -> bool {
+        [&self.devices, &self.user_devices, &self.vdpa]
+            .into_iter()
+            .any(|devices| devices.as_ref().is_some_and(|it| !it.is_empty()))
+    }
+
+    /// Whether the guest's memory is encrypted and no page of it is taken back.
+    pub(crate) fn is_confidential(&self) -> bool {
+        self.platform.as_ref().is_some_and(|it| it.tdx || it.sev_snp)
+    }
+
+    /// Whether any of its memory is in huge pages of hugetlbfs.
+    pub(crate) fn has_huge_pages(&self) -> bool {
+        let zones = self.memory.zones.iter().flatten();
+        self.memory.hugepages || zones.into_iter().any(|zone| zone.hugepages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_or_not_known() {
+        let version = |text: &str| {
+            Ping { version: text.to_owned(), pid: None }.version().map(|version| version.0)
+        };
+        assert_eq!(version("53.0.0"), Some(53));
+        assert_eq!(version("v52.0-12-gdeadbee"), Some(52));
+        assert_eq!(version("nightly"), None);
+        assert!(Version(51) < Version::COUNTS_PLUGGED);
+    }
+
+    #[test]
+    fn what_pins_memory_is_read() {
+        let config = |more: &str| -> Config {
+            serde_json::from_str(&format!("{{\"memory\":{{\"size\":1}}{more}}}")).unwrap()
+        };
+        let plain = config("");
+        assert!(!plain.passes_through() && !plain.is_confidential() && !plain.has_huge_pages());
+        assert!(!config(",\"devices\":[]").passes_through());
+        assert!(config(",\"devices\":[{\"path\":\"/sys/x\"}]").passes_through());
+        assert!(config(",\"platform\":{\"tdx\":true}").is_confidential());
+        let zone = ",\"zones\":[{\"id\":\"a\",\"size\":1,\"hugepages\":true}]}";
+        let zones = format!("{{\"memory\":{{\"size\":0{zone}}}");
+        assert!(serde_json::from_str::<Config>(&zones).unwrap().has_huge_pages());
+    }
+}

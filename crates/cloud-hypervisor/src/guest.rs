@@ -1,0 +1,156 @@
+//! One guest of Cloud Hypervisor: which calls make up a sample, and what the answers mean.
+//!
+//! Limits: which process it is Cloud Hypervisor says in the numbers of its own namespace, so the
+//! kernel's word counts before.
+
+use std::path::Path;
+
+use ballast_model::{
+    Action, Bytes, Capabilities, GuestId, GuestSample, LinkDown, LinkState, Measured, RunState,
+    Timestamp,
+};
+use ballast_rest::{Answer, Call, RestGuest};
+
+use crate::api::{Info, Ping, Version};
+use crate::memory::Layout;
+
+/// The calls that read.
+const PING: Call = Call::get("/api/v1/vmm.ping");
+const INFO: Call = Call::get("/api/v1/vm.info");
+
+/// A guest of Cloud Hypervisor.
+#[derive(Debug, Default)]
+pub struct CloudHypervisorGuest {
+    is_due: bool,
+    /// What answers; `None`: that is not known yet.
+    ping: Option<(Ping, Version)>,
+    /// What it last said of its guest, and when it was asked; `None`: it has none.
+    info: Option<(Info, Layout, Timestamp)>,
+    /// Whether it was said that nothing is plugged, as the version is too old for that.
+    was_too_old: bool,
+    notices: Vec<String>,
+}
+
+impl CloudHypervisorGuest {
+    fn take_info(&mut self, info: Info, asked_at: Timestamp) {
+        let version = self.ping.as_ref().map_or(Version(0), |(_, version)| *version);
+        let layout = Layout::read(&info.config, version);
+        let plugs = info.config.memory.hotplug_method.as_deref() == Some("VirtioMem");
+        if plugs && version < Version::COUNTS_PLUGGED && !self.was_too_old {
+            self.was_too_old = true;
+            let Version(least) = Version::COUNTS_PLUGGED;
+            self.notices.push(format!(
+                "no memory is plugged in or out: Cloud Hypervisor {} does not say what its guest \
+                 has done of that, as version {least} does",
+                version.0
+            ));
+        }
+        self.info = Some((info, layout, asked_at));
+    }
+}
+
+impl RestGuest for CloudHypervisorGuest {
+    const HYPERVISOR: &'static str = "Cloud Hypervisor";
+    const PROCESS: &'static str = "cloud-hyperviso";
+
+    fn begin(&mut self, _now: Timestamp) {
+        self.is_due = true;
+    }
+
+    fn calls(&mut self) -> Vec<Call> {
+        match (std::mem::take(&mut self.is_due), &self.ping) {
+            (false, _) => Vec::new(),
+            (true, Some(_)) => vec![INFO],
+            (true, None) => vec![PING, INFO],
+        }
+    }
+
+    fn take(
+        &mut self,
+        call: &Call,
+        answer: &Answer,
+        asked_at: Timestamp,
+        _now: Timestamp,
+    ) -> Result<(), LinkDown> {
+        if *call == PING {
+            let ping: Ping = answer.read(call)?;
+            let version = ping.version().ok_or_else(|| {
+                let what = "a version of Cloud Hypervisor, such as 53.0.0";
+                LinkDown::Protocol(format!("{call} was answered without {what}"))
+            })?;
+            self.ping = Some((ping, version));
+            return Ok(());
+        }
+        match answer.status {
+            // The hypervisor runs, and was given no guest yet, or it was deleted.
+            404 => self.info = None,
+            _ => {
+                let info = answer.read(call)?;
+                self.take_info(info, asked_at);
+            }
+        }
+        Ok(())
+    }
+
+    fn sample(&self, id: &GuestId, now: Timestamp) -> GuestSample {
+        let mut sample = GuestSample::unknown(id.clone(), LinkState::Up);
+        let Some((info, layout, asked_at)) = &self.info else {
+            sample.run_state = Some(RunState::Other("no guest was created".to_owned()));
+            return sample;
+        };
+        sample.run_state = Some(run_state(&info.state));
+        let age = now.saturating_since(*asked_at);
+        let holds = info.memory_actual_size.map(|size| Bytes::new(size).page_floor());
+        sample.allocation = holds.map(|value| Measured { value, age });
+        sample.boot_memory = Some(layout.boot);
+        sample.hotplug = layout.hotplug(holds.unwrap_or(layout.boot));
+        let balloon = info.config.balloon.as_ref();
+        let config = &info.config;
+        sample.capabilities = Capabilities {
+            balloon: Some(balloon.is_some()),
+            statistics: Some(false),
+            free_page_reporting: Some(balloon.is_some_and(|it| it.free_page_reporting)),
+            deflate_on_oom: Some(balloon.is_some_and(|it| it.deflate_on_oom)),
+            memory_devices: Some(!layout.devices.is_empty()),
+            discard_inhibited: Some(
+                config.passes_through() || config.is_confidential() || config.has_huge_pages(),
+            ),
+            shared_control: Some(true),
+        };
+        sample
+    }
+
+    fn order(&mut self, action: &Action) -> Result<Vec<Call>, String> {
+        let (_, layout, _) = self.info.as_mut().ok_or("no guest was created")?;
+        let orders = layout.orders(action.target, action.plug)?;
+        layout.ordered(&orders);
+        Ok(orders.calls)
+    }
+
+    fn claims_process(&self, pid: u32) -> bool {
+        self.ping.as_ref().is_some_and(|(ping, _)| ping.pid == Some(i64::from(pid)))
+    }
+
+    fn vsock_socket(&self) -> Option<&Path> {
+        let (info, ..) = self.info.as_ref()?;
+        Some(&info.config.vsock.as_ref()?.socket)
+    }
+
+    fn take_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices)
+    }
+}
+
+fn run_state(state: &str) -> RunState {
+    match state {
+        "Running" => RunState::Running,
+        "Paused" => RunState::Paused,
+        "Shutdown" => RunState::Shutdown,
+        "Created" => RunState::Other("created, not booted".to_owned()),
+        "BreakPoint" => RunState::Other("at a breakpoint".to_owned()),
+        _ => RunState::Other("unknown".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! A call of a REST API, and what its answer is worth. No I/O.
+//!
+//! Limits: text of an answer is cut to [`TEXT_CHARS_MAX`] characters, and what does not print is
+//! escaped, before anybody sees it: another program may listen on the socket.
+
+use std::fmt;
+
+use ballast_model::LinkDown;
+use serde::de::DeserializeOwned;
+
+/// Longest body of an answer, in bytes. Cloud Hypervisor's description of a guest has some 10 KiB
+/// and grows with its devices.
+pub const BODY_BYTES_MAX: usize = 4 << 20;
+
+/// Most characters shown of what an API says.
+const TEXT_CHARS_MAX: usize = 300;
+
+/// Most parts of an error's text that are shown.
+const PARTS_MAX: usize = 8;
+
+/// A method of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Reads.
+    Get,
+    /// Sets the whole of something.
+    Put,
+    /// Sets a part of something.
+    Patch,
+}
+
+impl Method {
+    /// As HTTP writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Put => "PUT",
+            Method::Patch => "PATCH",
+        }
+    }
+}
+
+/// A call: absolute and idempotent, so that it may be made twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// How.
+    pub method: Method,
+    /// What, beginning with a slash.
+    pub path: &'static str,
+    /// The body, JSON; empty: none.
+    pub body: String,
+}
+
+impl Call {
+    /// A call that reads.
+    pub const fn get(path: &'static str) -> Call {
+        Call { method: Method::Get, path, body: String::new() }
+    }
+
+    /// A call that sends `body`.
+    pub fn send(method: Method, path: &'static str, body: &serde_json::Value) -> Call {
+        Call { method, path, body: body.to_string() }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method.as_str(), self.path)
+    }
+}
+
+/// What was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status of HTTP.
+    pub status: u16,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// Whether the call was carried out.
+    pub fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// The body of a call that was carried out, read as JSON.
+    ///
+    /// # Errors
+    /// The call failed, or the body is not what `call` is answered with: another program listens.
+    pub fn read<T: DeserializeOwned>(&self, call: &Call) -> Result<T, LinkDown> {
+        if !self.is_success() {
+            return Err(LinkDown::Protocol(self.refusal(call)));
+        }
+        serde_json::from_slice(&self.body).map_err(|error| {
+            let start = shown(&String::from_utf8_lossy(head(&self.body)));
+            // What was unexpected in it is text of the other side, too.
+            let error = shown(&error.to_string());
+            LinkDown::Protocol(format!("{call} was answered with `{start}`: {error}"))
+        })
+    }
+
+    /// That `call` was refused, with the API's own words.
+    pub fn refusal(&self, call: &Call) -> String {
+        let status = self.status;
+        match self.message() {
+            Some(message) => format!("{call} failed with status {status}: {message}"),
+            None => format!("{call} failed with status {status}"),
+        }
+    }
+
+    /// The API's own words about an error: of Firecracker an object with a `fault_message`, of Cloud
+    /// Hypervisor a list of texts, before its version 46 one plain text.
+    fn message(&self) -> Option<String> {
+        let text = match serde_json::from_slice(&self.body) {
+            Ok(serde_json::Value::Object(object)) => {
+                object.get("fault_message").and_then(|it| it.as_str()).map(str::to_owned)
+            }
+            Ok(serde_json::Value::Array(parts)) => {
+                let parts = parts.iter().filter_map(|it| it.as_str()).take(PARTS_MAX);
+                Some(parts.collect::<Vec<_>>().join(": "))
+            }
+            _ => None,
+        };
+        let text = text.unwrap_or_else(|| String::from_utf8_lossy(head(&self.body)).into_owned());
+        let text = text.trim();
+        (!text.is_empty()).then(|| shown(text))
+    }
+}
+
+/// As much of a body as may be shown.
+fn head(body: &[u8]) -> &[u8] {
+    &body[..body.len().min(4 * TEXT_CHARS_MAX)]
+}
+
+/// Text of another program that is safe in a log: cut, and what does not print is escaped.
+pub(crate) fn shown(text: &str) -> String {
+    let mut shown = String::new();
+    for character in text.chars().take(TEXT_CHARS_MAX) {
+        match character {
+            '"' | '\'' | '\\' => shown.push(character),
+            other => shown.extend(other.escape_debug()),
+        }
+    }
+    shown.chars().take(TEXT_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const INFO: Call = Call::get("/vm.info");
+
+    fn answer(status: u16, body: &str) -> Answer {
+        Answer { status, body: body.into() }
+    }
+
+    #[test]
+    fn errors_have_the_words_of_the_api() {
+        for (body, expected) in [
+            (
+                r#"{"fault_message":"No balloon."}"#,
+                "GET /vm.info failed with status 400: No balloon.",
+            ),
+            (
+                r#"["Error from API","No VM"]"#,
+                "GET /vm.info failed with status 400: Error from API: No VM",
+            ),
+            ("Internal Error\n", "GET /vm.info failed with status 400: Internal Error"),
+            ("<html>a</html>", "GET /vm.info failed with status 400: <html>a</html>"),
+            (r#"{"other":1}"#, r#"GET /vm.info failed with status 400: {"other":1}"#),
+            ("", "GET /vm.info failed with status 400"),
+            ("a\u{1b}[2J", "GET /vm.info failed with status 400: a\\u{1b}[2J"),
+        ] {
+            assert_eq!(answer(400, body).refusal(&INFO), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_json_is_another_program() {
+        let page = answer(200, "<!doctype html><title>It works</title>");
+        let why = page.read::<serde_json::Value>(&INFO).unwrap_err().to_string();
+        assert!(why.contains("GET /vm.info was answered with `<!doctype html>"), "{why}");
+        let refused = answer(404, "[\"The VM is not created\"]").read::<u64>(&INFO).unwrap_err();
+        assert!(refused.to_string().contains("status 404: The VM is not created"), "{refused}");
+        assert_eq!(answer(200, "7").read::<u64>(&INFO), Ok(7));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_answered_is_short_and_prints(body: Vec<u8>, status: u16) {
+            let answer = Answer { status, body };
+            let told = answer.refusal(&INFO);
+            prop_assert!(told.chars().count() < 2 * TEXT_CHARS_MAX);
+            prop_assert!(!told.chars().any(char::is_control));
+            if let Err(LinkDown::Protocol(why)) = answer.read::<u64>(&INFO) {
+                prop_assert!(why.chars().count() < 3 * TEXT_CHARS_MAX);
+                prop_assert!(!why.chars().any(char::is_control));
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! One guest and the exchange with it.
+//!
+//! Idea: an exchange is a task of its own, so that a guest that is late holds up nobody: its answers
+//! are taken in at a later sample, with their age. A guest that was slower than the deadline the
+//! last time is not waited for. At another process behind the socket all that was known is
+//! forgotten, as it was of another guest.
+//! Limits: one exchange at a time for samples; an order has one of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ballast_backend::GenerationGate;
+use ballast_model::{GuestId, GuestSample, LinkDown, LinkState, Timestamp};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use crate::client::{Exchanged, exchange};
+use crate::guest::RestGuest;
+
+/// The caller's clock, which goes on while a call waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    pub(crate) now: Timestamp,
+    pub(crate) began: Instant,
+}
+
+impl Clock {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now + self.began.elapsed()
+    }
+
+    /// The time of `instant`, which may lie before this clock began.
+    fn at(&self, instant: Instant) -> Timestamp {
+        let before = self.began.saturating_duration_since(instant);
+        let millis = u64::try_from(before.as_millis()).unwrap_or(u64::MAX);
+        let then = Timestamp::from_millis(self.now.as_millis().saturating_sub(millis));
+        then + instant.saturating_duration_since(self.began)
+    }
+}
+
+/// One guest.
+#[derive(Debug)]
+pub(crate) struct Slot<G> {
+    pub(crate) path: PathBuf,
+    pub(crate) inode: u64,
+    /// Whether its socket still exists.
+    pub(crate) is_listed: bool,
+    pub(crate) guest: G,
+    pub(crate) gate: GenerationGate,
+    /// Why its API does not answer; `None`: it does.
+    pub(crate) down: Option<LinkDown>,
+    /// Whether it is a guest: something that ever answered, or may be one that does not.
+    pub(crate) is_guest: bool,
+    /// Why its socket is not used, as it was last said.
+    pub(crate) ignored: Option<LinkDown>,
+    /// The process that listens on the socket, and whether it is the hypervisor.
+    listener: Option<u32>,
+    is_hypervisor: bool,
+    exchange: JoinSet<Exchanged>,
+    /// How long the last exchange took.
+    took: Duration,
+}
+
+impl<G: RestGuest> Slot<G> {
+    pub(crate) fn new(path: PathBuf, inode: u64) -> Slot<G> {
+        Slot {
+            path,
+            inode,
+            is_listed: true,
+            guest: G::default(),
+            gate: GenerationGate::default(),
+            down: Some(LinkDown::Connecting),
+            is_guest: false,
+            ignored: None,
+            listener: None,
+            is_hypervisor: false,
+            exchange: JoinSet::new(),
+            took: Duration::ZERO,
+        }
+    }
+
+    /// The hypervisor's process. Whoever passed it a socket that listens already is not it.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.listener.filter(|_| self.is_hypervisor)
+    }
+
+    /// Whether its process still runs.
+    pub(crate) fn is_alive(&self, proc: &Path) -> bool {
+        self.pid().is_some_and(|pid| proc.join(pid.to_string()).exists())
+    }
+
+    /// Samples the guest, as far as it answers by `until`; an exchange may take `timeout`.
+    pub(crate) async fn advance(
+        &mut self,
+        clock: Clock,
+        deadline: Duration,
+        timeout: Duration,
+        proc: &Path,
+    ) {
+        let is_late = !self.exchange.is_empty();
+        let is_slow = is_late || self.took >= deadline;
+        let until = clock.began + if is_slow { Duration::ZERO } else { deadline };
+        if !is_late {
+            self.guest.begin(clock.now());
+        }
+        loop {
+            if self.exchange.is_empty() {
+                let calls = self.guest.calls();
+                if calls.is_empty() {
+                    return;
+                }
+                let path = self.path.clone();
+                let end = Instant::now() + timeout;
+                self.exchange.spawn(async move { exchange(&path, calls, false, end).await });
+            }
+            match timeout_at(until, self.exchange.join_next()).await {
+                Ok(Some(Ok(done))) => self.take(done, clock, proc),
+                Ok(Some(Err(_))) => {
+                    self.down = Some(LinkDown::Closed("the task of its calls panicked".to_owned()));
+                }
+                Ok(None) | Err(_) => return,
+            }
+            if self.down.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Takes in what came of an exchange.
+    fn take(&mut self, done: Exchanged, clock: Clock, proc: &Path) {
+        self.took = done.took;
+        let is_another = matches!((self.listener, done.pid), (Some(a), Some(b)) if a != b);
+        if is_another {
+            self.forget();
+            return;
+        }
+        self.listener = done.pid.or(self.listener);
+        for (call, asked_at, answer) in &done.answered {
+            let (asked_at, now) = (clock.at(*asked_at), clock.now());
+            if let Err(why) = self.guest.take(call, answer, asked_at, now) {
+                self.down = Some(why);
+                return;
+            }
+        }
+        if let Some(pid) = self.listener.filter(|_| !self.is_hypervisor) {
+            let name = fs::read_to_string(proc.join(pid.to_string()).join("comm"));
+            let is_called_so = name.is_ok_and(|name| name.starts_with(G::PROCESS));
+            self.is_hypervisor = is_called_so || self.guest.claims_process(pid);
+        }
+        self.down = done.error.map(|error| error.why);
+    }
+
+    /// Forgets all that was known: what answers at its socket from now on is another guest.
+    pub(crate) fn forget(&mut self) {
+        let (path, inode, is_listed) = (self.path.clone(), self.inode, self.is_listed);
+        let (is_guest, ignored) = (self.is_guest, self.ignored.take());
+        *self = Slot { is_listed, is_guest, ignored, ..Slot::new(path, inode) };
+    }
+
+    /// What is known of it at `now`.
+    pub(crate) fn sample(&self, id: &GuestId, now: Timestamp) -> GuestSample {
+        let mut sample = self.guest.sample(id, now);
+        if let Some(why) = &self.down {
+            sample.link = LinkState::Down(why.clone());
+        }
+        sample
+    }
+}

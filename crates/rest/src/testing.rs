@@ -1,0 +1,163 @@
+//! A server of HTTP on a Unix socket that answers as it is told, for tests without a hypervisor.
+//!
+//! Limits: it reads requests as this crate's client and curl send them: a length for every body.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+
+use crate::call::{Call, Method};
+
+/// Longest request.
+const REQUEST_BYTES_MAX: usize = 64 << 10;
+
+/// What is answered.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// A status and a body of JSON; empty: none.
+    Json(u16, String),
+    /// A page, as a web server has it.
+    Html(u16),
+    /// These bytes, and the end of the connection.
+    Raw(Vec<u8>),
+    /// Nothing, ever.
+    Hang,
+}
+
+/// A request, as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The method.
+    pub method: String,
+    /// The path.
+    pub path: String,
+    /// The body.
+    pub body: String,
+}
+
+impl Asked {
+    /// Whether it is this call, whatever its body.
+    pub fn is(&self, method: Method, path: &str) -> bool {
+        self.method == method.as_str() && self.path == path
+    }
+
+    /// Method, path and body on one line.
+    pub fn line(&self) -> String {
+        format!("{} {} {}", self.method, self.path, self.body).trim_end().to_owned()
+    }
+}
+
+impl From<&Call> for Asked {
+    fn from(call: &Call) -> Asked {
+        let method = call.method.as_str().to_owned();
+        Asked { method, path: call.path.to_owned(), body: call.body.clone() }
+    }
+}
+
+/// A server. Dropping it closes its socket and removes it.
+#[derive(Debug)]
+pub struct RestServer {
+    path: PathBuf,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Drop for RestServer {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl RestServer {
+    /// Serves at `path`; `answer` says what is answered. Needs a tokio runtime.
+    ///
+    /// # Panics
+    /// The socket cannot be made.
+    pub fn start(path: &Path, answer: impl FnMut(&Asked) -> Reply + Send + 'static) -> RestServer {
+        let listener = UnixListener::bind(path).expect("a folder for the socket");
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (log, answer) = (Arc::clone(&asked), Arc::new(Mutex::new(answer)));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (log, answer) = (Arc::clone(&log), Arc::clone(&answer));
+                connections.spawn(serve(stream, move |request| {
+                    log.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+                    (answer.lock().unwrap_or_else(PoisonError::into_inner))(request)
+                }));
+            }
+        });
+        RestServer { path: path.to_owned(), asked, _tasks: tasks }
+    }
+
+    /// Takes the requests since the last call, in order.
+    pub fn take_asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut self.asked.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The requests that change something since the last call, each on one line.
+    pub fn take_changes(&self) -> Vec<String> {
+        let asked = self.take_asked();
+        asked.iter().filter(|it| it.method != "GET").map(Asked::line).collect()
+    }
+}
+
+/// Answers the requests of one connection.
+async fn serve(mut stream: UnixStream, mut answer: impl FnMut(&Asked) -> Reply) {
+    let mut bytes = Vec::new();
+    loop {
+        let request = loop {
+            if let Some((request, len)) = read_request(&bytes) {
+                bytes.drain(..len);
+                break request;
+            }
+            let mut chunk = [0; 4096];
+            match stream.read(&mut chunk).await {
+                Ok(len) if len > 0 && bytes.len() < REQUEST_BYTES_MAX => {
+                    bytes.extend_from_slice(&chunk[..len]);
+                }
+                _ => return,
+            }
+        };
+        let (status, kind, body) = match answer(&request) {
+            Reply::Json(status, body) => (status, "application/json", body),
+            Reply::Html(status) => {
+                (status, "text/html", "<!doctype html><h1>It works!</h1>".to_owned())
+            }
+            Reply::Raw(bytes) => {
+                let _ = stream.write_all(&bytes).await;
+                return;
+            }
+            Reply::Hang => std::future::pending().await,
+        };
+        // What says that there is no content has no length either.
+        let length = match status {
+            204 => String::new(),
+            _ => format!("Content-Type: {kind}\r\nContent-Length: {}\r\n", body.len()),
+        };
+        let text = format!("HTTP/1.1 {status} Status\r\n{length}\r\n{body}");
+        if stream.write_all(text.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The first request in `bytes` and its length; `None`: it is not complete.
+fn read_request(bytes: &[u8]) -> Option<(Asked, usize)> {
+    let end = bytes.windows(4).position(|it| it == b"\r\n\r\n")? + 4;
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let mut lines = head.lines();
+    let mut words = lines.next()?.split(' ');
+    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let length = lines.find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
+    });
+    let len = end + length.unwrap_or(0_usize);
+    let body = String::from_utf8_lossy(bytes.get(end..len)?).into_owned();
+    Some((Asked { method, path, body }, len))
+}

@@ -1,0 +1,8 @@
+//! Answers of whatever listens on the socket of a guest: see `try_rest_guest`.
+#![no_main]
+
+use ballast_cloud_hypervisor::CloudHypervisorGuest;
+use ballast_fuzz::try_rest_guest;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| try_rest_guest::<CloudHypervisorGuest>(data));
