@@ -32,6 +32,8 @@ pub(super) struct File {
     pub(super) qmp: QmpTable,
     pub(super) libvirt: LibvirtTable,
     pub(super) xen: XenTable,
+    pub(super) cloud_hypervisor: RestTable,
+    pub(super) firecracker: RestTable,
     pub(super) containers: ContainersTable,
     pub(super) proxmox: ProxmoxTable,
     pub(super) policy: PolicyTable,
@@ -116,6 +118,23 @@ impl Default for LibvirtTable {
             socket: "/run/libvirt/libvirt-sock".into(),
             timeout: Duration::from_secs(2),
         }
+    }
+}
+
+/// Guests of a hypervisor with a REST API.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RestTable {
+    pub(super) sockets: Vec<String>,
+    #[serde(with = "ballast_toml_strict::duration")]
+    pub(super) timeout: Duration,
+}
+
+impl Default for RestTable {
+    fn default() -> Self {
+        // An answer takes well under a millisecond; while it writes a snapshot, a hypervisor
+        // answers nothing.
+        RestTable { sockets: Vec::new(), timeout: Duration::from_secs(2) }
     }
 }
 
@@ -264,6 +283,7 @@ pub(super) struct AgentsTable {
     #[serde(with = "ballast_toml_strict::duration")]
     pub(super) interval: Duration,
     pub(super) shrink: bool,
+    pub(super) vsock: bool,
 }
 
 impl Default for AgentsTable {
@@ -273,6 +293,7 @@ impl Default for AgentsTable {
             folders: vec!["/run/ballast/agent".into()],
             interval: Duration::from_secs(1),
             shrink: true,
+            vsock: false,
         }
     }
 }

@@ -31,8 +31,8 @@ pub use meb::MebTable;
 pub use page::{PageSettings, PortSettings};
 pub use parse::{floors_fit, load, parse};
 pub use settings::{
-    AgentSettings, Config, EventSettings, JournalSettings, LibvirtSettings, OnExit, SourceChoice,
-    TrackingSettings, XenSettings,
+    AgentSettings, Config, EventSettings, JournalSettings, LibvirtSettings, OnExit, RestSettings,
+    SourceChoice, TrackingSettings, XenSettings,
 };
 pub use tau::Tau;
 pub use tws::TwsTable;

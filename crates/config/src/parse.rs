@@ -13,15 +13,16 @@ use ballast_guard::GuardSettings;
 use ballast_model::{
     Bytes, GuestChange, GuestId, GuestLimits, LimitTable, Mode, ParseModeError, PolicyName,
 };
+use ballast_rest::{SocketPattern, SocketPatternError};
 use ballast_toml_strict::{Error, nearest};
 use ballast_working_set::Budget;
 
-use crate::file::{EventsTable, File, GuestTable};
+use crate::file::{EventsTable, File, GuestTable, RestTable};
 use crate::knobs::Knobs;
 use crate::range::in_range;
 use crate::settings::{
     AgentSettings, Config, ContainerSettings, EventSettings, JournalSettings, LibvirtSettings,
-    TrackingSettings, XenSettings,
+    RestSettings, TrackingSettings, XenSettings,
 };
 
 /// Most that can be believed of a guest without evidence, as a part of what it is entitled to: as
@@ -84,8 +85,8 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         .map_err(|message| at(&["tracking", "interval"], message))?;
     in_range(file.agents.interval, Duration::from_millis(100), Duration::from_secs(60))
         .map_err(|message| at(&["agents", "interval"], message))?;
-    if file.agents.enabled && file.agents.folders.is_empty() {
-        let message = "lists no folder, so no agent can be found".to_owned();
+    if file.agents.enabled && file.agents.folders.is_empty() && !file.agents.vsock {
+        let message = "lists no folder, and vsock is off, so no agent can be found".to_owned();
         return Err(at(&["agents", "folders"], message));
     }
     let tracking_budget = Budget::new(file.tracking.budget)
@@ -104,12 +105,19 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         .map(|text| text.parse())
         .collect::<Result<_, _>>()
         .map_err(|e: CgroupPatternError| at(&["containers", "cgroups"], e.to_string()))?;
-    let has_host = file.libvirt.enabled || file.xen.enabled;
+    let cloud_hypervisor = file
+        .cloud_hypervisor
+        .settings()
+        .map_err(|(key, message)| at(&["cloud_hypervisor", key], message))?;
+    let firecracker =
+        file.firecracker.settings().map_err(|(key, message)| at(&["firecracker", key], message))?;
+    let has_sockets = cloud_hypervisor.is_some() || firecracker.is_some();
+    let has_host = file.libvirt.enabled || file.xen.enabled || has_sockets;
     if file.qmp.folders.is_empty() && !has_host && cgroups.is_empty() {
         return Err(at(
             &["qmp", "folders"],
-            "lists no folder, [libvirt] and [xen] are off, and [containers] lists no cgroup, so no \
-             guest can be found"
+            "lists no folder, [libvirt] and [xen] are off, [cloud_hypervisor] and [firecracker] list no \
+             socket, and [containers] lists no cgroup, so no guest can be found"
                 .to_owned(),
         ));
     }
@@ -217,6 +225,8 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             dom0_floor: file.xen.dom0_floor,
             timeout: file.xen.timeout,
         }),
+        cloud_hypervisor,
+        firecracker,
         containers: (!cgroups.is_empty()).then_some(ContainerSettings {
             cgroups,
             memory: file.containers.memory,
@@ -238,6 +248,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             period: file.agents.interval,
             emergency_period: file.policy.interval.unwrap_or(EMERGENCY_PERIOD),
             shrink: file.agents.shrink,
+            vsock: file.agents.vsock,
         }),
         paging,
         tunes_merging: file.mechanisms.ksm.enabled,
@@ -254,6 +265,24 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         events,
         raise_priority: file.daemon.raise_priority,
     })
+}
+
+impl RestTable {
+    /// `None`: it lists no socket.
+    ///
+    /// # Errors
+    /// A value is not possible; names its key.
+    fn settings(self) -> Result<Option<RestSettings>, (&'static str, String)> {
+        let RestTable { sockets, timeout } = self;
+        in_range(timeout, Duration::from_millis(10), Duration::from_secs(30))
+            .map_err(|message| ("timeout", message))?;
+        let sockets: Vec<SocketPattern> = sockets
+            .iter()
+            .map(|text| text.parse())
+            .collect::<Result<_, _>>()
+            .map_err(|error: SocketPatternError| ("sockets", error.to_string()))?;
+        Ok((!sockets.is_empty()).then_some(RestSettings { sockets, timeout }))
+    }
 }
 
 impl EventsTable {

@@ -9,6 +9,7 @@ use ballast_control::Settings;
 use ballast_estimate::phase::IntermittentSettings;
 use ballast_model::Bytes;
 use ballast_reclaim::SwapBounds;
+use ballast_rest::SocketPattern;
 use ballast_working_set::Budget;
 
 use crate::external::ExternalSettings;
@@ -45,6 +46,10 @@ pub struct Config {
     pub libvirt: Option<LibvirtSettings>,
     /// Domains of Xen as guests; `None`: off.
     pub xen: Option<XenSettings>,
+    /// Guests of Cloud Hypervisor; `None`: off.
+    pub cloud_hypervisor: Option<RestSettings>,
+    /// Guests of Firecracker; `None`: off.
+    pub firecracker: Option<RestSettings>,
     /// Containers as guests; `None`: off.
     pub containers: Option<ContainerSettings>,
     /// Folder with the configurations of Proxmox VE's machines; `None`: not read.
@@ -123,6 +128,8 @@ pub struct AgentSettings {
     pub emergency_period: Duration,
     /// Whether programs in a guest are asked to release memory before its balloon inflates.
     pub shrink: bool,
+    /// Whether agents may connect by vsock.
+    pub vsock: bool,
 }
 
 /// Settings of the program that is run for events.
@@ -169,6 +176,15 @@ pub struct XenSettings {
     pub timeout: Duration,
 }
 
+/// Which guests of a hypervisor with a REST API to ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestSettings {
+    /// The sockets of their APIs.
+    pub sockets: Vec<SocketPattern>,
+    /// Longest wait for one to answer.
+    pub timeout: Duration,
+}
+
 /// Which containers are guests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerSettings {
@@ -192,8 +208,15 @@ impl Config {
         let folders = self.qmp_folders.iter().map(|folder| folder.display().to_string());
         let libvirt = self.libvirt.iter().map(|it| it.socket.display().to_string());
         let xen = self.xen.iter().map(|it| it.socket.display().to_string());
+        let rest = self.cloud_hypervisor.iter().chain(&self.firecracker);
+        let sockets = rest.flat_map(|it| &it.sockets).map(ToString::to_string);
         let cgroups = self.containers.iter().flat_map(|it| &it.cgroups);
-        folders.chain(libvirt).chain(xen).chain(cgroups.map(|it| format!("cgroup {it}"))).collect()
+        folders
+            .chain(libvirt)
+            .chain(xen)
+            .chain(sockets)
+            .chain(cgroups.map(|it| format!("cgroup {it}")))
+            .collect()
     }
 
     /// The settings that differ in `new` and take effect only after a restart.
@@ -203,6 +226,8 @@ impl Config {
             ("[qmp]", self.qmp_folders != new.qmp_folders || self.qmp_timeout != new.qmp_timeout),
             ("[libvirt]", self.libvirt != new.libvirt),
             ("[xen]", self.xen != new.xen),
+            ("[cloud_hypervisor]", self.cloud_hypervisor != new.cloud_hypervisor),
+            ("[firecracker]", self.firecracker != new.firecracker),
             ("[containers]", self.containers != new.containers),
             ("[proxmox]", self.proxmox_folder != new.proxmox_folder),
             ("[tracking]", self.tracking != new.tracking),

@@ -80,6 +80,8 @@ fn configurations_in_the_guides_are_valid() {
         ("kubevirt", include_str!("../../../docs/kubevirt.md"), 0),
         ("containers", include_str!("../../../docs/containers.md"), 1),
         ("xen", include_str!("../../../docs/xen.md"), 1),
+        ("cloud-hypervisor", include_str!("../../../docs/cloud-hypervisor.md"), 1),
+        ("firecracker", include_str!("../../../docs/firecracker.md"), 1),
     ] {
         let blocks = toml_blocks(guide);
         assert!(!blocks.is_empty(), "{name}");
@@ -89,6 +91,8 @@ fn configurations_in_the_guides_are_valid() {
         assert_eq!(config.libvirt.is_some(), name == "kubevirt");
         assert_eq!(config.xen.is_some(), name == "xen");
         assert_eq!(config.containers.is_some(), name == "containers");
+        assert_eq!(config.cloud_hypervisor.is_some(), name == "cloud-hypervisor");
+        assert_eq!(config.firecracker.is_some(), name == "firecracker");
         assert_eq!(config.proxmox_folder.is_some(), name == "proxmox");
         assert_eq!(config.settings.limits.default.managed, name != "kubevirt");
     }
@@ -130,6 +134,24 @@ fn cgroups_are_guests_where_they_are_named() {
     assert_eq!(containers("[containers]\nprobe = false").unwrap(), None);
     let error = containers("[containers]\ncgroups = [\"../a\"]").unwrap_err().to_string();
     assert!(error.contains("containers.cgroups") && error.contains("systemd-cgls"), "{error}");
+}
+
+#[test]
+fn sockets_of_rest_apis_are_guests_where_they_are_named() {
+    let named = "[qmp]\nfolders = []\n[firecracker]\nsockets = [\"/srv/*/api.socket\"]";
+    let config = read(named).unwrap();
+    let found = config.firecracker.unwrap();
+    assert_eq!(
+        (found.sockets[0].to_string().as_str(), found.timeout.as_secs()),
+        ("/srv/*/api.socket", 2)
+    );
+    assert_eq!((config.cloud_hypervisor, read("[firecracker]").unwrap().firecracker), (None, None));
+    for (table, key) in
+        [("cloud_hypervisor", "sockets = [\"a/*\"]"), ("firecracker", "timeout = \"1h\"")]
+    {
+        let error = read(&format!("[{table}]\n{key}")).unwrap_err().to_string();
+        assert!(error.contains(table) && error.contains("expected"), "{error}");
+    }
 }
 
 #[test]

@@ -9,9 +9,11 @@ use std::time::{Duration, SystemTime};
 
 use ballast_actuation::fence::Fences;
 use ballast_backend::{Backend, Backends};
-use ballast_config::Config;
+use ballast_cloud_hypervisor::CloudHypervisorGuest;
+use ballast_config::{Config, RestSettings};
 use ballast_containers::{Containers, ContainersConfig};
 use ballast_control::incident::Incident;
+use ballast_firecracker::FirecrackerGuest;
 use ballast_host::{KSM, PROC, read_merging};
 use ballast_libvirt::{LibvirtConfig, LibvirtHost};
 use ballast_model::{
@@ -19,6 +21,7 @@ use ballast_model::{
 };
 use ballast_policy::Question;
 use ballast_qmp::fleet::{Fleet, FleetConfig};
+use ballast_rest::{RestConfig, RestGuest, RestGuests};
 use ballast_store::{Event as Recorded, JournalStatus, Tick};
 use ballast_xen::{XenConfig, XenHost};
 use tokio::time::sleep;
@@ -85,6 +88,12 @@ impl HostWorld {
                 guests_max,
             })));
         }
+        if let Some(settings) = &config.cloud_hypervisor {
+            backends.push(by_rest::<CloudHypervisorGuest>(settings, guests_max));
+        }
+        if let Some(settings) = &config.firecracker {
+            backends.push(by_rest::<FirecrackerGuest>(settings, guests_max));
+        }
         if let Some(settings) = &config.containers {
             let config = ContainersConfig {
                 cgroups: settings.cgroups.clone(),
@@ -150,6 +159,13 @@ impl HostWorld {
             self.merger = merger(new);
         }
     }
+}
+
+/// The guests of a hypervisor with a REST API.
+fn by_rest<G: RestGuest + 'static>(settings: &RestSettings, guests_max: usize) -> Box<dyn Backend> {
+    let RestSettings { sockets, timeout } = settings.clone();
+    let config = RestConfig { sockets, timeout, guests_max };
+    Box::new(RestGuests::<G>::new(config, Path::new(PROC)))
 }
 
 /// What tunes the search for like pages, if that is configured. Says if the kernel has none.

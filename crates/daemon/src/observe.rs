@@ -276,10 +276,9 @@ impl Observer {
 
     /// Adds the report of the agent behind hypervisor `pid`.
     fn add_agent(&mut self, sample: &mut GuestSample, pid: Option<u32>) {
-        let agents = self.agents.as_mut();
-        let memory_max = sample.memory_max();
-        let state =
-            agents.and_then(|agents| agents.state(&sample.id, sample.process, memory_max, pid));
+        let Some(agents) = &mut self.agents else { return };
+        let (memory_max, vsock) = (sample.memory_max(), self.backends.vsock(&sample.id));
+        let state = agents.state(&sample.id, sample.process, memory_max, pid, vsock);
         let Some(state) = state else { return };
         state.add_to(sample);
         for notice in state.notices {

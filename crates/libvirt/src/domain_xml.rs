@@ -18,6 +18,8 @@ const XML_MAX: usize = 4 << 20;
 pub struct DomainFacts {
     /// What can be done with it.
     pub capabilities: Capabilities,
+    /// The number of its vsock device; `None`: it has none, or libvirt does not say.
+    pub vsock_cid: Option<u32>,
     /// Its virtio-mem devices.
     pub virtio_mem: Vec<VirtioMem>,
     /// How often its balloon reports, in seconds; `None`: libvirt does not say.
@@ -56,6 +58,7 @@ pub fn read_domain_xml(xml: &str) -> Result<DomainFacts, String> {
         children(devices, "hostdev").any(is_pci)
     });
     let is_locked = child(domain, "memoryBacking").is_some_and(|it| child(it, "locked").is_some());
+    let vsock = devices.and_then(|devices| child(child(devices, "vsock")?, "cid"));
     let element = child(domain, "metadata").and_then(metadata::element);
     let (settings, complaints) = element.map(metadata::read).unzip();
     let period = balloon.and_then(|balloon| child(balloon, "stats"));
@@ -71,6 +74,7 @@ pub fn read_domain_xml(xml: &str) -> Result<DomainFacts, String> {
             // Whoever may use libvirt may.
             shared_control: Some(true),
         },
+        vsock_cid: vsock.and_then(|cid| cid.attribute("address")?.parse().ok()),
         virtio_mem,
         settings,
         complaints: complaints.unwrap_or_default(),
@@ -125,6 +129,8 @@ mod tests {
         let none = Capabilities { balloon: Some(false), statistics: Some(false), ..expected };
         assert_eq!(read("<memballoon model='none'/>", "").capabilities, none);
         let inhibited = |facts: DomainFacts| facts.capabilities.discard_inhibited;
+        let vsock = "<vsock model='virtio'><cid auto='yes' address='7'/></vsock>";
+        assert_eq!((read(vsock, "").vsock_cid, read("<vsock/>", "").vsock_cid), (Some(7), None));
         assert_eq!(inhibited(read("<hostdev type='pci'/>", "")), Some(true));
         let locked = "<memoryBacking><locked/></memoryBacking>";
         assert_eq!(inhibited(read("", locked)), Some(true));

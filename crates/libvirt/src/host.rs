@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ballast_backend::{Backend, GuestReading, SampleRequest, Waiting};
+use ballast_backend::{Backend, GuestReading, SampleRequest, VsockAddress, Waiting};
 use ballast_model::{Action, GuestChange, GuestId, LinkDown, LinkState, Outcome, Timestamp};
 use tokio::time::Instant;
 
@@ -377,6 +377,10 @@ impl Backend for LibvirtHost {
         actions: &'a [Action],
     ) -> Waiting<'a, Vec<Outcome>> {
         Box::pin(self.order_all(now, actions))
+    }
+
+    fn vsock(&self, guest: &GuestId) -> Option<VsockAddress> {
+        self.guests.get(guest)?.facts.as_ref()?.vsock_cid.map(VsockAddress::Cid)
     }
 
     fn keeps_settings(&self) -> bool {

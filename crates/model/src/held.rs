@@ -123,18 +123,16 @@ impl fmt::Display for Held {
             Held::OptedOut => f.write_str("excluded by the operator (managed = false)"),
             Held::Unreachable { why } => write!(f, "unreachable: {why}"),
             Held::NotRunning { state } => write!(f, "not running: {state}"),
-            Held::NoBalloon => {
-                f.write_str("no balloon: QEMU needs -device virtio-balloon-pci, Xen the guest's driver")
-            },
+            Held::NoBalloon => f.write_str(
+                "no balloon that says what it holds: QEMU needs -device virtio-balloon-pci, Xen the guest's \
+                 driver, others are in docs/hypervisors.md",
+            ),
             Held::NoAllocation => f.write_str("allocation not known yet"),
             Held::DiscardInhibited => f.write_str(
                 "ballooning would free no host memory: a passthrough device or locked memory holds the pages",
             ),
             Held::NoStatistics => {
-                f.write_str(
-                    "no statistics received: is virtio_balloon loaded in the guest, or, on Xen, the \
-                     agent started?",
-                )
+                f.write_str("no statistics received: is virtio_balloon loaded in the guest, or the agent there?")
             }
             Held::Stale { age, limit } => write!(
                 f,

@@ -279,6 +279,7 @@ pub(crate) fn validate(guest: &GuestSpec) -> Result<(), LabError> {
     match guest {
         _ if guest.hotplug.is_some_and(|it| it.kind == HotplugKind::Dimm) => no("memory modules"),
         _ if guest.truth.is_some() => no("a record of accesses"),
+        _ if guest.vsock_cid.is_some() => no("a vsock device"),
         _ if guest.kvm_host.is_some() => no("a KVM host"),
         _ => Ok(()),
     }

@@ -78,6 +78,9 @@ pub struct GuestSpec {
     /// Whether it runs `ballast-agent`, whose port has a socket of its own.
     #[serde(default)]
     pub agent: bool,
+    /// Number of its vsock device, from 3 up, which the host's kernel serves; `None`: it has none.
+    #[serde(default)]
+    pub vsock_cid: Option<u32>,
     /// Image of the disk that makes it a KVM host itself; see [`crate::Nested`].
     #[serde(default)]
     pub kvm_host: Option<PathBuf>,
@@ -118,6 +121,7 @@ impl GuestSpec {
             tracked: false,
             tracker_socket: None,
             agent: false,
+            vsock_cid: None,
             kvm_host: None,
             extra_args: Vec::new(),
         }
@@ -335,6 +339,9 @@ impl Arguments {
         if spec.agent {
             self.path("-chardev", "socket,id=agent,path=", &paths.agent, listening);
             self.pair("-device", format!("virtserialport,chardev=agent,name={AGENT_PORT_NAME}"));
+        }
+        if let Some(cid) = spec.vsock_cid {
+            self.pair("-device", format!("vhost-vsock-pci,guest-cid={cid}"));
         }
     }
 

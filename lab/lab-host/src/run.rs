@@ -157,7 +157,11 @@ impl Run {
             // PostgreSQL is on the data disk.
             let in_archive = |name: &&String| *name != Program::Postgresql.packed();
             let with = guest.with.iter().filter(in_archive).cloned().collect();
-            let more: &[&str] = if guest.kvm_host.is_some() { &nested::MODULES } else { &[] };
+            let more: &[&str] = match (&guest.kvm_host, guest.vsock_cid) {
+                (Some(_), _) => &nested::MODULES,
+                (None, Some(_)) => &["vmw_vsock_virtio_transport"],
+                (None, None) => &[],
+            };
             initramfs(&cache, &kernel, &with, guest.agent, more, say)
         };
         let archives: Vec<PathBuf> =

@@ -384,6 +384,9 @@ impl Machine {
             "/machine/peripheral-anon" if self.config.has_balloon => {
                 Ok(json!([kind, {"name": "device[0]", "type": "child<virtio-balloon-pci>"}]))
             }
+            "/machine/peripheral" if self.config.vsock_cid.is_some() => {
+                Ok(json!([kind, {"name": "vsock0", "type": "child<vhost-vsock-pci>"}]))
+            }
             "/machine/peripheral" | "/machine/peripheral-anon" => Ok(json!([kind])),
             "/objects" => {
                 let ram = json!({"name": "pc.ram", "type": "child<memory-backend-ram>"});
@@ -400,6 +403,9 @@ impl Machine {
             let boot = self.config.boot_memory;
             let plain = json!({"size": boot.get()});
             return Ok(self.plugged.as_ref().map_or(plain, |plugged| plugged.room(boot)));
+        }
+        if let ("/machine/peripheral/vsock0", Some(cid)) = (path, self.config.vsock_cid) {
+            return Ok(json!(cid));
         }
         if path != BALLOON_PATH || !self.config.has_balloon {
             return Err(("DeviceNotFound", format!("Device '{path}' not found")));

@@ -16,6 +16,8 @@ pub struct PeerConfig {
     pub rate_per_sec: Bytes,
     /// Memory in use in the guest: what its statistics say is not available.
     pub used: Bytes,
+    /// The number of its vsock device, which it may have.
+    pub vsock_cid: Option<u32>,
     /// Memory that can be plugged into it.
     pub hotplug: Option<PeerHotplug>,
     /// What it does wrong.
@@ -29,6 +31,7 @@ impl Default for PeerConfig {
             has_balloon: true,
             rate_per_sec: Bytes::mib(256),
             used: Bytes::mib(200),
+            vsock_cid: None,
             hotplug: None,
             misbehaviour: Misbehaviour::None,
         }

@@ -69,6 +69,7 @@ pub(super) const IN_A_LONG_RUN: [Chosen; 3] = [
             "sampled::",
             "unit::the_shipped_unit_raises_its_limits",
             "unit::the_unit_open_to_damon_samples_and_fences_guests",
+            "vsock::",
         ],
     },
 ];

@@ -11,3 +11,4 @@ mod paging;
 mod sampled;
 mod support;
 mod unit;
+mod vsock;

@@ -8,16 +8,15 @@
 //! Cost: one task per guest, which wakes for each message and twice a second while it greets.
 //! Limits: an agent that floods is not read until its second is over.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_qmp::client::peer_pid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 use super::conversation::Conversation;
+use super::door::Door;
 use super::order::{Order, Settings};
 use crate::clock;
 
@@ -27,15 +26,13 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 /// Size of the read buffer.
 const CHUNK: usize = 4096;
 
-/// Talks to the agent behind the socket at `path`. Never returns.
-pub(super) async fn follow(path: &Path, settings: &Settings, mut orders: mpsc::Receiver<Order>) {
+/// Talks to the agent that comes by `door`. Never returns.
+pub(super) async fn follow(mut door: Door, settings: &Settings, mut orders: mpsc::Receiver<Order>) {
     let (shared, urgent) = (Arc::clone(&settings.shared), Arc::clone(&settings.urgent));
     let mut agent = Conversation::shared(settings.session(), shared, urgent, clock::now());
     let mut retry = RETRY_FIRST;
     loop {
-        if let Ok(stream) = UnixStream::connect(path).await
-            && settings.shared.admits(peer_pid(&stream), path, clock::now())
-        {
+        if let Some(stream) = door.open(&settings.shared).await {
             // Drop orders that belong to the earlier connection.
             while orders.try_recv().is_ok() {}
             agent.connected(number(), clock::now());
@@ -44,6 +41,7 @@ pub(super) async fn follow(path: &Path, settings: &Settings, mut orders: mpsc::R
                 retry = RETRY_FIRST;
             }
         }
+        // However often a guest connects, it is heard no more often than that.
         tokio::time::sleep(retry).await;
         retry = (retry * 2).min(RETRY_MAX);
     }

@@ -111,16 +111,16 @@ impl Shared {
         self.hypervisor.store(pid.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Whether process `listener` may speak for the guest's agent on the socket at `path`: it must
-    /// be the one behind the guest's QMP socket. A warning names any other.
-    pub(super) fn admits(&self, listener: Option<u32>, path: &Path, now: Timestamp) -> bool {
+    /// Whether process `peer`, at the other end of the socket at `path`, may speak for the guest's
+    /// agent: it must be the guest's hypervisor. A warning names any other.
+    pub(super) fn admits(&self, peer: Option<u32>, path: &Path, now: Timestamp) -> bool {
         let hypervisor = self.hypervisor.load(Ordering::Relaxed);
-        if hypervisor == 0 || listener == Some(hypervisor) {
+        if hypervisor == 0 || peer == Some(hypervisor) {
             return hypervisor != 0;
         }
-        let by = listener.map_or("an unknown process".to_owned(), |pid| format!("process {pid}"));
+        let by = peer.map_or("an unknown process".to_owned(), |pid| format!("process {pid}"));
         let text = format!(
-            "refused its agent's socket {}: {by} listens on it, not the hypervisor's process \
+            "refused its agent's socket {}: {by} is at its other end, not the hypervisor's process \
              {hypervisor}: remove the socket, and look who may write to its folder",
             path.display()
         );
@@ -374,7 +374,7 @@ mod tests {
         let notices = shared.take(Timestamp::ZERO).notices;
         let [AgentNotice::Warning(text)] = &notices[..] else { panic!("{notices:?}") };
         let expected =
-            r"socket /run/a\n.sock: process 8 listens on it, not the hypervisor's process 7";
+            r"socket /run/a\n.sock: process 8 is at its other end, not the hypervisor's process 7";
         assert!(text.contains(expected), "{text}");
     }
 

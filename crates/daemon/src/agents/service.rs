@@ -10,15 +10,17 @@
 //! dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_agent_proto::wire::BalloonActivity;
+use ballast_backend::VsockAddress;
 use ballast_model::{Bytes, GuestId, ProcessId, Timestamp};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
+use tracing::warn;
 
+use super::door::{Door, HybridSocket, VsockListener, VsockRoute};
 use super::follow::follow;
 use super::latest::{AgentState, Shared};
 use super::order::{Answer, Order, Settings};
@@ -42,6 +44,9 @@ pub(crate) struct Agents {
     settings: AgentSettings,
     followed: BTreeMap<GuestId, Followed>,
     urgent: Arc<Notify>,
+    /// The kernel's vsock; `None`: no guest with one was there yet, or it cannot be listened to.
+    vsock: Option<VsockListener>,
+    is_vsock_refused: bool,
 }
 
 /// One connected agent.
@@ -49,6 +54,9 @@ pub(crate) struct Agents {
 struct Followed {
     /// Its guest's hypervisor; `None`: not known yet.
     process: Option<ProcessId>,
+    /// The vsock device by which it comes; `None`: by a port.
+    vsock: Option<VsockAddress>,
+    _route: Option<VsockRoute>,
     shared: Arc<Shared>,
     orders: mpsc::Sender<Order>,
     /// Number of the last answered request.
@@ -70,7 +78,13 @@ impl Drop for Followed {
 impl Agents {
     /// Not connected to any agent yet.
     pub(crate) fn new(settings: AgentSettings) -> Agents {
-        Agents { settings, followed: BTreeMap::new(), urgent: Arc::new(Notify::new()) }
+        Agents {
+            settings,
+            followed: BTreeMap::new(),
+            urgent: Arc::new(Notify::new()),
+            vsock: None,
+            is_vsock_refused: false,
+        }
     }
 
     /// Notified of an emergency: a guest cannot reclaim memory.
@@ -90,17 +104,20 @@ impl Agents {
     }
 
     /// The latest state of a guest's agent, connecting to it if necessary. `memory_max` is the most
-    /// that it may speak of, and `hypervisor` the process that must listen on its socket. `None`:
-    /// the guest has no agent socket. What an earlier `process` of the guest said is forgotten.
+    /// that it may speak of, `hypervisor` the process that must be at the other end of its socket,
+    /// and `vsock` its device. `None`: the guest has neither port nor device. What an earlier
+    /// `process` of the guest said is forgotten.
     pub(crate) fn state(
         &mut self,
         id: &GuestId,
         process: Option<ProcessId>,
         memory_max: Option<Bytes>,
         hypervisor: Option<u32>,
+        vsock: Option<VsockAddress>,
     ) -> Option<AgentState> {
         let is_of_another = |followed: &Followed| matches!((followed.process, process), (Some(known), Some(seen)) if known != seen);
-        if self.followed.get(id).is_some_and(is_of_another) {
+        let has_another_device = |followed: &Followed| matches!((&followed.vsock, &vsock), (Some(known), Some(seen)) if known != seen);
+        if self.followed.get(id).is_some_and(|it| is_of_another(it) || has_another_device(it)) {
             self.followed.remove(id);
         }
         // A conversation never ends by itself: its task has panicked.
@@ -112,10 +129,8 @@ impl Agents {
             if self.followed.len() >= GUESTS_MAX {
                 return None;
             }
-            let name = format!("{id}.sock");
-            let mut paths = self.settings.folders.iter().map(|folder| folder.join(&name));
-            let path = paths.find(|path| path.exists())?;
-            self.followed.insert(id.clone(), self.start(path));
+            let followed = self.begin(id, vsock)?;
+            self.followed.insert(id.clone(), followed);
         }
         let followed = self.followed.get_mut(id)?;
         followed.process = process.or(followed.process);
@@ -186,7 +201,47 @@ impl Agents {
         is_asked
     }
 
-    fn start(&self, path: PathBuf) -> Followed {
+    /// Begins to follow the agent of a guest that has a port or, where that is configured, a vsock
+    /// device.
+    fn begin(&mut self, id: &GuestId, vsock: Option<VsockAddress>) -> Option<Followed> {
+        let name = format!("{id}.sock");
+        let mut paths = self.settings.folders.iter().map(|folder| folder.join(&name));
+        if let Some(path) = paths.find(|path| path.exists()) {
+            return Some(self.start(Door::Port(path), None, None));
+        }
+        match vsock.filter(|_| self.settings.vsock)? {
+            VsockAddress::Socket(device) => {
+                let door = Door::Hybrid(HybridSocket::new(&device));
+                Some(self.start(door, Some(VsockAddress::Socket(device)), None))
+            }
+            VsockAddress::Cid(cid) => {
+                let (route, streams) = self.listener()?.route(cid)?;
+                let door = Door::Vsock(streams);
+                Some(self.start(door, Some(VsockAddress::Cid(cid)), Some(route)))
+            }
+        }
+    }
+
+    /// The kernel's vsock. That it cannot be listened to is said once.
+    fn listener(&mut self) -> Option<&VsockListener> {
+        if self.vsock.is_none() && !self.is_vsock_refused {
+            match VsockListener::start() {
+                Ok(listener) => self.vsock = Some(listener),
+                Err(error) => {
+                    self.is_vsock_refused = true;
+                    warn!("no agent is heard by the kernel's vsock: {error}");
+                }
+            }
+        }
+        self.vsock.as_ref()
+    }
+
+    fn start(
+        &self,
+        door: Door,
+        vsock: Option<VsockAddress>,
+        route: Option<VsockRoute>,
+    ) -> Followed {
         let shared = Arc::new(Shared::default());
         let (orders, receiver) = mpsc::channel(ORDERS_MAX);
         let settings = Settings {
@@ -194,9 +249,11 @@ impl Agents {
             shared: Arc::clone(&shared),
             urgent: Arc::clone(&self.urgent),
         };
-        let task = tokio::spawn(async move { follow(&path, &settings, receiver).await });
+        let task = tokio::spawn(async move { follow(door, &settings, receiver).await });
         Followed {
             process: None,
+            vsock,
+            _route: route,
             shared,
             orders,
             answered: None,
@@ -222,6 +279,7 @@ mod tests {
             period: Duration::from_secs(1),
             emergency_period: Duration::from_secs(1),
             shrink: true,
+            vsock: true,
         });
         (agents, "a".parse().unwrap(), folder)
     }
@@ -231,7 +289,7 @@ mod tests {
         let (mut agents, id, _folder) = one_agent();
         let mut shared = |start_ticks: Option<u64>| {
             let process = start_ticks.map(|start_ticks| ProcessId { pid: 7, start_ticks });
-            agents.state(&id, process, None, None).unwrap();
+            agents.state(&id, process, None, None, None).unwrap();
             Arc::clone(&agents.followed[&id].shared)
         };
         let first = shared(None);
@@ -243,14 +301,31 @@ mod tests {
     #[tokio::test]
     async fn a_conversation_whose_task_ended_is_started_anew() {
         let (mut agents, id, _folder) = one_agent();
-        agents.state(&id, None, None, None).unwrap();
+        agents.state(&id, None, None, None, None).unwrap();
         let first = Arc::clone(&agents.followed[&id].shared);
         agents.followed[&id].task.abort();
         while !agents.followed[&id].task.is_finished() {
             tokio::task::yield_now().await;
         }
-        let state = agents.state(&id, None, None, None).unwrap();
+        let state = agents.state(&id, None, None, None, None).unwrap();
         assert!(matches!(state.notices[..], [AgentNotice::Warning(_)]));
         assert!(!Arc::ptr_eq(&first, &agents.followed[&id].shared));
+    }
+
+    #[tokio::test]
+    async fn a_guest_with_a_vsock_device_needs_no_port() {
+        let (mut agents, _, folder) = one_agent();
+        let id: GuestId = "b".parse().unwrap();
+        assert!(agents.state(&id, None, None, None, None).is_none());
+        let device = |name: &str| Some(VsockAddress::Socket(folder.path().join(name)));
+        agents.state(&id, None, None, None, device("v.sock")).unwrap();
+        let first = Arc::clone(&agents.followed[&id].shared);
+        agents.state(&id, None, None, None, None).unwrap();
+        assert!(Arc::ptr_eq(&first, &agents.followed[&id].shared), "it is not always known");
+        agents.state(&id, None, None, None, device("w.sock")).unwrap();
+        assert!(!Arc::ptr_eq(&first, &agents.followed[&id].shared), "another device");
+        agents.settings.vsock = false;
+        agents.keep(|_| false);
+        assert!(agents.state(&id, None, None, None, device("v.sock")).is_none(), "it is off");
     }
 }

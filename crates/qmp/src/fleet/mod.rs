@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ballast_backend::{Backend, GuestReading, SampleRequest, Waiting};
+use ballast_backend::{Backend, GuestReading, SampleRequest, VsockAddress, Waiting};
 use ballast_model::{Action, GuestId, LinkDown, Outcome, OutcomeKind, Timestamp};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -389,6 +389,11 @@ impl Backend for Fleet {
         Box::pin(self.act_all(now, actions))
     }
 
+    fn vsock(&self, guest: &GuestId) -> Option<VsockAddress> {
+        let member = self.members.get(guest)?;
+        member.slot.lock().link.guest.vsock_cid().map(VsockAddress::Cid)
+    }
+
     fn take_notices(&mut self) -> Vec<String> {
         self.take_notices().iter().map(ToString::to_string).collect()
     }
@@ -470,6 +475,21 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
             fleet.sample(now, SystemTime::now(), patience).await;
         }
+    }
+
+    #[tokio::test]
+    async fn the_number_of_a_vsock_device_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let (with, without) = (Some(7), None);
+        let peer = |(name, vsock_cid): (&str, Option<u32>)| {
+            let config = PeerConfig { vsock_cid, ..PeerConfig::default() };
+            Peer::spawn(&folder.path().join(name), config).unwrap()
+        };
+        let _peers = [("a.sock", with), ("b.sock", without)].map(peer);
+        let mut fleet = Fleet::new(FleetConfig::new(vec![folder.path().to_owned()]));
+        fleet.sample(Timestamp::ZERO, SystemTime::now(), Duration::from_secs(30)).await;
+        let vsock = |name: &str| fleet.vsock(&name.parse().unwrap());
+        assert_eq!((vsock("a"), vsock("b"), vsock("c")), (Some(VsockAddress::Cid(7)), None, None));
     }
 
     #[tokio::test]

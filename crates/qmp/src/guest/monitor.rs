@@ -48,6 +48,7 @@ pub struct GuestMonitor {
     pub(super) actions: VecDeque<PendingAction>,
     pub(super) run: RunTracker,
     pub(super) balloon_path: Option<String>,
+    pub(super) vsock_cid: Option<u32>,
     pub(super) allocation: Option<(Bytes, Timestamp)>,
     /// The reply to `query-balloon` and the memory it does not count, each with its requester: they
     /// add up to an allocation if they have the same one.
@@ -82,6 +83,7 @@ impl GuestMonitor {
             actions: VecDeque::new(),
             run: RunTracker::default(),
             balloon_path: None,
+            vsock_cid: None,
             allocation: None,
             balloon_actual: None,
             uncounted: None,
@@ -378,6 +380,11 @@ impl GuestMonitor {
     /// The process that listens on the socket, if known.
     pub fn pid(&self) -> Option<u32> {
         self.pid
+    }
+
+    /// The number of its vsock device, if it has one.
+    pub fn vsock_cid(&self) -> Option<u32> {
+        self.vsock_cid
     }
 
     /// All readings, with their ages at `now`. Resident memory is not among them. Whatever the

@@ -1,8 +1,8 @@
 //! Sends a guest's queries: the probe of a connection and the poll of a tick.
 //!
 //! Idea: every command sent carries its purpose and its requester, so that replies may come in any
-//! order and a probe may run beside a poll. A probe has up to three rounds: folders and figures,
-//! then the balloon's properties, then turning the balloon's statistics on.
+//! order and a probe may run beside a poll. A probe has up to four rounds: folders and figures,
+//! then the vsock device's number, then the balloon's properties, then turning its statistics on.
 
 use ballast_model::Timestamp;
 
@@ -73,6 +73,12 @@ impl GuestMonitor {
     fn continue_probe(&mut self, now: Timestamp) {
         let Some((0, mut found)) = self.probe.take_if(|(left, _)| *left == 0) else { return };
         found.folders_done();
+        if let Some(path) = found.vsock_path.take() {
+            let command = QmpCommand::QomGet { path: &path, property: "guest-cid" };
+            let is_sent = self.send(Purpose::VsockCid, Requester::Probe, &command, now);
+            self.probe = Some((usize::from(is_sent), found));
+            return;
+        }
         let is_round_two_done = found.capabilities.statistics.is_some();
         if let Some(path) = found.balloon_path.clone()
             && !is_round_two_done
@@ -101,6 +107,7 @@ impl GuestMonitor {
         self.hotplug.probed(&mut found, self.actions.is_empty());
         self.balloon_path = found.balloon_path;
         self.capabilities = found.capabilities;
+        self.vsock_cid = found.vsock_cid;
         self.probed_at = Some(now);
         self.update_allocation_without_balloon(now);
     }

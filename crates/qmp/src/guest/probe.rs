@@ -43,6 +43,9 @@ const VIRTIO_MEM: &str = "virtio-mem";
 /// Type prefixes of devices and objects that inhibit discarding memory.
 const INHIBITING: [&str; 5] = ["vfio-pci", "vfio-platform", "vhost-vdpa", "sev-", "tdx-guest"];
 
+/// Type prefix of vsock devices that the host's kernel serves: `vhost-vsock-pci`, `-ccw`, `-device`.
+const VSOCK: &str = "vhost-vsock";
+
 /// The reply to `qom-get /machine memory` (QEMU 7.1 and later).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -74,6 +77,10 @@ pub(super) struct ProbeResult {
     pub(super) balloon_path: Option<String>,
     /// Members stay `None` where the query failed.
     pub(super) capabilities: Capabilities,
+    /// Path of the vsock device, until its number is asked for.
+    pub(super) vsock_path: Option<String>,
+    /// The number of its vsock device.
+    pub(super) vsock_cid: Option<u32>,
     /// The device does not poll the guest for statistics yet.
     pub(super) start_polling: bool,
     /// `None` if QEMU does not say.
@@ -97,6 +104,9 @@ impl ProbeResult {
                 && path_bytes <= PATH_BYTES_MAX
             {
                 self.balloon_path = Some(format!("{folder}/{}", entry.name));
+            }
+            if kind.starts_with(VSOCK) && path_bytes <= PATH_BYTES_MAX {
+                self.vsock_path = Some(format!("{folder}/{}", entry.name));
             }
             if kind.starts_with(VIRTIO_MEM)
                 && folder == FOLDERS[1]

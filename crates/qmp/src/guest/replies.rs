@@ -122,6 +122,12 @@ impl GuestMonitor {
                     found.capabilities.free_page_reporting = Some(on);
                 }
             }
+            Purpose::VsockCid => {
+                let cid: u64 = parse("qom-get guest-cid", json)?;
+                if let Some((_, found)) = &mut self.probe {
+                    found.vsock_cid = u32::try_from(cid).ok();
+                }
+            }
             Purpose::DeflateOnOom => {
                 let on = parse("qom-get deflate-on-oom", json)?;
                 if let Some((_, found)) = &mut self.probe {
@@ -194,6 +200,7 @@ impl GuestMonitor {
             Purpose::MemoryDevices => self.devices_listed(requester, MemoryDevices::default(), now),
             // If memory could not be removed, the next probe finds it again.
             Purpose::Balloon
+            | Purpose::VsockCid
             | Purpose::Summary
             | Purpose::MachineMemory
             | Purpose::RemoveMemory(_)

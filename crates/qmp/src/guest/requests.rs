@@ -25,6 +25,7 @@ pub(super) enum Purpose {
     PollingInterval,
     SetPollingInterval,
     FreePageReporting,
+    VsockCid,
     DeflateOnOom,
     /// A step of an action.
     Step,

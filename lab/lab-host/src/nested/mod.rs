@@ -32,8 +32,8 @@ pub(crate) const KVM_TEXT: &str = "kvm (nested, emulated: no figure of time mean
 pub(crate) const DISK_SERIAL: &str = "host";
 /// Names of its ports for a command's two outputs.
 pub(crate) const PORTS: [&str; 2] = ["ballast.out", "ballast.err"];
-/// The module that makes it a KVM host.
-pub(crate) const MODULES: [&str; 1] = ["kvm_amd"];
+/// The modules that make it a KVM host, and have its guests and itself connect by vsock.
+pub(crate) const MODULES: [&str; 3] = ["kvm_amd", "vhost_vsock", "vsock_loopback"];
 /// Smallest memory of an outer machine: it boots, and one small guest in it.
 pub(crate) const MEMORY_MIN: Bytes = Bytes::mib(1536);
 

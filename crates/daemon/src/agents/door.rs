@@ -1,0 +1,325 @@
+//! The ways in which a guest's agent and the daemon come together.
+//!
+//! Idea: the daemon connects to a virtio-serial port, and vsock connects to the daemon. With QEMU a
+//! connection comes from the host's kernel, with the guest's number (CID): nobody can have another's.
+//! Cloud Hypervisor and Firecracker make one to a Unix socket that the daemon has for each guest:
+//! who did, the kernel says too. So no guest speaks for another.
+//!
+//! Source: vsock(7); docs/vsock.md of Cloud Hypervisor and of Firecracker. Limits: any program in a
+//! guest may connect by vsock, not only root's: it speaks for its own guest.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ballast_agent_proto::wire::VSOCK_PORT;
+use ballast_qmp::client::peer_pid;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, VsockAddr, bind, getpeername, listen, socket,
+};
+use rustix::net::{SocketFlags, accept_with};
+use tokio::io::Interest;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tracing::info;
+
+use super::latest::Shared;
+use crate::clock;
+
+/// Connections that wait for the kernel's vsock to be accepted.
+const BACKLOG: i32 = 64;
+/// Pause after a connection could not be accepted, as where there are no more files.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// Most contexts of no guest that are told of.
+const STRANGERS_MAX: usize = 64;
+/// Any context: that of whoever listens.
+const CID_ANY: u32 = u32::MAX;
+/// Whoever runs the hypervisor may connect; that it is the hypervisor is looked at after.
+const SOCKET_MODE: u32 = 0o666;
+
+/// Where a guest's agent comes from.
+#[derive(Debug)]
+pub(super) enum Door {
+    /// The daemon connects to the port of the guest, a socket of its hypervisor.
+    Port(PathBuf),
+    /// The hypervisor connects to a socket of the daemon.
+    Hybrid(HybridSocket),
+    /// The kernel has accepted the connection.
+    Vsock(mpsc::Receiver<UnixStream>),
+}
+
+impl Door {
+    /// Waits for a connection; `None`: there is none now, or one that may not be.
+    pub(super) async fn open(&mut self, shared: &Shared) -> Option<UnixStream> {
+        match self {
+            Door::Port(path) => {
+                let stream = UnixStream::connect(&*path).await.ok()?;
+                let pid = peer_pid(&stream);
+                shared.admits(pid, path, clock::now()).then_some(stream)
+            }
+            Door::Hybrid(socket) => socket.accept(shared).await,
+            Door::Vsock(streams) => match streams.recv().await {
+                Some(stream) => Some(stream),
+                None => std::future::pending().await,
+            },
+        }
+    }
+}
+
+/// The socket of the daemon to which the hypervisor of one guest connects.
+#[derive(Debug)]
+pub(super) struct HybridSocket {
+    path: PathBuf,
+    listener: Option<UnixListener>,
+}
+
+impl HybridSocket {
+    /// For the guest whose vsock device has its socket at `device`; nothing listens yet.
+    pub(super) fn new(device: &Path) -> HybridSocket {
+        let mut path = device.as_os_str().to_owned();
+        path.push(format!("_{VSOCK_PORT}"));
+        HybridSocket { path: path.into(), listener: None }
+    }
+
+    async fn accept(&mut self, shared: &Shared) -> Option<UnixStream> {
+        if self.listener.is_none() {
+            match self.bind() {
+                Ok(listener) => self.listener = Some(listener),
+                Err(error) => {
+                    let text =
+                        format!("cannot listen for its agent at {}: {error}", self.path.display());
+                    shared.warn(&text, clock::now());
+                }
+            }
+        }
+        let (stream, _) = self.listener.as_ref()?.accept().await.ok()?;
+        let pid = peer_pid(&stream);
+        shared.admits(pid, &self.path, clock::now()).then_some(stream)
+    }
+
+    /// Listens; a socket that a daemon before left there is replaced.
+    fn bind(&self) -> io::Result<UnixListener> {
+        if let Ok(file) = fs::symlink_metadata(&self.path)
+            && file.file_type().is_socket()
+        {
+            match std::os::unix::net::UnixStream::connect(&self.path) {
+                Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
+                Err(_) => fs::remove_file(&self.path)?,
+            }
+        }
+        let listener = UnixListener::bind(&self.path)?;
+        fs::set_permissions(&self.path, fs::Permissions::from_mode(SOCKET_MODE))?;
+        Ok(listener)
+    }
+}
+
+impl Drop for HybridSocket {
+    fn drop(&mut self) {
+        if self.listener.is_some() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Where the connections of each context go.
+type Routes = Arc<Mutex<BTreeMap<u32, mpsc::Sender<UnixStream>>>>;
+
+/// Accepts the connections of all guests by the kernel's vsock.
+#[derive(Debug)]
+pub(super) struct VsockListener {
+    routes: Routes,
+    task: AbortHandle,
+}
+
+/// The way of one guest's connections. Dropping it closes it.
+#[derive(Debug)]
+pub(super) struct VsockRoute {
+    cid: u32,
+    routes: Routes,
+}
+
+impl Drop for VsockRoute {
+    fn drop(&mut self) {
+        lock(&self.routes).remove(&self.cid);
+    }
+}
+
+impl Drop for VsockListener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl VsockListener {
+    /// Listens at the agents' port. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// The kernel has no vsock, or somebody else listens there.
+    pub(super) fn start() -> io::Result<VsockListener> {
+        VsockListener::start_at(VSOCK_PORT)
+    }
+
+    fn start_at(port: u32) -> io::Result<VsockListener> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let fd = socket(AddressFamily::Vsock, SockType::Stream, flags, None)?;
+        bind(fd.as_raw_fd(), &VsockAddr::new(CID_ANY, port))?;
+        listen(&fd, Backlog::new(BACKLOG)?)?;
+        let routes = Routes::default();
+        let task = tokio::spawn(accept_all(watched(fd)?, Arc::clone(&routes))).abort_handle();
+        Ok(VsockListener { routes, task })
+    }
+
+    /// The connections of the guest of this context from now on; `None`: it is another guest's.
+    pub(super) fn route(&self, cid: u32) -> Option<(VsockRoute, mpsc::Receiver<UnixStream>)> {
+        let mut routes = lock(&self.routes);
+        if routes.contains_key(&cid) {
+            return None;
+        }
+        // One more may wait until the one before is found to be over.
+        let (sender, receiver) = mpsc::channel(1);
+        routes.insert(cid, sender);
+        Some((VsockRoute { cid, routes: Arc::clone(&self.routes) }, receiver))
+    }
+}
+
+/// Accepts connections, and passes each on to its guest. Never ends.
+async fn accept_all(listener: UnixStream, routes: Routes) {
+    let mut strangers = Vec::new();
+    loop {
+        let accepted = listener.async_io(Interest::READABLE, || accept(&listener)).await;
+        let Ok((cid, stream)) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let sender = lock(&routes).get(&cid).cloned();
+        match sender {
+            Some(sender) => drop(sender.try_send(stream)),
+            None if strangers.len() < STRANGERS_MAX && !strangers.contains(&cid) => {
+                strangers.push(cid);
+                info!("refused a connection by vsock: no guest is known to have context {cid}");
+            }
+            None => {}
+        }
+    }
+}
+
+/// Accepts a connection; the context that it comes from.
+fn accept(listener: &UnixStream) -> io::Result<(u32, UnixStream)> {
+    let fd = accept_with(listener.as_fd(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+    let cid = getpeername::<VsockAddr>(fd.as_raw_fd())?.cid();
+    Ok((cid, watched(fd)?))
+}
+
+/// A socket that tokio waits for. It knows vsock not at all; but a socket of one family is waited
+/// for, and once it is connected read and written, as that of any other.
+fn watched(socket: OwnedFd) -> io::Result<UnixStream> {
+    UnixStream::from_std(std::os::unix::net::UnixStream::from(socket))
+}
+
+fn lock(routes: &Routes) -> std::sync::MutexGuard<'_, BTreeMap<u32, mpsc::Sender<UnixStream>>> {
+    routes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agents::latest::AgentNotice;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// The context of the machine itself, where the module `vsock_loopback` is there.
+    const CID_LOCAL: u32 = 1;
+    /// No agent's.
+    const PORT: u32 = 29_873;
+
+    fn shared(hypervisor: u32) -> Shared {
+        let shared = Shared::default();
+        shared.set_hypervisor(Some(hypervisor));
+        shared
+    }
+
+    #[tokio::test]
+    async fn the_hypervisor_alone_reaches_the_daemons_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = folder.path().join("v.sock");
+        let path = folder.path().join("v.sock_9873");
+        // What a daemon that was killed left behind.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let mut door = Door::Hybrid(HybridSocket::new(&device));
+        for (hypervisor, is_let_in) in [(std::process::id(), true), (1, false)] {
+            let shared = shared(hypervisor);
+            let connect = async {
+                loop {
+                    match UnixStream::connect(&path).await {
+                        Ok(stream) => return stream,
+                        Err(_) => tokio::task::yield_now().await,
+                    }
+                }
+            };
+            let (inside, mut outside) = tokio::join!(door.open(&shared), connect);
+            assert_eq!(inside.is_some(), is_let_in);
+            if let Some(mut inside) = inside {
+                outside.write_all(b"agent").await.unwrap();
+                let mut read = [0; 5];
+                inside.read_exact(&mut read).await.unwrap();
+                assert_eq!(&read, b"agent");
+            }
+            let notices = shared.take(clock::now()).notices;
+            let is_warned =
+                matches!(&notices[..], [AgentNotice::Warning(it)] if it.contains("v.sock_9873"));
+            assert_eq!(is_warned, !is_let_in, "{notices:?}");
+        }
+        drop(door);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn what_another_daemon_listens_on_is_left_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("v.sock_9873");
+        let _other = UnixListener::bind(&path).unwrap();
+        let shared = shared(std::process::id());
+        let mut socket = HybridSocket::new(&folder.path().join("v.sock"));
+        assert!(socket.accept(&shared).await.is_none());
+        let notices = shared.take(clock::now()).notices;
+        assert!(matches!(&notices[..], [AgentNotice::Warning(it)] if it.contains("in use")));
+        drop(socket);
+        assert!(path.exists(), "it is the other's");
+    }
+
+    #[tokio::test]
+    async fn connections_by_vsock_go_to_the_guest_of_their_context() {
+        let listener = match VsockListener::start_at(PORT) {
+            Ok(listener) => listener,
+            Err(error) => return println!("SKIPPED: this kernel has no vsock: {error}"),
+        };
+        let (route, mut streams) = listener.route(CID_LOCAL).unwrap();
+        assert!(listener.route(CID_LOCAL).is_none(), "it has one");
+        let connect = || {
+            let kind = SockType::Stream;
+            let fd = socket(AddressFamily::Vsock, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
+            let done = nix::sys::socket::connect(fd.as_raw_fd(), &VsockAddr::new(CID_LOCAL, PORT));
+            done.map(|()| fd)
+        };
+        let connected = tokio::task::spawn_blocking(connect);
+        let Ok(Ok(Ok(outside))) = tokio::time::timeout(Duration::from_secs(5), connected).await
+        else {
+            return println!("SKIPPED: this kernel has no vsock_loopback");
+        };
+        let mut inside = streams.recv().await.unwrap();
+        nix::unistd::write(&outside, b"agent").unwrap();
+        let mut read = [0; 5];
+        inside.read_exact(&mut read).await.unwrap();
+        assert_eq!(&read, b"agent");
+        drop(route);
+        let Ok(mut refused) = connect() else { panic!("the listener is gone") };
+        let mut read = [0; 5];
+        let len = nix::unistd::read(&mut refused, &mut read).unwrap_or(0);
+        assert_eq!(len, 0, "its guest is gone");
+    }
+}
