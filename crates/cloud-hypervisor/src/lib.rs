@@ -11,10 +11,10 @@
 //! ```
 //!
 //! Source: vmm/src/api/openapi/cloud-hypervisor.yaml of Cloud Hypervisor 53.0, API version 0.3.0,
-//! and what its code does where that says nothing. Limits: there are no statistics of the balloon at
-//! all, so a guest is moved only if an agent in it reports; `vm.counters` counts disks and networks
-//! and nothing of memory, so it is not asked. Memory plugged in by ACPI cannot be taken out again:
-//! it is left alone.
+//! and what its code does where that says nothing. Limits: there are no statistics of the balloon
+//! at all, so a guest is moved only if an agent in it reports; `vm.counters` counts disks and
+//! networks and nothing of memory, so it is not asked. Memory plugged in by ACPI cannot be taken
+//! out again: it is left alone.
 
 #![forbid(unsafe_code)]
 

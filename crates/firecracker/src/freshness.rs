@@ -3,8 +3,8 @@
 //! Idea: Firecracker passes on what the guest last reported, and does not say when that was. What
 //! changed between two looks came after the first of them was asked for; what did not change may be
 //! as old as its last change. So a guest that falls silent ages, as it must.
-//! Limits: an age is too high by at most the time between two looks. A guest in which nothing at all
-//! happens, no page fault and no page allocated, looks silent too. How old the first report is
+//! Limits: an age is too high by at most the time between two looks. A guest in which nothing at
+//! all happens, no page fault and no page allocated, looks silent too. How old the first report is
 //! nobody knows.
 
 use std::time::Duration;

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Source: src/firecracker/swagger/firecracker.yaml of Firecracker 1.16.1, and what its code does
-//! where that says nothing. Limits: what a balloon holds is told with its statistics alone, which
-//! have to be configured before boot: a balloon without them is not used.
+//! where that says nothing. Limits: Firecracker says with a balloon's statistics alone what that
+//! holds, and those have to be configured before boot: a balloon without them is not used.
 
 #![forbid(unsafe_code)]
 

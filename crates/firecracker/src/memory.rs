@@ -20,7 +20,7 @@ pub(crate) const HOTPLUG: &str = "/hotplug/memory";
 pub struct Layout {
     /// What it was booted with.
     pub boot: Bytes,
-    /// Whether its balloon may be moved: it has one, and what that holds is told.
+    /// Whether its balloon may be moved: it has one, and Firecracker says what that holds.
     pub has_balloon: bool,
     /// What can be plugged in beside; `None`: nothing can.
     pub hotplug: Option<Hotplug>,

@@ -109,8 +109,8 @@ impl Answer {
         }
     }
 
-    /// The API's own words about an error: of Firecracker an object with a `fault_message`, of Cloud
-    /// Hypervisor a list of texts, before its version 46 one plain text.
+    /// The API's own words about an error: of Firecracker an object with a `fault_message`, of
+    /// Cloud Hypervisor a list of texts, before its version 46 one plain text.
     fn message(&self) -> Option<String> {
         let text = match serde_json::from_slice(&self.body) {
             Ok(serde_json::Value::Object(object)) => {

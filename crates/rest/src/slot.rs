@@ -1,9 +1,9 @@
 //! One guest and the exchange with it.
 //!
-//! Idea: an exchange is a task of its own, so that a guest that is late holds up nobody: its answers
-//! are taken in at a later sample, with their age. A guest that was slower than the deadline the
-//! last time is not waited for. At another process behind the socket all that was known is
-//! forgotten, as it was of another guest.
+//! Idea: an exchange is a task of its own, so that a guest that is late holds up nobody: its
+//! answers are taken in at a later sample, with their age. A guest that was slower than the
+//! deadline the last time is not waited for. At another process behind the socket all that was
+//! known is forgotten, as it was of another guest.
 //! Limits: one exchange at a time for samples; an order has one of its own.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! A server of HTTP on a Unix socket that answers as it is told, for tests without a hypervisor.
+//! A server of HTTP on a Unix socket that answers as a test says, for tests without a hypervisor.
 //!
 //! Limits: it reads requests as this crate's client and curl send them: a length for every body.
 

@@ -20,6 +20,7 @@ use crate::guest::{Guest, GuestStart};
 use crate::host_swap;
 use crate::initramfs::initramfs;
 use crate::libvirt::{self, Libvirtd, Manager};
+use crate::modules;
 use crate::nested;
 use crate::postgresql;
 use crate::reaper::{Helper, Reaper};
@@ -159,7 +160,7 @@ impl Run {
             let with = guest.with.iter().filter(in_archive).cloned().collect();
             let more: &[&str] = match (&guest.kvm_host, guest.vsock_cid) {
                 (Some(_), _) => &nested::MODULES,
-                (None, Some(_)) => &["vmw_vsock_virtio_transport"],
+                (None, Some(_)) => &modules::VSOCK_MODULES,
                 (None, None) => &[],
             };
             initramfs(&cache, &kernel, &with, guest.agent, more, say)

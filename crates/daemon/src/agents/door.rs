@@ -1,9 +1,9 @@
 //! The ways in which a guest's agent and the daemon come together.
 //!
 //! Idea: the daemon connects to a virtio-serial port, and vsock connects to the daemon. With QEMU a
-//! connection comes from the host's kernel, with the guest's number (CID): nobody can have another's.
-//! Cloud Hypervisor and Firecracker make one to a Unix socket that the daemon has for each guest:
-//! who did, the kernel says too. So no guest speaks for another.
+//! connection comes from the host's kernel, with the guest's number (CID): nobody can have
+//! another's. Cloud Hypervisor and Firecracker make one to a Unix socket that the daemon has for
+//! each guest: who did, the kernel says too. So no guest speaks for another.
 //!
 //! Source: vsock(7); docs/vsock.md of Cloud Hypervisor and of Firecracker. Limits: any program in a
 //! guest may connect by vsock, not only root's: it speaks for its own guest.

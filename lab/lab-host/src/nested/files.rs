@@ -16,6 +16,7 @@ use ballast_lab_guest::workload::Program;
 use crate::artifact::ArtifactMissing;
 use crate::debian::Kernel;
 use crate::initramfs::{AGENT, LAB_GUEST};
+use crate::modules::VSOCK_MODULES;
 use crate::programs::{self, FileMap};
 use crate::tool::{QEMU, QEMU_PACKAGE};
 use crate::tracker::TRACK_LIBRARY;
@@ -102,7 +103,7 @@ fn add_kernel(files: &mut FileMap, cache: &Cache, kernel: &Kernel) -> Result<(),
     for name in ["modules.dep", "modules.builtin"] {
         add_cached(files, cache, kernel.modules.join(name));
     }
-    for module in modules::load_order(kernel, &[])? {
+    for module in modules::load_order(kernel, &VSOCK_MODULES)? {
         add_cached(files, cache, kernel.modules.join(module));
     }
     Ok(())
