@@ -2,7 +2,7 @@
 
 use ballast_model::{
     Bytes, Change, Clamped, Compliance, GuestPlan, GuestSample, Held, LinkDown, LinkState, Note,
-    OutcomeKind, Reason, RunState,
+    OutcomeKind, Pinned, Reason, RunState,
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,12 @@ impl Coded {
             (LinkState::Up, Some(state)) => Coded::from(state),
             (LinkState::Up, None) => Coded::new("unknown", "its state is not known yet"),
         }
+    }
+}
+
+impl From<&Pinned> for Coded {
+    fn from(pinned: &Pinned) -> Self {
+        Coded::new(pinned.code(), pinned)
     }
 }
 

@@ -72,6 +72,7 @@ impl ExplainReply {
                 stats: sample.stats.as_ref().map(StatsView::from),
                 tracking: TrackingView::of(sample),
                 fence: sample.fence.as_ref().map(FenceView::from),
+                pinned: sample.pinned.as_ref().map(Coded::from),
                 agent: AgentView::of(sample),
                 capabilities: CapabilitiesView::from(&sample.capabilities),
             },
@@ -135,6 +136,9 @@ pub struct InputsView {
     /// The fence around it; `None`: it is to have none.
     #[serde(default)]
     pub fence: Option<FenceView>,
+    /// What keeps its pages on the host when its balloon takes them, and what still works.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<Coded>,
     /// Its agent's report; `None`: no agent ever reported.
     #[serde(default)]
     pub agent: Option<AgentView>,

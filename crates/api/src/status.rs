@@ -239,6 +239,9 @@ pub struct GuestView {
     /// The fence around it; `None`: it is to have none.
     #[serde(default)]
     pub fence: Option<FenceView>,
+    /// What keeps its pages on the host when its balloon takes them, and what still works.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<Coded>,
     /// Whether it releases the memory it was asked for.
     pub compliance: Option<ComplianceView>,
     /// The change this plan makes.
@@ -280,6 +283,7 @@ impl GuestView {
             swap_in_bytes: sample.stats.and_then(|stats| stats.value.swap_in).map(Bytes::get),
             tracking: TrackingView::of(sample),
             fence: sample.fence.as_ref().map(FenceView::from),
+            pinned: sample.pinned.as_ref().map(Coded::from),
             compliance: plan.map(ComplianceView::new),
             change: plan.map(|plan| ChangeView::from(&plan.change)),
             regret: plan.and_then(|plan| plan.regret.as_ref()).map(RegretView::from),

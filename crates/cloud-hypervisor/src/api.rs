@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use ballast_model::Pinned;
 use serde::Deserialize;
 
 /// The answer to `vmm.ping`.
@@ -124,20 +125,26 @@ pub(crate) struct PlatformConfig {
 struct Passthrough {}
 
 impl Config {
+    /// What keeps its pages on the host: what encrypts them says more than a device.
+    pub(crate) fn pinned(&self) -> Option<Pinned> {
+        match &self.platform {
+            Some(platform) if platform.tdx => Some(Pinned::Tdx),
+            Some(platform) if platform.sev_snp => Some(Pinned::SevSnp),
+            _ if self.passes_through() => Some(Pinned::Passthrough),
+            _ if self.has_huge_pages() => Some(Pinned::HugePages),
+            _ => None,
+        }
+    }
+
     /// Whether a device of the host reads and writes the guest's memory, which is pinned for that.
-    pub(crate) fn passes_through(&self) -> bool {
+    fn passes_through(&self) -> bool {
         [&self.devices, &self.user_devices, &self.vdpa]
             .into_iter()
             .any(|devices| devices.as_ref().is_some_and(|it| !it.is_empty()))
     }
 
-    /// Whether the guest's memory is encrypted and no page of it is taken back.
-    pub(crate) fn is_confidential(&self) -> bool {
-        self.platform.as_ref().is_some_and(|it| it.tdx || it.sev_snp)
-    }
-
     /// Whether any of its memory is in huge pages of hugetlbfs.
-    pub(crate) fn has_huge_pages(&self) -> bool {
+    fn has_huge_pages(&self) -> bool {
         let zones = self.memory.zones.iter().flatten();
         self.memory.hugepages || zones.into_iter().any(|zone| zone.hugepages)
     }
@@ -163,13 +170,15 @@ mod tests {
         let config = |more: &str| -> Config {
             serde_json::from_str(&format!("{{\"memory\":{{\"size\":1}}{more}}}")).unwrap()
         };
-        let plain = config("");
-        assert!(!plain.passes_through() && !plain.is_confidential() && !plain.has_huge_pages());
-        assert!(!config(",\"devices\":[]").passes_through());
-        assert!(config(",\"devices\":[{\"path\":\"/sys/x\"}]").passes_through());
-        assert!(config(",\"platform\":{\"tdx\":true}").is_confidential());
+        assert_eq!(config("").pinned(), None);
+        assert_eq!(config(",\"devices\":[]").pinned(), None);
+        let vfio = ",\"devices\":[{\"path\":\"/sys/x\"}]";
+        assert_eq!(config(vfio).pinned(), Some(Pinned::Passthrough));
+        let tdx = format!("{vfio},\"platform\":{{\"tdx\":true}}");
+        assert_eq!(config(&tdx).pinned(), Some(Pinned::Tdx), "that says more");
         let zone = ",\"zones\":[{\"id\":\"a\",\"size\":1,\"hugepages\":true}]}";
         let zones = format!("{{\"memory\":{{\"size\":0{zone}}}");
-        assert!(serde_json::from_str::<Config>(&zones).unwrap().has_huge_pages());
+        let zones: Config = serde_json::from_str(&zones).unwrap();
+        assert_eq!(zones.pinned(), Some(Pinned::HugePages));
     }
 }

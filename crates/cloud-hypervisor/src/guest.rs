@@ -106,15 +106,14 @@ impl RestGuest for CloudHypervisorGuest {
         sample.hotplug = layout.hotplug(holds.unwrap_or(layout.boot));
         let balloon = info.config.balloon.as_ref();
         let config = &info.config;
+        sample.pinned = config.pinned();
         sample.capabilities = Capabilities {
             balloon: Some(balloon.is_some()),
             statistics: Some(false),
             free_page_reporting: Some(balloon.is_some_and(|it| it.free_page_reporting)),
             deflate_on_oom: Some(balloon.is_some_and(|it| it.deflate_on_oom)),
             memory_devices: Some(!layout.devices.is_empty()),
-            discard_inhibited: Some(
-                config.passes_through() || config.is_confidential() || config.has_huge_pages(),
-            ),
+            discard_inhibited: Some(config.pinned().is_some()),
             shared_control: Some(true),
         };
         sample

@@ -17,10 +17,11 @@ use ballast_actuation::fence::Fences;
 use ballast_backend::{Backends, GuestReading, SampleRequest};
 use ballast_host::{
     HostReader, KSM, PROC, ProcessMemory, ProcessReader, balloon_owner, read_merged, read_merging,
+    read_pinned,
 };
 use ballast_model::{
     BalloonOwner, Bytes, Change, Compliance, GuestChange, GuestId, GuestPlan, GuestSample, Held,
-    Measured, PageMerging, Plan, PressureLevel, ProcessId, RunState, Snapshot, Timestamp,
+    Measured, PageMerging, Pinned, Plan, PressureLevel, ProcessId, RunState, Snapshot, Timestamp,
 };
 use ballast_reclaim::{Coldness, SwapBounds};
 use tracing::info;
@@ -38,6 +39,9 @@ use ballast_config::{AgentSettings, TrackingSettings};
 /// How long it counts who else moves balloons: all processes are looked at for that.
 const OWNER_PERIOD: Duration = Duration::from_secs(60);
 
+/// How long it counts what a hypervisor's open files say: a device may be plugged in.
+const PINNED_PERIOD: Duration = Duration::from_secs(60);
+
 /// Age given to a resident size that may be incomplete: too old for any decision to use it.
 const INCOMPLETE_AGE: Duration = Duration::from_secs(3600);
 
@@ -48,6 +52,9 @@ struct Process {
     latest: Option<(ProcessMemory, Timestamp)>,
     /// What of its memory was merged when all guests were last sampled.
     merged: Option<Bytes>,
+    /// What its open files say keeps its memory on the host, and when they were looked at.
+    pinned: Option<Pinned>,
+    pinned_at: Option<Timestamp>,
 }
 
 /// Samples the host and every guest.
@@ -300,8 +307,14 @@ impl Observer {
             self.processes.remove(&sample.id);
             match ProcessReader::open(Path::new(PROC), pid) {
                 Ok(Some(reader)) => {
-                    self.processes
-                        .insert(sample.id.clone(), Process { reader, latest: None, merged: None });
+                    let process = Process {
+                        reader,
+                        latest: None,
+                        merged: None,
+                        pinned: None,
+                        pinned_at: None,
+                    };
+                    self.processes.insert(sample.id.clone(), process);
                 }
                 Ok(None) => return sample,
                 Err(error) => {
@@ -312,6 +325,14 @@ impl Observer {
         }
         let Some(process) = self.processes.get_mut(&sample.id) else { return sample };
         let now = clock::now();
+        if process.pinned_at.is_none_or(|at| now.saturating_since(at) > PINNED_PERIOD) {
+            process.pinned_at = Some(now);
+            // Who may not look does not know it.
+            process.pinned = read_pinned(Path::new(PROC), pid).unwrap_or_default();
+        }
+        if let Some(by) = process.pinned {
+            sample.pin(by);
+        }
         let mapped = |process: &Process| process.latest.and_then(|(memory, _)| memory.mapped);
         // Memory may have been plugged in since the last reading.
         let is_more = mapped(process).is_some_and(|mapped| sample.claims() > mapped);
@@ -343,8 +364,10 @@ impl Observer {
         sample.merged = process.merged;
         sample.overhead = overhead(&memory);
         sample.resident = Some(self.resident(&sample.id, pid, &memory, at));
-        if memory.locked.is_some_and(|locked| holds_guest_memory(locked, &sample)) {
-            sample.capabilities.discard_inhibited = Some(true);
+        for (amount, by) in [(memory.locked, Pinned::Locked), (memory.huge, Pinned::HugePages)] {
+            if amount.is_some_and(|amount| holds_guest_memory(amount, &sample)) {
+                sample.pin(by);
+            }
         }
         sample
     }
@@ -414,10 +437,10 @@ fn overhead(memory: &ProcessMemory) -> Option<Bytes> {
     (shared >= RAM_MIN && shared > private).then_some(private)
 }
 
-/// Whether the hypervisor locked more memory than it could without locking guest memory. QMP does
-/// not report `-overcommit mem-lock=on` and some passthrough devices.
-fn holds_guest_memory(locked: Bytes, sample: &GuestSample) -> bool {
-    sample.allocation.is_some_and(|holds| locked >= holds.value.fraction(1, 2))
+/// Whether the hypervisor has more memory locked, or in huge pages, than it could without the
+/// guest's. QMP does not report `-overcommit mem-lock=on` and some passthrough devices.
+fn holds_guest_memory(amount: Bytes, sample: &GuestSample) -> bool {
+    sample.allocation.is_some_and(|holds| amount >= holds.value.fraction(1, 2))
 }
 
 #[cfg(test)]

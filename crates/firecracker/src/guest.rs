@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ballast_model::{
     Action, Bytes, Capabilities, GuestId, GuestSample, GuestStats, Hotplug, LinkDown, LinkState,
-    Measured, RunState, Timestamp,
+    Measured, Pinned, RunState, Timestamp,
 };
 use ballast_rest::{Answer, Call, Method, RestGuest};
 use serde_json::json;
@@ -53,7 +53,7 @@ pub struct FirecrackerGuest {
 }
 
 impl FirecrackerGuest {
-    /// Whether its balloon may be moved: it has one, and what that holds is told.
+    /// Whether its balloon may be moved: it has one, and Firecracker says what that holds.
     fn has_balloon(&self) -> bool {
         let balloon = self.config.as_ref().and_then(|config| config.balloon.as_ref());
         balloon.is_some_and(|it| it.stats_polling_interval_s > 0)
@@ -102,8 +102,8 @@ impl FirecrackerGuest {
         self.instance.as_ref().is_some_and(|it| matches!(it.state.as_str(), "Running" | "Paused"))
     }
 
-    /// What it holds: `None`: that is not known. A balloon that does not say what it holds counts as
-    /// empty.
+    /// What it holds: `None`: that is not known. A balloon that does not say what it holds counts
+    /// as empty.
     fn holds(&self, now: Timestamp) -> Option<Measured<Bytes>> {
         let config = self.config.as_ref()?;
         let mut asked_at = self.instance_at;
@@ -190,13 +190,14 @@ impl RestGuest for FirecrackerGuest {
         sample.stats =
             reported.map(|(stats, age)| Measured { value: GuestStats::from(*stats), age });
         let balloon = config.balloon.as_ref();
+        sample.pinned = config.machine_config.has_huge_pages().then_some(Pinned::HugePages);
         sample.capabilities = Capabilities {
             balloon: Some(self.has_balloon()),
             statistics: Some(self.has_balloon()),
             free_page_reporting: Some(balloon.is_some_and(|it| it.free_page_reporting)),
             deflate_on_oom: Some(balloon.is_some_and(|it| it.deflate_on_oom)),
             memory_devices: Some(config.memory_hotplug.is_some()),
-            discard_inhibited: Some(config.machine_config.has_huge_pages()),
+            discard_inhibited: Some(sample.pinned.is_some()),
             shared_control: Some(true),
         };
         sample

@@ -225,7 +225,7 @@ impl Assessment {
     /// guest that the operator has set up so that nothing can be taken from it owes nothing.
     pub fn debt(&self) -> Bytes {
         let owes = match &self.verdict {
-            Ok(_) | Err(Held::OptedOut | Held::DiscardInhibited) => false,
+            Ok(_) | Err(Held::OptedOut | Held::DiscardInhibited | Held::Pinned { .. }) => false,
             Err(_) if self.demand_stuck.is_some() => false,
             Err(Held::NoBalloon) => self.was_granted,
             Err(_) => true,
@@ -300,7 +300,7 @@ pub fn verdict(
         return Err(Held::NoBalloon);
     }
     if sample.capabilities.discard_inhibited == Some(true) && !plugs {
-        return Err(Held::DiscardInhibited);
+        return Err(sample.pinned.map_or(Held::DiscardInhibited, |by| Held::Pinned { by }));
     }
     let (Some(allocation), Some(_)) = (sample.allocation, sample.boot_memory) else {
         return Err(Held::NoAllocation);

@@ -27,6 +27,7 @@ mod line;
 mod meminfo;
 mod merging;
 mod own_resources;
+mod pinned;
 mod pressure;
 mod pressure_trigger;
 mod priority;
@@ -43,6 +44,7 @@ pub use file::READ_BYTES_MAX;
 pub use meminfo::{MemInfo, parse_meminfo};
 pub use merging::{KSM, MergingControl, merging_owner, parse_number, read_merged, read_merging};
 pub use own_resources::{keep_freed_memory, lock_memory, raise_open_files};
+pub use pinned::{pinned_by, read_pinned};
 pub use pressure::parse_pressure;
 pub use pressure_trigger::PressureTrigger;
 pub use priority::{

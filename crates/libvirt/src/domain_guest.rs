@@ -162,6 +162,7 @@ impl DomainGuest {
             sample.stats = self.stats_age.age(now).map(|age| Measured { value, age });
         }
         sample.hotplug = together(self.virtio_mem());
+        sample.pinned = self.facts.as_ref().and_then(|it| it.pinned);
         sample.capabilities = self.facts.as_ref().map(|it| it.capabilities).unwrap_or_default();
         GuestReading { sample, pid: self.pid, settings: self.settings.clone() }
     }

@@ -3,7 +3,7 @@
 //! Source: libvirt's domain format. Limits: what can change while it runs is read again by asking
 //! for the XML again.
 
-use ballast_model::{Capabilities, GuestChange};
+use ballast_model::{Capabilities, GuestChange, Pinned};
 use roxmltree::{Document, Node};
 
 use crate::metadata;
@@ -20,6 +20,8 @@ pub struct DomainFacts {
     pub capabilities: Capabilities,
     /// The number of its vsock device; `None`: it has none, or libvirt does not say.
     pub vsock_cid: Option<u32>,
+    /// What keeps its pages on the host when its balloon takes them.
+    pub pinned: Option<Pinned>,
     /// Its virtio-mem devices.
     pub virtio_mem: Vec<VirtioMem>,
     /// How often its balloon reports, in seconds; `None`: libvirt does not say.
@@ -53,11 +55,7 @@ pub fn read_domain_xml(xml: &str) -> Result<DomainFacts, String> {
             None => is_whole = false,
         }
     }
-    let passes_through = devices.is_some_and(|devices| {
-        let is_pci = |it: Node<'_, '_>| it.attribute("type") == Some("pci");
-        children(devices, "hostdev").any(is_pci)
-    });
-    let is_locked = child(domain, "memoryBacking").is_some_and(|it| child(it, "locked").is_some());
+    let pinned = pinned(domain, devices);
     let vsock = devices.and_then(|devices| child(child(devices, "vsock")?, "cid"));
     let element = child(domain, "metadata").and_then(metadata::element);
     let (settings, complaints) = element.map(metadata::read).unzip();
@@ -70,16 +68,39 @@ pub fn read_domain_xml(xml: &str) -> Result<DomainFacts, String> {
             free_page_reporting: Some(is_on("freePageReporting")),
             deflate_on_oom: Some(is_on("autodeflate")),
             memory_devices: Some(memory_devices().next().is_some()),
-            discard_inhibited: Some(passes_through || is_locked),
+            discard_inhibited: Some(pinned.is_some()),
             // Whoever may use libvirt may.
             shared_control: Some(true),
         },
         vsock_cid: vsock.and_then(|cid| cid.attribute("address")?.parse().ok()),
+        pinned,
         virtio_mem,
         settings,
         complaints: complaints.unwrap_or_default(),
         stats_period: period.and_then(|stats| stats.attribute("period")?.parse().ok()),
     })
+}
+
+/// What keeps a domain's pages on the host: what encrypts them says more than a device.
+fn pinned(domain: Node<'_, '_>, devices: Option<Node<'_, '_>>) -> Option<Pinned> {
+    let security = child(domain, "launchSecurity").and_then(|it| it.attribute("type"));
+    let backing = |name| child(domain, "memoryBacking").is_some_and(|it| child(it, name).is_some());
+    let is_of = |it: Node<'_, '_>, kinds: &[&str]| {
+        it.attribute("type").is_some_and(|kind| kinds.contains(&kind))
+    };
+    let passes_through = devices.is_some_and(|devices| {
+        children(devices, "hostdev").any(|it| is_of(it, &["pci", "mdev"]))
+            || children(devices, "interface").any(|it| is_of(it, &["hostdev", "vdpa"]))
+    });
+    match security {
+        Some("sev") => Some(Pinned::Sev),
+        Some("sev-snp") => Some(Pinned::SevSnp),
+        Some("tdx") => Some(Pinned::Tdx),
+        _ if passes_through => Some(Pinned::Passthrough),
+        _ if backing("locked") => Some(Pinned::Locked),
+        _ if backing("hugepages") => Some(Pinned::HugePages),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -134,6 +155,14 @@ mod tests {
         assert_eq!(inhibited(read("<hostdev type='pci'/>", "")), Some(true));
         let locked = "<memoryBacking><locked/></memoryBacking>";
         assert_eq!(inhibited(read("", locked)), Some(true));
+        let pinned = |devices: &str, more: &str| read(devices, more).pinned;
+        let vfio = "<hostdev type='pci'/>";
+        assert_eq!(pinned(vfio, locked), Some(Pinned::Passthrough));
+        assert_eq!(pinned(vfio, "<launchSecurity type='sev-snp'/>"), Some(Pinned::SevSnp));
+        assert_eq!(pinned("<interface type='vdpa'/>", ""), Some(Pinned::Passthrough));
+        let huge = "<memoryBacking><hugepages/></memoryBacking>";
+        assert_eq!(pinned("<interface type='network'/>", huge), Some(Pinned::HugePages));
+        assert_eq!(pinned("", "<launchSecurity type='s390-pv'/>"), None);
     }
 
     proptest! {

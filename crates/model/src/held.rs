@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[cfg(feature = "serde")]
 use crate::unit;
-use crate::{BalloonOwner, Bytes, RunState};
+use crate::{BalloonOwner, Bytes, Pinned, RunState};
 
 /// Why a guest's memory is left alone in this plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,11 @@ pub enum Held {
     NoAllocation,
     /// Ballooning would gain the host nothing (passthrough device or locked memory).
     DiscardInhibited,
+    /// The same, and it is known what keeps its pages on the host.
+    Pinned {
+        /// What does.
+        by: Pinned,
+    },
     /// It has never sent statistics.
     NoStatistics,
     /// Its statistics are too old to act on.
@@ -102,6 +107,7 @@ impl Held {
             Held::NoBalloon => "no-balloon",
             Held::NoAllocation => "no-allocation",
             Held::DiscardInhibited => "discard-inhibited",
+            Held::Pinned { .. } => "pinned",
             Held::NoStatistics => "no-statistics",
             Held::Stale { .. } => "stale",
             Held::Implausible(_) => "implausible",
@@ -131,6 +137,7 @@ impl fmt::Display for Held {
             Held::DiscardInhibited => f.write_str(
                 "ballooning would free no host memory: a passthrough device or locked memory holds the pages",
             ),
+            Held::Pinned { by } => write!(f, "ballooning would free no host memory: {by}"),
             Held::NoStatistics => {
                 f.write_str("no statistics received: is virtio_balloon loaded in the guest, or the agent there?")
             }

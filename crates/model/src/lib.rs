@@ -37,6 +37,7 @@ mod mode;
 mod note;
 mod overhead;
 mod per_guest;
+mod pinned;
 mod plan;
 mod policy_answer;
 mod policy_name;
@@ -77,6 +78,7 @@ pub use mode::{Mode, ModeChoice, ParseModeError};
 pub use note::Note;
 pub use overhead::{overhead_assumed, overhead_at_most};
 pub use per_guest::PerGuest;
+pub use pinned::Pinned;
 pub use plan::{
     Action, Budget, Change, Compliance, Desired, GuestPlan, Outcome, OutcomeKind, Plan,
 };

@@ -10,7 +10,8 @@ use crate::guest_id::place_near;
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_none};
 use crate::{
-    AgentReport, Bytes, Fence, GuestId, HostSample, Measured, Timestamp, TrackerReport, Tracking,
+    AgentReport, Bytes, Fence, GuestId, HostSample, Measured, Pinned, Timestamp, TrackerReport,
+    Tracking,
 };
 
 /// Everything seen in one tick.
@@ -143,6 +144,10 @@ pub struct GuestSample {
     /// The fence around it at the last tick; `None`: it is to have none.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub fence: Option<Fence>,
+    /// What keeps its pages on the host when its balloon takes them; `None`: nothing, or nothing
+    /// that is known by name.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
+    pub pinned: Option<Pinned>,
     /// What can be done with it.
     pub capabilities: Capabilities,
 }
@@ -167,12 +172,19 @@ impl GuestSample {
             tracker: None,
             tracking: None,
             fence: None,
+            pinned: None,
             capabilities: Capabilities::default(),
         }
     }
 }
 
 impl GuestSample {
+    /// Something keeps its pages on the host: ballooning would gain nothing.
+    pub fn pin(&mut self, by: Pinned) {
+        self.pinned.get_or_insert(by);
+        self.capabilities.discard_inhibited = Some(true);
+    }
+
     /// Memory the guest has, ballooned or not: booted with and plugged in.
     pub fn present_memory(&self) -> Option<Bytes> {
         let plugged = self.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.plugged);

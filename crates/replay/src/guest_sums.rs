@@ -192,7 +192,7 @@ impl GuestSums {
             often(&["no-statistics", "stale"])
                 .map(|percent| GuestFinding::NoStatistics { percent }),
             often(&["unreachable"]).map(|percent| GuestFinding::Unreachable { percent }),
-            often(&["discard-inhibited"]).map(|_| GuestFinding::DiscardInhibited),
+            often(&["discard-inhibited", "pinned"]).map(|_| GuestFinding::DiscardInhibited),
             often(&["opted-out"]).map(|_| GuestFinding::OptedOut),
             often(&["another-owner"]).map(|_| GuestFinding::AnotherOwner),
         ];

@@ -47,6 +47,7 @@ pub(crate) fn guest(name: &str) -> GuestView {
         swap_in_bytes: Some(0),
         tracking: None,
         fence: None,
+        pinned: None,
         compliance: Some(ComplianceView {
             code: "compliant".to_owned(),
             text: "compliant".to_owned(),

@@ -181,11 +181,17 @@ fn state(inputs: &InputsView) -> String {
     for (lacking, text) in [
         (can.balloon == Some(false), "no balloon device"),
         (can.statistics == Some(false), "no balloon statistics"),
-        (can.discard_inhibited == Some(true), "ballooned pages stay on the host"),
+        (
+            can.discard_inhibited == Some(true) && inputs.pinned.is_none(),
+            "ballooned pages stay on the host",
+        ),
     ] {
         if lacking {
             out.push_str(&format!(", {text}"));
         }
+    }
+    if let Some(pinned) = &inputs.pinned {
+        out.push_str(&format!(", ballooned pages stay on the host: {}", pinned.text));
     }
     out
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use ballast_backend::{Backend, SampleRequest, VsockAddress};
-use ballast_model::{Generation, OutcomeKind};
+use ballast_model::{Generation, OutcomeKind, Pinned};
 use ballast_rest::testing::{Asked, Reply, RestServer};
 use ballast_rest::{Method, RestConfig, RestGuests, exchange};
 use serde_json::{Value, json};
@@ -242,7 +242,7 @@ fn all_calls_and_fields_are_those_of_the_api() {
     let info: Info = serde_json::from_value(info).unwrap();
     let Info { config, memory_actual_size, .. } = &info;
     assert_eq!(*memory_actual_size, Some(1 << 30));
-    assert!(config.passes_through() && config.is_confidential() && config.has_huge_pages());
+    assert_eq!(config.pinned(), Some(Pinned::Tdx));
     assert!(config.balloon.as_ref().is_some_and(|it| it.deflate_on_oom && it.free_page_reporting));
     let memory = &config.memory;
     assert_eq!((memory.hotplug_size, memory.hotplugged_size), (Some(1 << 30), Some(1 << 30)));

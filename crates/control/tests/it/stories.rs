@@ -6,8 +6,8 @@ use crate::world::{Mood, ToyGuest, World, id, mib, settings};
 use ballast_actuation::paging::OVERHEAD;
 use ballast_control::{Event, Settings};
 use ballast_model::{
-    Bytes, Change, Clamped, Compliance, GuestLimits, Held, Measured, Mechanism, Mode, Note, Plan,
-    PolicyName, PressureLevel, RequestKind, RunState, Snapshot, Timestamp, Why,
+    Bytes, Change, Clamped, Compliance, GuestLimits, Held, Measured, Mechanism, Mode, Note, Pinned,
+    Plan, PolicyName, PressureLevel, RequestKind, RunState, Snapshot, Timestamp, Why,
 };
 
 /// Two guests of 1 GiB, 512 MiB each, on a budget of 1 GiB.
@@ -232,6 +232,10 @@ fn an_inhibited_balloon_is_held_where_nothing_plugs() {
         let change = &plan.guest(&id("a")).unwrap().change;
         assert_eq!(*change, Change::Hold(Held::DiscardInhibited));
     }
+    world.guest("a").pinned = Some(Pinned::Tdx);
+    let plan = world.tick();
+    let change = &plan.guest(&id("a")).unwrap().change;
+    assert_eq!(*change, Change::Hold(Held::Pinned { by: Pinned::Tdx }));
     assert_eq!(world.controller.plans_refused(), 0);
 }
 

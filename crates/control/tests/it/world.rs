@@ -9,9 +9,9 @@ use ballast_actuation::paging::SwapRules;
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
     Action, AgentReport, Bytes, Capabilities, GuestId, GuestSample, GuestStats, HostSample,
-    Hotplug, HotplugKind, LinkDown, LinkState, Measured, MemoryRequest, Outcome, OutcomeKind, Plan,
-    PolicyAnswer, PolicyName, Pressure, ProcessId, RequestKind, Restart, RunState, Snapshot,
-    Timestamp,
+    Hotplug, HotplugKind, LinkDown, LinkState, Measured, MemoryRequest, Outcome, OutcomeKind,
+    Pinned, Plan, PolicyAnswer, PolicyName, Pressure, ProcessId, RequestKind, Restart, RunState,
+    Snapshot, Timestamp,
 };
 use ballast_policy::Question;
 
@@ -62,6 +62,7 @@ pub(crate) struct ToyGuest {
     pub(crate) onlines: bool,
     /// Whether the host keeps what its balloon holds.
     pub(crate) inhibited: bool,
+    pub(crate) pinned: Option<Pinned>,
     /// What the host has taken of what it holds.
     pub(crate) paged_out: u64,
     /// What it reads back of that each second, MiB.
@@ -126,6 +127,7 @@ impl ToyGuest {
             requested: 0,
             onlines: true,
             inhibited: false,
+            pinned: None,
             paged_out: 0,
             reads_back: 0,
             has_swap: true,
@@ -232,6 +234,7 @@ impl ToyGuest {
                 let report = AgentReport { request: Some(request), ..AgentReport::default() };
                 Box::new(Measured::fresh(report))
             }),
+            pinned: self.pinned,
             capabilities: Capabilities {
                 balloon: Some(true),
                 discard_inhibited: Some(self.inhibited),

@@ -1,8 +1,9 @@
 //! A server that follows the published API, every status of that, and the real program where
 //! `BALLAST_FIRECRACKER` names one.
 //!
-//! Source: src/firecracker/swagger/firecracker.yaml at tag v1.16.1, its facts re-stated in [`CALLS`]
-//! and [`FIELDS`]; which status an error has is from src/firecracker/src/api_server of the same.
+//! Source: src/firecracker/swagger/firecracker.yaml at tag v1.16.1, its facts re-stated in
+//! [`CALLS`] and [`FIELDS`]; which status an error has is from src/firecracker/src/api_server of
+//! the same.
 //! Limits: the server's guest does at once what it is asked, unless a test says otherwise.
 
 use std::path::Path;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ballast_backend::StatsAge;
 use ballast_model::{
     Bytes, Capabilities, GuestId, GuestSample, GuestStats, HotplugKind, LinkDown, LinkState,
-    Measured, OutcomeKind, Timestamp,
+    Measured, OutcomeKind, Pinned, Timestamp,
 };
 
 use super::events::event_device;
@@ -49,6 +49,7 @@ pub struct GuestMonitor {
     pub(super) run: RunTracker,
     pub(super) balloon_path: Option<String>,
     pub(super) vsock_cid: Option<u32>,
+    pub(super) pinned: Option<Pinned>,
     pub(super) allocation: Option<(Bytes, Timestamp)>,
     /// The reply to `query-balloon` and the memory it does not count, each with its requester: they
     /// add up to an allocation if they have the same one.
@@ -84,6 +85,7 @@ impl GuestMonitor {
             run: RunTracker::default(),
             balloon_path: None,
             vsock_cid: None,
+            pinned: None,
             allocation: None,
             balloon_actual: None,
             uncounted: None,
@@ -399,6 +401,7 @@ impl GuestMonitor {
             stats: self
                 .stats
                 .and_then(|value| Some(Measured { value, age: self.stats_age.age(now)? })),
+            pinned: self.pinned,
             capabilities: self.capabilities,
             ..GuestSample::unknown(id, self.link())
         };

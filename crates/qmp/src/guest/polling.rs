@@ -107,7 +107,7 @@ impl GuestMonitor {
         self.hotplug.probed(&mut found, self.actions.is_empty());
         self.balloon_path = found.balloon_path;
         self.capabilities = found.capabilities;
-        self.vsock_cid = found.vsock_cid;
+        (self.vsock_cid, self.pinned) = (found.vsock_cid, found.pinned);
         self.probed_at = Some(now);
         self.update_allocation_without_balloon(now);
     }

@@ -15,7 +15,7 @@
 
 use std::collections::BTreeSet;
 
-use ballast_model::Capabilities;
+use ballast_model::{Capabilities, Pinned};
 use serde::Deserialize;
 
 use crate::command::ModuleNumber;
@@ -40,10 +40,18 @@ const BALLOON: &str = "virtio-balloon";
 /// Type prefix of virtio-mem devices.
 const VIRTIO_MEM: &str = "virtio-mem";
 
-/// Type prefixes of devices and objects that inhibit discarding memory.
-const INHIBITING: [&str; 5] = ["vfio-pci", "vfio-platform", "vhost-vdpa", "sev-", "tdx-guest"];
+/// Type prefixes of devices and objects that inhibit discarding memory, a longer one first.
+const INHIBITING: [(&str, Pinned); 6] = [
+    ("vfio-pci", Pinned::Passthrough),
+    ("vfio-platform", Pinned::Passthrough),
+    ("vhost-vdpa", Pinned::Passthrough),
+    ("sev-snp-guest", Pinned::SevSnp),
+    ("sev-", Pinned::Sev),
+    ("tdx-guest", Pinned::Tdx),
+];
 
-/// Type prefix of vsock devices that the host's kernel serves: `vhost-vsock-pci`, `-ccw`, `-device`.
+/// Type prefix of vsock devices that the host's kernel serves: `vhost-vsock-pci`, `-ccw`,
+/// `-device`.
 const VSOCK: &str = "vhost-vsock";
 
 /// The reply to `qom-get /machine memory` (QEMU 7.1 and later).
@@ -77,6 +85,8 @@ pub(super) struct ProbeResult {
     pub(super) balloon_path: Option<String>,
     /// Members stay `None` where the query failed.
     pub(super) capabilities: Capabilities,
+    /// What inhibits discarding.
+    pub(super) pinned: Option<Pinned>,
     /// Path of the vsock device, until its number is asked for.
     pub(super) vsock_path: Option<String>,
     /// The number of its vsock device.
@@ -118,8 +128,11 @@ impl ProbeResult {
             if folder == FOLDERS[2] && self.own_memory.len() < MODULES_MAX {
                 self.own_memory.extend(ModuleNumber::of_memory(&entry.name));
             }
-            if INHIBITING.iter().any(|inhibiting| kind.starts_with(inhibiting)) {
+            let inhibiting = INHIBITING.iter().find(|(start, _)| kind.starts_with(start));
+            if let Some((_, by)) = inhibiting {
                 self.capabilities.discard_inhibited = Some(true);
+                // Encryption says more than a device.
+                self.pinned = self.pinned.filter(|it| !it.leaves_by_plugging()).or(Some(*by));
             }
         }
     }
@@ -177,6 +190,12 @@ mod tests {
             listings[at] = &json;
             assert_eq!(found(listings).capabilities.discard_inhibited, Some(true), "{kind}");
         }
+        let entry = |kind: &str| format!(r#"[{{"name":"x","type":"child<{kind}>"}}]"#);
+        let pinned =
+            |device: &str, object: &str| found([&entry(device), "[]", &entry(object)]).pinned;
+        assert_eq!(pinned("vfio-pci", "iothread"), Some(Pinned::Passthrough));
+        assert_eq!(pinned("vfio-pci", "sev-snp-guest"), Some(Pinned::SevSnp), "that says more");
+        assert_eq!(pinned("virtio-net-pci", "sev-guest"), Some(Pinned::Sev));
     }
 
     #[test]

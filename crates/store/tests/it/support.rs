@@ -492,6 +492,7 @@ pub(crate) fn held() -> impl Strategy<Value = Held> + Clone {
         Just(Held::NoBalloon),
         Just(Held::NoAllocation),
         Just(Held::DiscardInhibited),
+        prop::sample::select(&Pinned::ALL[..]).prop_map(|by| Held::Pinned { by }),
         Just(Held::NoStatistics),
         (span(), span()).prop_map(|(age, limit)| Held::Stale { age, limit }),
         implausible().prop_map(Held::Implausible),

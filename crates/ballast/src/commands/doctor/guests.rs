@@ -210,7 +210,10 @@ fn working_set(guest: &GuestView, sources: &Sources) -> Finding {
 
 fn discard(guest: &GuestView) -> Option<Finding> {
     const WHY: &str = "The host gains nothing by shrinking a guest whose ballooned pages stay.";
-    let text = "a passthrough device or locked memory keeps ballooned pages on the host";
+    let text = match &guest.pinned {
+        Some(pinned) => &pinned.text,
+        None => "a passthrough device or locked memory keeps ballooned pages on the host",
+    };
     let remedy = format!("ballast set {} --managed false", guest.guest);
     (guest.capabilities.discard_inhibited == Some(true))
         .then(|| finding("discard", WHY, Severity::Warning, text).remedy(remedy))
