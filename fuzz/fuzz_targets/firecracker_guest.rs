@@ -2,7 +2,7 @@
 #![no_main]
 
 use ballast_firecracker::FirecrackerGuest;
-use ballast_fuzz::try_rest_guest;
+use ballast_rest::testing::try_rest_guest;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| try_rest_guest::<FirecrackerGuest>(data));

@@ -4,7 +4,6 @@
 //! Sizes are mostly of a real host's order, and now and then zero, odd, or the largest there are.
 
 mod fake_server;
-mod rest_guest;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,6 @@ use ballast_policy::meb::{MebSettings, Weighting};
 use ballast_policy::{Contender, PolicySettings, TaxRule};
 
 pub use fake_server::FakeServer;
-pub use rest_guest::try_rest_guest;
 
 /// Most guests of one problem: enough for everybody to be in somebody's way.
 const GUESTS_MAX: u64 = 9;

@@ -2,6 +2,8 @@
 //!
 //! Limits: it reads requests as this crate's client and curl send them: a length for every body.
 
+mod hostile;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,6 +12,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
 use crate::call::{Call, Method};
+
+pub use hostile::try_rest_guest;
 
 /// Longest request.
 const REQUEST_BYTES_MAX: usize = 64 << 10;

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ballast_backend::{Backend, SampleRequest, VsockAddress};
 use ballast_model::{Generation, OutcomeKind, Pinned};
-use ballast_rest::testing::{Asked, Reply, RestServer};
+use ballast_rest::testing::{Asked, Reply, RestServer, try_rest_guest};
 use ballast_rest::{Method, RestConfig, RestGuests, exchange};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -398,6 +399,24 @@ async fn a_ping_of_another_program_is_no_guest() {
         assert!(host.readings().await.is_empty());
         let notices = host.guests.take_notices().join("\n");
         assert!(notices.contains("no Cloud Hypervisor answers there"), "{notices}");
+    }
+}
+
+/// Answers to begin with, as the fuzzer does.
+const SEEDS: [&[u8]; 2] = [
+    include_bytes!("../../../../fuzz/seeds/cloud_hypervisor_guest/balloon"),
+    include_bytes!("../../../../fuzz/seeds/cloud_hypervisor_guest/zones"),
+];
+
+proptest! {
+    #[test]
+    fn any_answers_are_read_or_refused(bytes: Vec<u8>, seed in 0..2usize, at: prop::sample::Index) {
+        let mut mixed = SEEDS[seed].to_vec();
+        let at = at.index(mixed.len());
+        mixed.splice(at..(at + bytes.len()).min(SEEDS[seed].len()), bytes.iter().copied());
+        for data in [&bytes[..], SEEDS[seed], &mixed] {
+            try_rest_guest::<CloudHypervisorGuest>(data);
+        }
     }
 }
 

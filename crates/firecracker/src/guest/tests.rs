@@ -13,8 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ballast_backend::{Backend, SampleRequest};
 use ballast_model::{Budget, Generation, OutcomeKind, Plan, PolicyName, PressureLevel};
-use ballast_rest::testing::{Asked, Reply, RestServer};
+use ballast_rest::testing::{Asked, Reply, RestServer, try_rest_guest};
 use ballast_rest::{RestConfig, RestGuests, exchange};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -504,6 +505,24 @@ async fn another_name_than_firecrackers_is_no_guest() {
     assert!(host.readings().await.is_empty());
     let notices = host.notices();
     assert!(notices.contains("no Firecracker answers there"), "{notices}");
+}
+
+/// Answers to begin with, as the fuzzer does.
+const SEEDS: [&[u8]; 2] = [
+    include_bytes!("../../../../fuzz/seeds/firecracker_guest/balloon"),
+    include_bytes!("../../../../fuzz/seeds/firecracker_guest/fault"),
+];
+
+proptest! {
+    #[test]
+    fn any_answers_are_read_or_refused(bytes: Vec<u8>, seed in 0..2usize, at: prop::sample::Index) {
+        let mut mixed = SEEDS[seed].to_vec();
+        let at = at.index(mixed.len());
+        mixed.splice(at..(at + bytes.len()).min(SEEDS[seed].len()), bytes.iter().copied());
+        for data in [&bytes[..], SEEDS[seed], &mixed] {
+            try_rest_guest::<FirecrackerGuest>(data);
+        }
+    }
 }
 
 /// The real program, killed at the end.

@@ -318,7 +318,7 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
         option::of(measured()),
         option::of(stats()),
         (option::of(agent()), option::of(tracker()), option::of(tracking()), option::of(fence())),
-        capabilities(),
+        (capabilities(), option::of(prop::sample::select(&Pinned::ALL[..]))),
     )
         .prop_map(
             |(
@@ -352,7 +352,8 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
                     tracker: reports.1.map(Box::new),
                     tracking: reports.2.map(Box::new),
                     fence: reports.3,
-                    capabilities,
+                    pinned: capabilities.1,
+                    capabilities: capabilities.0,
                 }
             },
         )

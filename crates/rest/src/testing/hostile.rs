@@ -3,8 +3,9 @@
 //! Idea: samples are taken and orders given as the backend does, with answers cut from the input at
 //! its zero bytes; the first byte of each says which status it has.
 
+use crate::call::Answer;
+use crate::guest::RestGuest;
 use ballast_model::{Action, Bytes, Generation, GuestId, Timestamp};
-use ballast_rest::{Answer, RestGuest};
 
 /// Most samples of one input.
 const SAMPLES_MAX: u64 = 8;
@@ -13,8 +14,11 @@ const ROUNDS_MAX: usize = 4;
 /// Most calls of one order: a device and zone each, and the balloon.
 const CALLS_MAX: usize = 65;
 
-/// Whatever is answered, a guest does not panic, ends each sample, makes no order longer than a
+/// Takes `data` for answers. Whatever is answered, a guest does not panic, ends each sample, makes no order longer than a
 /// real hypervisor's, holds whole pages, and has no more plugged in than can be.
+///
+/// # Panics
+/// It does any of that.
 pub fn try_rest_guest<G: RestGuest>(data: &[u8]) {
     let mut guest = G::default();
     let id: GuestId = "a".parse().expect("a name");
