@@ -10,15 +10,16 @@ use ballast_daemon::server::routes::tick;
 use ballast_daemon::track::{GuestDiagnosis, SourceFinding};
 use ballast_host::{ProcessRights, parse_rights};
 use ballast_libvirt::LibvirtVersion;
-use ballast_model::LinkDown;
+use ballast_model::{Bytes, LinkDown};
 use ballast_qmp::fleet::Notice;
+use ballast_xen::{XenFound, XlInfo};
 use expect_test::{Expect, expect};
 use tempfile::TempDir;
 
 use super::finding::Area;
 use super::probe::{
     DaemonSeen, JournalSeen, LibvirtSeen, PatternSeen, ProcessSeen, QmpFolder, QmpSocket,
-    RightsSeen, SocketState,
+    RightsSeen, SocketState, XenSeen,
 };
 use super::*;
 
