@@ -32,9 +32,6 @@ use crate::operator_program;
 const WAITING_MAX: usize = 256;
 /// Most bytes of the program's output, and of its errors, that come into the log.
 const OUTPUT_BYTES_MAX: u64 = 4096;
-/// Longest wait for a program that was killed.
-const KILLED_IN: Duration = Duration::from_secs(1);
-
 /// An incident and when it was seen, wall clock.
 type Seen = (SystemTime, Incident);
 
@@ -128,7 +125,7 @@ async fn run(settings: &EventSettings, at: SystemTime, incident: &Incident) -> R
     let ended = match timeout(settings.timeout, finish(&mut child, &input, event)).await {
         Ok(ended) => ended.map_err(|error| format!("cannot be waited for: {error}"))?,
         Err(_) => {
-            kill(&mut child).await;
+            operator_program::kill(&mut child).await;
             return Err(format!("was killed: it took longer than {:?}", settings.timeout));
         }
     };
@@ -219,12 +216,6 @@ async fn log_output(from: Option<impl AsyncRead + Unpin>, event: &'static str) {
     if let Ok(bytes @ 1..) = rest {
         info!(event, "{event}: ({bytes} bytes more of output are left out)");
     }
-}
-
-/// Kills the program and what it started, as far as that stayed in its group.
-async fn kill(child: &mut Child) {
-    operator_program::kill_group(child);
-    let _ = timeout(KILLED_IN, child.wait()).await;
 }
 
 #[cfg(test)]

@@ -4,12 +4,17 @@
 //! Limits: a process that leaves the program's process group is not killed.
 
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 /// Where a script finds other programs.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Longest wait for a program that was killed.
+const KILLED_IN: Duration = Duration::from_secs(1);
 
 /// Runs `program` without a shell, in a process group of its own and with nothing of the daemon's
 /// environment. Dropping the child kills it.
@@ -26,4 +31,10 @@ pub(crate) fn kill_group(child: &Child) {
         // It may have ended just now; then nothing is left to do.
         let _ = kill_process_group(pid, Signal::KILL);
     }
+}
+
+/// Kills `child` and its process group, and waits for its end.
+pub(crate) async fn kill(child: &mut Child) {
+    kill_group(child);
+    let _ = timeout(KILLED_IN, child.wait()).await;
 }

@@ -30,7 +30,7 @@ use super::log;
 use super::view::{COMMANDS_MAX, DRY_RUNS_MAX, DryRunRequest, Handle, Request, View};
 use super::wake::{self, URGENT_APART};
 use crate::agents::Agents;
-use crate::server::{Explain, MetricsPort, Server, ServerConfig};
+use crate::server::{Explain, MetricsPort, ReplayProgram, Server, ServerConfig};
 use ballast_config::{Config, OnExit};
 
 /// Most ticks spent on restoring the guests' first allocations when the daemon stops
@@ -80,6 +80,7 @@ pub async fn run(config: Config, explain: Explain) -> anyhow::Result<()> {
         group: config.group.clone(),
         page: config.page.clone(),
         journal: config.journal.as_ref().map(|journal| journal.path.clone()),
+        replay: ReplayProgram::default(),
         explain,
         metrics: config.metrics.map(MetricsPort::new),
     };

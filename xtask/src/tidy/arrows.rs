@@ -117,6 +117,7 @@ const RULES: &[Rule] = &[
     edge(
         "ballast-advise",
         &[
+            "ballast-api",
             "ballast-config",
             "ballast-control",
             "ballast-model",
@@ -147,6 +148,7 @@ const RULES: &[Rule] = &[
             "ballast-proxmox",
             "ballast-qmp",
             "ballast-reclaim",
+            "ballast-replay",
             "ballast-store",
             "ballast-toml-strict",
             "ballast-tracker",

@@ -181,11 +181,15 @@ async fn set_policy(
     body: Body,
 ) -> Result<Json<CommandReply>, Refusal> {
     let SetPolicy { policy } = read_json(body).await?;
-    let name: PolicyName = policy.parse().map_err(|error| {
+    command(&handle, Command::SetPolicy(policy_named(&policy)?)).await
+}
+
+/// The policy of this name, or the nearest one.
+pub(super) fn policy_named(name: &str) -> Result<PolicyName, Refusal> {
+    name.parse().map_err(|error| {
         Refusal::new(StatusCode::BAD_REQUEST, "unknown-policy", error)
-            .nearest(&policy, PolicyName::ALL.map(PolicyName::as_str))
-    })?;
-    command(&handle, Command::SetPolicy(name)).await
+            .nearest(name, PolicyName::ALL.map(PolicyName::as_str))
+    })
 }
 
 async fn reserve(

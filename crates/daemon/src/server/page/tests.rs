@@ -179,6 +179,8 @@ async fn the_port_tells_nothing_before_a_login() {
         "/page/stream",
         "/page/past?span_s=9",
         "/page/events",
+        "/page/policies",
+        "/v1/what-if",
         "/page/guests/grow/why",
         "/nowhere",
     ] {
@@ -388,6 +390,15 @@ async fn the_past_and_events_come_from_the_journal() {
     fs::write(bench.folder.path().join("journal.db"), "rubbish").unwrap();
     let reply = bench.on_socket(&get("/page/events", &[])).await;
     assert_eq!(reply.code(), (503, "journal".to_owned()));
+}
+
+#[tokio::test]
+async fn the_page_knows_which_policies_can_be_replayed() {
+    let bench = Bench::owned();
+    let policies = bench.on_socket(&get("/page/policies", &[])).await.json();
+    let named = |name: &str| policies.as_array().unwrap().iter().find(|it| it["policy"] == name);
+    assert!(named("global").unwrap()["not_replayable"].is_null());
+    assert!(named("tws").unwrap()["not_replayable"].as_str().unwrap().contains("answer to it"));
 }
 
 #[tokio::test]
