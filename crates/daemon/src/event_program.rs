@@ -9,7 +9,6 @@
 //! said. Processes that leave the program's process group are not killed. When the daemon ends,
 //! incidents that wait are dropped.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
@@ -115,7 +114,7 @@ async fn run_of_kind(settings: EventSettings, mut waiting: mpsc::Receiver<Seen>)
 /// # Errors
 /// What was wrong, as the end of a sentence about the program.
 async fn run(settings: &EventSettings, at: SystemTime, incident: &Incident) -> Result<(), String> {
-    check_owner(&settings.run)?;
+    operator_program::check_owner(&settings.run, None)?;
     let mut child = command(&settings.run, incident)
         .spawn()
         .map_err(|error| format!("cannot be started: {error}"))?;
@@ -130,20 +129,6 @@ async fn run(settings: &EventSettings, at: SystemTime, incident: &Incident) -> R
         }
     };
     if ended.success() { Ok(()) } else { Err(format!("failed: {ended}")) }
-}
-
-/// A program that others may write would give them the daemon's rights.
-fn check_owner(program: &Path) -> Result<(), String> {
-    const OTHERS_WRITE: u32 = 0o002;
-    let file = std::fs::metadata(program).map_err(|error| format!("cannot be run: {error}"))?;
-    let own = rustix::process::geteuid().as_raw();
-    if file.uid() != 0 && file.uid() != own {
-        return Err(format!("is refused: it belongs to user {}, not to the daemon's", file.uid()));
-    }
-    if file.mode() & OTHERS_WRITE != 0 {
-        return Err("is refused: everybody may write to it (chmod o-w)".to_owned());
-    }
-    Ok(())
 }
 
 fn command(program: &Path, incident: &Incident) -> Command {
