@@ -187,9 +187,9 @@ impl Daemon {
                 }
                 () = api_ended.notified() => api.look_after(),
                 () = pressure.notified() => self.tick(SampleScope::All).await,
-                Some((command, answer)) = queues.commands.recv() => {
+                Some(Request { command, who, answer }) = queues.commands.recv() => {
                     let decides_anew = command.decides_anew() && self.engine.ticks() > 0;
-                    let done = self.engine.obey(command, &mut self.world).await;
+                    let done = self.engine.obey(command, who, &mut self.world).await;
                     let decides_anew = decides_anew && done.is_ok();
                     // The journal has a command before its client hears that it was carried out.
                     self.world.settle().await;

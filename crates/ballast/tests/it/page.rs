@@ -356,7 +356,7 @@ fn an_operator_watches_explains_and_acts_in_a_browser() {
         (guest(&status, "busy")?.shares == Some(2000)).then_some(())
     });
     browser.press("e");
-    browser.shows("#events", "set busy --shares 2000");
+    browser.shows("#events", "set busy --shares 2000, by page, owner token");
 
     // What-if, by keys: the present policy beside another one.
     browser.press("w");

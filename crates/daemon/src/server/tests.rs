@@ -84,7 +84,8 @@ impl Bench {
     fn answer(&mut self, answer: Result<String, String>) -> JoinHandle<Command> {
         let mut commands = self.commands.take().unwrap();
         tokio::spawn(async move {
-            let (command, way_back) = commands.recv().await.unwrap();
+            let Request { command, who, answer: way_back } = commands.recv().await.unwrap();
+            assert_eq!(who, "uid 4000");
             way_back.send(answer).unwrap();
             command
         })
@@ -400,12 +401,13 @@ async fn this_process_is_identified_as_the_owner() {
     }));
     let client = Client::new(&socket);
     let answer = tokio::spawn(async move {
-        let (_, way_back) = taken.recv().await.unwrap();
-        way_back.send(done("paused")).unwrap();
+        let Request { who, answer, .. } = taken.recv().await.unwrap();
+        answer.send(done("paused")).unwrap();
+        who
     });
     client.status().await.unwrap();
     client.pause().await.unwrap();
-    answer.await.unwrap();
+    assert_eq!(answer.await.unwrap(), format!("uid {}", nix::unistd::geteuid()));
     stop.send(()).unwrap();
     served.await.unwrap().unwrap();
     drop(view);

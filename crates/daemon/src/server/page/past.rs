@@ -178,11 +178,11 @@ fn words(event: Event) -> (&'static str, String) {
         Event::Started => ("started", "the daemon started".to_owned()),
         Event::ConfigLoaded { .. } => ("config-loaded", "a configuration took effect".to_owned()),
         Event::ConfigRefused { why } => ("config-refused", format!("a reload was refused: {why}")),
-        Event::Command { command, answer: Ok(answer), .. } => {
-            ("command", format!("{command}: {answer}"))
+        Event::Command { who, command, answer: Ok(answer) } => {
+            ("command", format!("{command}, by {who}: {answer}"))
         }
-        Event::Command { command, answer: Err(why), .. } => {
-            ("command-refused", format!("{command} was refused: {why}"))
+        Event::Command { who, command, answer: Err(why) } => {
+            ("command-refused", format!("{command}, by {who}, was refused: {why}"))
         }
         Event::Gap { ticks, events, why } => {
             ("gap", format!("{ticks} ticks and {events} events were not recorded: {why}"))
@@ -289,14 +289,14 @@ mod tests {
     fn events_come_newest_first_with_a_sentence() {
         let (_folder, path) = journal();
         let command = |answer: Result<&str, &str>| Event::Command {
-            who: "api".to_owned(),
+            who: "uid 0".to_owned(),
             command: "pause".to_owned(),
             answer: answer.map(str::to_owned).map_err(str::to_owned),
         };
         for (event, told) in [
             (Event::ConfigRefused { why: "bad".to_owned() }, "a reload was refused: bad"),
-            (command(Ok("paused")), "pause: paused"),
-            (command(Err("busy")), "pause was refused: busy"),
+            (command(Ok("paused")), "pause, by uid 0: paused"),
+            (command(Err("busy")), "pause, by uid 0, was refused: busy"),
             (Event::Stopped { why: "SIGTERM".to_owned() }, "the daemon stopped: SIGTERM"),
         ] {
             assert_eq!(words(event).1, told);

@@ -27,7 +27,8 @@ struct Bench {
     socket: PathBuf,
     port: SocketAddr,
     view: watch::Sender<Option<Arc<View>>>,
-    obeyed: mpsc::Receiver<Command>,
+    /// Each command, and who gave it.
+    obeyed: mpsc::Receiver<(Command, String)>,
     _stop: oneshot::Sender<()>,
     _server: JoinHandle<Result<(), ServerError>>,
     folder: tempfile::TempDir,
@@ -86,8 +87,8 @@ impl Bench {
         let (dry_runs, _) = mpsc::channel(1);
         let (told, obeyed) = mpsc::channel(4);
         tokio::spawn(async move {
-            while let Some((command, answer)) = taken.recv().await {
-                told.send(command).await.unwrap();
+            while let Some(Asked { command, who, answer }) = taken.recv().await {
+                told.send((command, who)).await.unwrap();
                 answer.send(Ok("done".to_owned())).unwrap();
             }
         });
@@ -206,7 +207,9 @@ async fn the_owners_token_acts_with_the_pages_secret_only() {
     }
     let headers = [("cookie", cookie.as_str()), (CSRF_HEADER, csrf.as_str())];
     let reply = bench.on_port(&post("/v1/pause", "", &headers)).await;
-    assert_eq!((reply.status, bench.obeyed.recv().await.unwrap()), (200, Command::Pause));
+    assert_eq!(reply.status, 200);
+    let given = (Command::Pause, "page, owner token".to_owned());
+    assert_eq!(bench.obeyed.recv().await.unwrap(), given);
     // The other session's secret is of no use with this cookie.
     let (_, other) = bench.log_in(OWNERS).await;
     let headers = [("cookie", cookie.as_str()), (CSRF_HEADER, other.as_deref().unwrap())];
@@ -323,11 +326,13 @@ async fn browsers_on_the_socket_need_the_pages_secret() {
         assert_eq!(reply.code(), (403, "csrf".to_owned()), "{header}");
         let its_own = [(header, "x"), (CSRF_HEADER, csrf.as_str())];
         assert_eq!(bench.on_socket(&post("/v1/pause", "", &its_own)).await.status, 200);
-        assert_eq!(bench.obeyed.recv().await.unwrap(), Command::Pause);
+        let given = (Command::Pause, "page, uid 4000".to_owned());
+        assert_eq!(bench.obeyed.recv().await.unwrap(), given);
     }
     // Programs go on without it.
     assert_eq!(bench.on_socket(&post("/v1/resume", "", &[])).await.status, 200);
-    assert_eq!(bench.obeyed.recv().await.unwrap(), Command::Resume);
+    let given = (Command::Resume, "uid 4000".to_owned());
+    assert_eq!(bench.obeyed.recv().await.unwrap(), given);
 }
 
 #[tokio::test]
