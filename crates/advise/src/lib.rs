@@ -17,7 +17,7 @@ mod recorded;
 mod run;
 mod text;
 
-pub use json::AdviceJson;
+pub use json::advice_view;
 pub use page::page;
 pub use progress::ProgressLine;
 pub use recorded::RecordedSettings;

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod agent;
 mod capabilities;
 mod client;
@@ -30,6 +31,10 @@ mod status;
 mod tick;
 mod tracking;
 
+pub use advice::{
+    AdviceView, AdviceWindowView, AmountsView, ConfidenceView, CoursePointView, FindingView,
+    GuestAdviceView, MoreGuestsView, WhatIfReply,
+};
 pub use agent::AgentView;
 pub use ballast_model::GuestChange;
 pub use capabilities::CapabilitiesView;
@@ -84,10 +89,12 @@ pub mod path {
     pub const RESERVE: &str = "/v1/reservations/{id}/set";
     /// `POST`: end such a reservation.
     pub const UNRESERVE: &str = "/v1/reservations/{id}/release";
+    /// The recorded past under another policy, by replay: `?policy=NAME&since_s=SECONDS`.
+    pub const WHAT_IF: &str = "/v1/what-if";
     /// Figures in a text format of Prometheus ([`MetricsFormat`](crate::MetricsFormat)).
     pub const METRICS: &str = "/metrics";
     /// Every path.
-    pub const ALL: [&str; 13] = [
+    pub const ALL: [&str; 14] = [
         STATUS,
         GUESTS,
         EXPLAIN,
@@ -100,6 +107,7 @@ pub mod path {
         POLICY,
         RESERVE,
         UNRESERVE,
+        WHAT_IF,
         METRICS,
     ];
 }

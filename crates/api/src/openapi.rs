@@ -13,13 +13,13 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     API_VERSION, CommandReply, ErrorReply, ExplainReply, GuestsReply, MetricsFormat, ModeReply,
-    PlanReply, Reserve, SetMode, SetPolicy, StatusReply, path,
+    PlanReply, Reserve, SetMode, SetPolicy, StatusReply, WhatIfReply, path,
 };
 
 /// Where the document has schemas.
 const SCHEMAS: &str = "/components/schemas";
 /// Version of the document: the API's, and counts of what was added and mended since.
-const VERSION: &str = "1.0.0";
+const VERSION: &str = "1.1.0";
 
 /// What is collected of bodies: a request may lack what a reply always has.
 struct Schemas {
@@ -91,15 +91,19 @@ pub fn document() -> Value {
     let summary = "One guest's chain from observation to action";
     get(path::EXPLAIN, summary, json!([guest("A guest's name.")]), explained);
     let plan = schemas.reply::<PlanReply>("A plan.");
-    let dry_run = json!({
-        "name": "dry_run",
-        "in": "query",
-        "description": "Whether to make the plan that the next tick would make.",
-        "schema": { "type": "boolean", "default": false },
-    });
+    let anew = "Whether to make the plan that the next tick would make.";
+    let dry_run = query("dry_run", anew, json!({ "type": "boolean", "default": false }));
     get(path::PLAN, "The latest plan, or the next one", json!([dry_run]), plan);
     let mode = schemas.reply::<ModeReply>("The mode.");
     get(path::MODE, "The mode in force", json!([]), mode);
+    let what_if = schemas.reply::<WhatIfReply>("What the policy would have been worth.");
+    let policy =
+        query("policy", "Its name; left out: the one in force.", json!({ "type": "string" }));
+    let seconds =
+        json!({ "type": "integer", "minimum": 1, "maximum": 31_622_400, "default": 86_400 });
+    let since = query("since_s", "How far back from the last tick, in seconds.", seconds);
+    let summary = "The recorded past under another policy, by replay; one at a time";
+    get(path::WHAT_IF, summary, json!([policy, since]), what_if);
     get(path::METRICS, "Figures for Prometheus", json!([]), metrics());
 
     let done = schemas.reply::<CommandReply>("It was carried out.");
@@ -150,6 +154,11 @@ fn guest(description: &str) -> Value {
         "description": description,
         "schema": { "type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$" },
     })
+}
+
+/// A parameter that may be left out.
+fn query(name: &str, description: &str, schema: Value) -> Value {
+    json!({ "name": name, "in": "query", "description": description, "schema": schema })
 }
 
 fn metrics() -> Value {

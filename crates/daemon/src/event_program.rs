@@ -9,10 +9,9 @@
 //! said. Processes that leave the program's process group are not killed. When the daemon ends,
 //! incidents that wait are dropped.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use ballast_config::EventSettings;
 use ballast_control::incident::{Incident, IncidentKind};
@@ -32,9 +31,6 @@ use crate::operator_program;
 const WAITING_MAX: usize = 256;
 /// Most bytes of the program's output, and of its errors, that come into the log.
 const OUTPUT_BYTES_MAX: u64 = 4096;
-/// Longest wait for a program that was killed.
-const KILLED_IN: Duration = Duration::from_secs(1);
-
 /// An incident and when it was seen, wall clock.
 type Seen = (SystemTime, Incident);
 
@@ -118,7 +114,7 @@ async fn run_of_kind(settings: EventSettings, mut waiting: mpsc::Receiver<Seen>)
 /// # Errors
 /// What was wrong, as the end of a sentence about the program.
 async fn run(settings: &EventSettings, at: SystemTime, incident: &Incident) -> Result<(), String> {
-    check_owner(&settings.run)?;
+    operator_program::check_owner(&settings.run, None)?;
     let mut child = command(&settings.run, incident)
         .spawn()
         .map_err(|error| format!("cannot be started: {error}"))?;
@@ -128,25 +124,11 @@ async fn run(settings: &EventSettings, at: SystemTime, incident: &Incident) -> R
     let ended = match timeout(settings.timeout, finish(&mut child, &input, event)).await {
         Ok(ended) => ended.map_err(|error| format!("cannot be waited for: {error}"))?,
         Err(_) => {
-            kill(&mut child).await;
+            operator_program::kill(&mut child).await;
             return Err(format!("was killed: it took longer than {:?}", settings.timeout));
         }
     };
     if ended.success() { Ok(()) } else { Err(format!("failed: {ended}")) }
-}
-
-/// A program that others may write would give them the daemon's rights.
-fn check_owner(program: &Path) -> Result<(), String> {
-    const OTHERS_WRITE: u32 = 0o002;
-    let file = std::fs::metadata(program).map_err(|error| format!("cannot be run: {error}"))?;
-    let own = rustix::process::geteuid().as_raw();
-    if file.uid() != 0 && file.uid() != own {
-        return Err(format!("is refused: it belongs to user {}, not to the daemon's", file.uid()));
-    }
-    if file.mode() & OTHERS_WRITE != 0 {
-        return Err("is refused: everybody may write to it (chmod o-w)".to_owned());
-    }
-    Ok(())
 }
 
 fn command(program: &Path, incident: &Incident) -> Command {
@@ -219,12 +201,6 @@ async fn log_output(from: Option<impl AsyncRead + Unpin>, event: &'static str) {
     if let Ok(bytes @ 1..) = rest {
         info!(event, "{event}: ({bytes} bytes more of output are left out)");
     }
-}
-
-/// Kills the program and what it started, as far as that stayed in its group.
-async fn kill(child: &mut Child) {
-    operator_program::kill_group(child);
-    let _ = timeout(KILLED_IN, child.wait()).await;
 }
 
 #[cfg(test)]

@@ -159,12 +159,16 @@ impl Running {
         let mut command = operator_program::command(&settings.program);
         command.args(&settings.args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut run_as = None;
         if let Some(name) = &settings.user {
             let user = nix::unistd::User::from_name(name)?;
             let user = user.ok_or_else(|| io::Error::other(format!("no user `{name}` here")))?;
             // Without other groups: the standard library drops those of root.
             command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+            run_as = Some(user.uid.as_raw());
         }
+        operator_program::check_owner(&settings.program, run_as)
+            .map_err(|why| io::Error::other(format!("it {why}")))?;
         let mut child = command.spawn()?;
         if let Some(pid) = child.id() {
             give_ordinary_priority(Path::new(PROC), pid);

@@ -30,7 +30,7 @@ use super::log;
 use super::view::{COMMANDS_MAX, DRY_RUNS_MAX, DryRunRequest, Handle, Request, View};
 use super::wake::{self, URGENT_APART};
 use crate::agents::Agents;
-use crate::server::{Explain, MetricsPort, Server, ServerConfig};
+use crate::server::{Explain, MetricsPort, ReplayProgram, Server, ServerConfig};
 use ballast_config::{Config, OnExit};
 
 /// Most ticks spent on restoring the guests' first allocations when the daemon stops
@@ -80,6 +80,7 @@ pub async fn run(config: Config, explain: Explain) -> anyhow::Result<()> {
         group: config.group.clone(),
         page: config.page.clone(),
         journal: config.journal.as_ref().map(|journal| journal.path.clone()),
+        replay: ReplayProgram::default(),
         explain,
         metrics: config.metrics.map(MetricsPort::new),
     };
@@ -186,9 +187,9 @@ impl Daemon {
                 }
                 () = api_ended.notified() => api.look_after(),
                 () = pressure.notified() => self.tick(SampleScope::All).await,
-                Some((command, answer)) = queues.commands.recv() => {
+                Some(Request { command, who, answer }) = queues.commands.recv() => {
                     let decides_anew = command.decides_anew() && self.engine.ticks() > 0;
-                    let done = self.engine.obey(command, &mut self.world).await;
+                    let done = self.engine.obey(command, who, &mut self.world).await;
                     let decides_anew = decides_anew && done.is_ok();
                     // The journal has a command before its client hears that it was carried out.
                     self.world.settle().await;
@@ -317,7 +318,8 @@ mod tests {
         let (way_back, dry_run) = oneshot::channel();
         dry_runs.try_send(way_back).unwrap();
         let (way_back, _set) = oneshot::channel();
-        commands.try_send((Command::SetPolicy(PolicyName::Static), way_back)).unwrap();
+        let (command, who) = (Command::SetPolicy(PolicyName::Static), "uid 0".to_owned());
+        commands.try_send(Request { command, who, answer: way_back }).unwrap();
         assert_ne!(daemon.config.settings.policy, PolicyName::Static);
         let mut signals = Signals::new().unwrap();
         let api_config = crate::server::fixture::config(folder.path().join("api"));

@@ -151,8 +151,16 @@ fn arguments(change: &GuestChange) -> String {
     parts.into_iter().flatten().collect()
 }
 
-/// A command and the channel for its answer: the new state, or what was wrong, as text for people.
-pub type Request = (Command, oneshot::Sender<Result<String, String>>);
+/// A command on its way to the main loop.
+#[derive(Debug)]
+pub struct Request {
+    /// The command.
+    pub command: Command,
+    /// Who gives it, as the journal names them, such as `uid 0`.
+    pub who: String,
+    /// The channel for its answer: the new state, or what was wrong, as text for people.
+    pub answer: oneshot::Sender<Result<String, String>>,
+}
 
 /// The channel for what the next tick would do, as computed from the latest snapshot; or why it
 /// cannot be computed.

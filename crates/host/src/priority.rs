@@ -12,9 +12,17 @@
 
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::Path;
 
-use rustix::process::{Pid, getpriority_process, setpriority_process};
+use rustix::process::{
+    Pid, Signal, getppid, getpriority_process, set_parent_process_death_signal, setpriority_process,
+};
+
+/// The lowest priority there is.
+const NICE_LOWEST: i32 = 19;
+/// The out-of-memory score adjustment of what is killed before everything else.
+const OOM_SCORE_FIRST: &str = "1000";
 
 /// Most threads raised one by one; the daemon has a handful.
 const THREADS_MAX: usize = 256;
@@ -116,6 +124,26 @@ pub fn give_ordinary_priority(proc: &Path, pid: u32) {
     if score.is_some_and(|score| score < 0) {
         let _ = fs::write(&path, "0");
     }
+}
+
+/// Makes the calling process one that works for its parent, the process `parent`, when nothing else
+/// is to be done: it has the lowest priority, is the first to be killed when memory runs out, and
+/// is killed when the thread that started it ends. To be called before it starts threads; `proc` is
+/// [`PROC`](crate::PROC).
+///
+/// # Errors
+/// `parent` is not the parent, or has ended; the kernel refuses.
+pub fn work_in_background_of(proc: &Path, parent: u32) -> io::Result<()> {
+    // Nobody is refused a lower priority or a higher score.
+    setpriority_process(None, NICE_LOWEST)?;
+    fs::write(proc.join("self/oom_score_adj"), OOM_SCORE_FIRST)?;
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It may have ended before it was to be told.
+    let found = getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
+    if found == parent {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("process {parent} did not start this one, or has ended")))
 }
 
 fn raise_nice(proc: &Path, nice: i32) -> SettingOutcome {

@@ -23,7 +23,7 @@ async function ask(path, options) {
   throw new Refused(response.status, reply?.error?.text ?? `the daemon answered ${response.status}`);
 }
 
-export const getJson = async (path) => (await ask(path)).json();
+export const getJson = async (path, options) => (await ask(path, options)).json();
 export const getText = async (path) => (await ask(path)).text();
 
 /** Does something; the daemon's answer in words. */

@@ -7,6 +7,7 @@ import { overview } from "./overview.js";
 import { guest } from "./guest.js";
 import { why } from "./why.js";
 import { events, note } from "./events.js";
+import { whatIf } from "./what-if.js";
 import { login } from "./login.js";
 
 /** How long without a tick until the page says so. */
@@ -17,7 +18,7 @@ const RETRY_MS = 5000;
 const PAST_S = 600;
 
 const main = document.getElementById("main");
-const VIEWS = { "": overview, guest, why, events };
+const VIEWS = { "": overview, guest, why, events, "what-if": whatIf };
 
 const page = {
   status: null,
@@ -123,6 +124,7 @@ const KEYS = {
   s: () => session.access === "write" && view?.guest?.() && page.bounds(view.guest()),
   o: () => page.go(""),
   e: () => page.go("events"),
+  w: () => page.go("what-if"),
   t: () => document.getElementById("theme").click(),
   "?": actions.help,
 };

@@ -33,6 +33,15 @@ pub enum NotReplayable {
         /// What it needs.
         input: Input,
     },
+    /// A program decides, which is not there in a replay.
+    #[error(
+        "policy {policy} cannot be replayed: its program is not asked about what is past; choose \
+         another with --policy, such as global"
+    )]
+    Program {
+        /// The policy.
+        policy: PolicyName,
+    },
     /// It is none of Ballast's own.
     #[error(
         "policy {policy} cannot be replayed here: expected {names}",
@@ -47,8 +56,11 @@ pub enum NotReplayable {
 /// Whether `policy` can be replayed at all.
 ///
 /// # Errors
-/// It goes by how guests answer, or is none of Ballast's own.
+/// It goes by how guests answer, a program decides, or it is none of Ballast's own.
 pub fn ensure_replayable(policy: PolicyName) -> Result<(), NotReplayable> {
+    if policy == PolicyName::External {
+        return Err(NotReplayable::Program { policy });
+    }
     let entry = entry(policy)?;
     let answers = |input: &Input| matches!(input, Input::Probed | Input::Requests);
     match entry.needs.iter().map(|need| need.input).find(answers) {
@@ -111,7 +123,7 @@ mod tests {
             .filter(|policy| ensure_replayable(*policy).is_err())
             .map(PolicyName::as_str)
             .collect();
-        assert_eq!(refused, ["tws", "fcfs", "demand-proportional"]);
+        assert_eq!(refused, ["tws", "fcfs", "demand-proportional", "external"]);
         let rival = ensure_replayable(PolicyName::Custom("mom")).unwrap_err().to_string();
         assert!(rival.contains("mom") && rival.contains("global"), "{rival}");
     }

@@ -198,7 +198,8 @@ pub enum Event {
     },
     /// An operator sent a command.
     Command {
-        /// Who, such as `uid 1000`.
+        /// Who: `uid 0` on the API's socket, `page, uid 0` in a browser there, `page, owner token`
+        /// on the page's port; `api` in journals from before who it was was recorded.
         who: String,
         /// The command, in the daemon's words.
         command: String,

@@ -1,6 +1,7 @@
-//! Moves through the ticks of a journal without reading what they hold.
+//! Moves through the ticks of a journal, and back through its events, without reading what they
+//! hold.
 //!
-//! Idea: a place is a tick's number and its wall clock. Ticks are ordered by number; a span of time
+//! Idea: a place is a row's number and its wall clock. Ticks are ordered by number; a span of time
 //! leads to the first tick that is at least so far away by the wall clock, and at an end to the
 //! last one there. Cost: a query, which passes over the rows between. Limits: where the wall clock
 //! was set back, a step of time passes over all the rows until it is so late again.
@@ -9,9 +10,9 @@ use rusqlite::OptionalExtension;
 
 use crate::JournalError;
 use crate::reader::Reader;
-use crate::schema::KIND_TICK;
+use crate::schema::{KIND_EVENT, KIND_TICK};
 
-/// A tick's place in the journal.
+/// The place of a tick, or of an event, in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Its number.
@@ -62,19 +63,32 @@ impl Reader {
         }
     }
 
+    /// The last event numbered below `id` that is of `wall_ms` or later; `None`: there is none.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn event_before(&self, id: i64, wall_ms: i64) -> Result<Option<Place>, JournalError> {
+        self.place(KIND_EVENT, "id < ?1 AND wall_ms >= ?2 ORDER BY id DESC", id, wall_ms)
+    }
+
     /// The first tick numbered above `id` that is of `wall_ms` or later.
     fn place_ahead(&self, id: i64, wall_ms: i64) -> Result<Option<Place>, JournalError> {
-        self.place("id > ?1 AND wall_ms >= ?2 ORDER BY id", id, wall_ms)
+        self.place(KIND_TICK, "id > ?1 AND wall_ms >= ?2 ORDER BY id", id, wall_ms)
     }
 
     /// The last tick numbered below `id` that is of `wall_ms` or earlier.
     fn place_back(&self, id: i64, wall_ms: i64) -> Result<Option<Place>, JournalError> {
-        self.place("id < ?1 AND wall_ms <= ?2 ORDER BY id DESC", id, wall_ms)
+        self.place(KIND_TICK, "id < ?1 AND wall_ms <= ?2 ORDER BY id DESC", id, wall_ms)
     }
 
-    fn place(&self, which: &str, id: i64, wall_ms: i64) -> Result<Option<Place>, JournalError> {
-        let sql =
-            format!("SELECT id, wall_ms FROM entry WHERE kind = {KIND_TICK} AND {which} LIMIT 1");
+    fn place(
+        &self,
+        kind: i64,
+        which: &str,
+        id: i64,
+        wall_ms: i64,
+    ) -> Result<Option<Place>, JournalError> {
+        let sql = format!("SELECT id, wall_ms FROM entry WHERE kind = {kind} AND {which} LIMIT 1");
         let read = |row: &rusqlite::Row<'_>| Ok(Place { id: row.get(0)?, wall_ms: row.get(1)? });
         self.connection
             .prepare_cached(&sql)

@@ -184,7 +184,7 @@ impl<'a> Storm<'a> {
     }
 
     pub(crate) fn obey(&mut self, command: Command) -> Result<String, String> {
-        let obeyed = self.engine.obey(command, &mut self.world);
+        let obeyed = self.engine.obey(command, "uid 0".to_owned(), &mut self.world);
         obeyed.now_or_never().expect("nothing in a storm waits")
     }
 

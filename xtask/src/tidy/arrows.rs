@@ -130,6 +130,7 @@ const RULES: &[Rule] = &[
     edge(
         "ballast-advise",
         &[
+            "ballast-api",
             "ballast-config",
             "ballast-control",
             "ballast-model",
@@ -162,6 +163,7 @@ const RULES: &[Rule] = &[
             "ballast-proxmox",
             "ballast-qmp",
             "ballast-reclaim",
+            "ballast-replay",
             "ballast-rest",
             "ballast-store",
             "ballast-toml-strict",

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ballast_advise::{AdviceJson, ProgressLine, Request, advise, page, render};
+use anyhow::Context;
+use ballast_advise::{ProgressLine, Request, advice_view, advise, page, render};
+use ballast_host::{PROC, work_in_background_of};
 use ballast_model::PolicyName;
 use ballast_report::Output;
 use ballast_report::command_line::command_line;
@@ -29,7 +31,7 @@ Examples:
 
 It changes nothing, and needs no daemon. What it rests on is printed with it: a week of records
 tells more than an hour. Policies that go by how guests answer to them (tws, fcfs,
-demand-proportional) cannot be replayed.")]
+demand-proportional) cannot be replayed, and nor can external, whose program is not asked.")]
 pub struct Args {
     #[command(flatten)]
     file: File,
@@ -42,6 +44,9 @@ pub struct Args {
     /// Also write it as a self-contained page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Work for a daemon's page: at the lowest priority, and no longer than this process
+    #[arg(long, value_name = "PID", hide = true)]
+    for_daemon: Option<u32>,
     #[command(flatten)]
     output: Output,
 }
@@ -52,6 +57,9 @@ pub struct Args {
 /// The journal cannot be read or holds too little; the policy cannot be replayed; a file or
 /// standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    if let Some(daemon) = args.for_daemon {
+        work_in_background_of(Path::new(PROC), daemon).context("cannot work for the daemon")?;
+    }
     let journal = &args.file.journal;
     let outputs: Vec<&Path> = args.html.as_deref().into_iter().collect();
     ensure_apart(&outputs, std::slice::from_ref(journal))?;
@@ -65,7 +73,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(html) = html {
         html.write(&page(&name, &advice, &command_line()))?;
     }
-    args.output.print(&AdviceJson::new(&name, &advice), |_, width| render(&name, &advice, width))
+    args.output.print(&advice_view(&name, &advice), |_, width| render(&name, &advice, width))
 }
 
 fn since(text: &str) -> Result<Duration, String> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
 use ballast_control::Settings;
@@ -12,6 +13,7 @@ use ballast_store::{Event, JournalConfig, Start, Tick, Writer};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::harness::wait_for;
 use crate::program::{self, Done};
 
 /// The journal of a host with an idle guest, a busy one, and one without statistics, at a tick
@@ -156,6 +158,43 @@ fn a_balanced_journal_says_what_was_given_back_already() {
     assert!(json["returnable"]["p95_bytes"].as_u64().unwrap() > 0);
 }
 
+/// A daemon's page has it work like this, and may be killed meanwhile.
+#[test]
+fn work_for_a_daemon_is_humble_and_ends_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    journal(folder.path(), Mode::Observe);
+    // More than a pipe holds that nobody reads, so that it waits with its last words.
+    let advise = format!(
+        "{:?} advise --journal journal.db --json --for-daemon $$ & echo $! >pid; wait",
+        crate::PROGRAM
+    );
+    let mut daemon = Command::new("sh");
+    daemon.args(["-c", &advise]).current_dir(folder.path()).stdout(Stdio::piped());
+    let mut daemon = daemon.spawn().unwrap();
+    let pipe = daemon.stdout.take().unwrap();
+    rustix::pipe::fcntl_setpipe_size(&pipe, 4096).unwrap();
+    let stat = wait_for("its number", || {
+        let pid = fs::read_to_string(folder.path().join("pid")).ok();
+        pid.filter(|pid| pid.ends_with('\n')).map(|pid| format!("/proc/{}/stat", pid.trim()))
+    });
+    // State is the first and nice the seventeenth field after the name.
+    let fields = || {
+        let stat = fs::read_to_string(&stat).ok()?;
+        let (_, fields) = stat.rsplit_once(") ")?;
+        Some(fields.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    };
+    wait_for("the lowest priority", || (fields()?[16] == "19").then_some(()));
+    let score = stat.replace("stat", "oom_score_adj");
+    wait_for("the highest score", || (fs::read_to_string(&score).ok()? == "1000\n").then_some(()));
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    wait_for("its end", || fields().is_none_or(|fields| fields[0] == "Z").then_some(()));
+    drop(pipe);
+    let done = run(&folder, &["--journal", "journal.db", "--for-daemon", "1"]);
+    assert_eq!(done.status, Some(1), "{}", done.out);
+    assert!(done.err.contains("process 1 did not start this one"), "{}", done.err);
+}
+
 #[test]
 fn what_cannot_be_advised_on_is_told_with_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
@@ -163,7 +202,7 @@ fn what_cannot_be_advised_on_is_told_with_the_remedy() {
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../store/tests/fixtures/v1.db");
     fs::copy(fixture, folder.path().join("one.db")).unwrap();
     fs::write(folder.path().join("text.db"), "no database\n".repeat(100)).unwrap();
-    let cases: [(&[&str], i32, &[&str]); 9] = [
+    let cases: [(&[&str], i32, &[&str]); 10] = [
         (&["--journal", "none.db"], 1, &["none.db", "--journal"]),
         (&["--journal", "text.db"], 1, &["text.db", "not a journal"]),
         (&["--journal", "one.db"], 1, &["one.db", "no two ticks", "--since"]),
@@ -171,6 +210,7 @@ fn what_cannot_be_advised_on_is_told_with_the_remedy() {
         (&["--journal", "journal.db", "--since", "500d"], 2, &["--since", "366d"]),
         (&["--journal", "journal.db", "--policy", "globl"], 2, &["globl", "global"]),
         (&["--journal", "journal.db", "--policy", "tws"], 1, &["tws", "--policy"]),
+        (&["--journal", "journal.db", "--policy", "external"], 1, &["external", "--policy"]),
         (&["--journal", "journal.db", "--policy", "meb"], 1, &["meb", "miss curve", "--policy"]),
         (&["--journal", "journal.db", "--html", "journal.db"], 1, &["journal.db", "input"]),
     ];

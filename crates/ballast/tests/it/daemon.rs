@@ -302,6 +302,8 @@ fn operator_commands_are_executed_and_recorded() {
     for words in ["pause", "set a --ceiling 400MiB", "set --policy static", "resume"] {
         assert!(exported.contains(words), "{words} in the journal");
     }
+    let who = format!("\"who\":\"uid {}\"", rustix::process::geteuid().as_raw());
+    assert_eq!(exported.matches(&who).count(), 5, "{who} in the journal");
     assert!(exported.lines().all(|line| line.starts_with('{') && line.ends_with('}')));
 }
 

@@ -356,7 +356,37 @@ fn an_operator_watches_explains_and_acts_in_a_browser() {
         (guest(&status, "busy")?.shares == Some(2000)).then_some(())
     });
     browser.press("e");
+    browser.shows("#events", "set busy --shares 2000, by page, owner token");
+
+    // What-if, by keys: the present policy beside another one.
+    browser.press("w");
+    browser.shows("#policy", "tws (cannot be replayed)");
+    browser.press("Enter");
+    browser.shows("#figures", "global (present)");
+    for part in ["static", "RECORDED", "swap-ins avoided", "could be given back, worst hour"] {
+        browser.shows("#figures", part);
+    }
+    browser.shows("#compared", "ballast advise --since 24h --policy static");
+    browser.shows("#assumptions", "the loop is open");
+    browser.shows("#course .u-legend", "needed");
+    let (_, advice, _) = ground.ballast(&[
+        "advise",
+        "--since",
+        "1d",
+        "--policy",
+        "static",
+        "--json",
+        "--journal",
+        ground.journal().to_str().unwrap(),
+    ]);
+    let advice: Value = serde_json::from_str(&advice).unwrap();
+    browser.shows("#compared", advice["confidence"]["weakest"].as_str().unwrap());
+    browser.picture("what-if");
+    // It is kept while the page is open.
+    browser.press("e");
     browser.shows("#events", "set busy --shares 2000");
+    browser.press("w");
+    browser.shows("#figures", "global (present)");
 
     assert_eq!(browser.tab.borrow().complaints, [] as [Value; 0]);
     let asked = browser.tab.borrow().asked.clone();
@@ -390,6 +420,13 @@ fn a_reader_looks_at_the_page_and_cannot_act() {
                   .then((reply) => reply.status)";
     assert_eq!(browser.eval(script), 403);
     assert!(!daemon.status().unwrap().tick.paused);
+    // Looking at what another policy would have done is no action.
+    browser.eval("location.hash = '#/what-if'");
+    browser.shows("#policy", "static");
+    browser.click("#compare");
+    browser.shows("#figures", "swap-ins avoided");
+    browser.eval("location.hash = '#/'");
+    browser.shows("#host", "acting");
 }
 
 #[test]
@@ -408,6 +445,7 @@ fn every_view_fits_a_narrow_screen() {
         ("#/guest/busy", "#memory .u-legend", "demand"),
         ("#/why/busy", "#why", "plan #"),
         ("#/events", "#events", "the daemon started"),
+        ("#/what-if", "#policy", "static"),
     ] {
         browser.eval(&format!("location.hash = {view:?}"));
         browser.shows(css, text);
@@ -416,11 +454,14 @@ fn every_view_fits_a_narrow_screen() {
             assert_eq!(browser.overflow(), 0, "{view} {scheme}");
         }
     }
+    browser.press("Enter");
+    browser.shows("#figures", "confidence");
+    assert_eq!(browser.overflow(), 0, "a comparison");
     // Whoever does not see it hears what everything is.
     let nameless = "[...document.querySelectorAll('button, a, input, select, [role=img]')]\
                     .filter((it) => !(it.ariaLabel || it.textContent.trim() || it.labels?.length))\
                     .map((it) => it.outerHTML)";
-    for view in ["#/", "#/guest/busy", "#/why/busy", "#/events"] {
+    for view in ["#/", "#/guest/busy", "#/why/busy", "#/events", "#/what-if"] {
         browser.eval(&format!("location.hash = {view:?}"));
         let next = browser.ticks() + 1;
         wait_for("the view", || (browser.ticks() > next).then_some(()));

@@ -26,13 +26,14 @@ const RESERVATIONS_MAX: usize = 64;
 const RESERVATION_LASTS_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Engine {
-    /// Carries out an operator's command and records it.
+    /// Carries out the command of an operator, `who`, and records it.
     ///
     /// # Errors
     /// Why it is refused, as text for people; then nothing has changed.
     pub async fn obey(
         &mut self,
         command: Command,
+        who: String,
         world: &mut impl World,
     ) -> Result<String, String> {
         let words = command.words();
@@ -57,12 +58,9 @@ impl Engine {
             Command::Reserve(id, size, lasts) => self.reserve(id, size, lasts, world.now()),
             Command::Unreserve(id) => self.unreserve(id),
         };
-        info!(command = words, "operator: {words}: {}", answer.as_ref().unwrap_or_else(|why| why));
-        world.record_event(Recorded::Command {
-            who: "api".to_owned(),
-            command: words,
-            answer: answer.clone(),
-        });
+        let told = answer.as_ref().unwrap_or_else(|why| why);
+        info!(command = words, who, "operator ({who}): {words}: {told}");
+        world.record_event(Recorded::Command { who, command: words, answer: answer.clone() });
         answer
     }
 

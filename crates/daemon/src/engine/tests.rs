@@ -22,7 +22,11 @@ const BOOT: Bytes = Bytes::gib(1);
 const HALF: Bytes = Bytes::mib(512);
 
 fn obey(engine: &mut Engine, command: Command, world: &mut MemoryWorld) {
-    engine.obey(command, world).now_or_never().expect("nothing here waits").unwrap();
+    engine
+        .obey(command, "uid 0".to_owned(), world)
+        .now_or_never()
+        .expect("nothing here waits")
+        .unwrap();
 }
 
 /// A guest that follows its target at once.
@@ -325,7 +329,8 @@ fn while_observing_nothing_is_touched_reserved_or_promised() {
     assert_eq!(world.answers, [], "an agent that is refused memory may shrink programs");
     let command =
         Command::Reserve("new".parse().unwrap(), Bytes::mib(100), Duration::from_secs(60));
-    let refused = engine.obey(command, &mut world).now_or_never().unwrap().unwrap_err();
+    let refused =
+        engine.obey(command, "uid 0".to_owned(), &mut world).now_or_never().unwrap().unwrap_err();
     assert!(refused.contains("for `new`: observing: nothing is moved"), "{refused}");
     assert!(!engine.dry_run().unwrap().actions.is_empty());
 
@@ -379,7 +384,7 @@ fn what_cannot_be_reserved_is_refused_with_what_can() {
     let minute = Duration::from_secs(60);
     let mut reserve = |engine: &mut Engine, name: &str, mib, lasts| {
         let command = Command::Reserve(name.parse().unwrap(), Bytes::mib(mib), lasts);
-        engine.obey(command, &mut world).now_or_never().unwrap()
+        engine.obey(command, "uid 0".to_owned(), &mut world).now_or_never().unwrap()
     };
     assert!(reserve(&mut engine, "new", 100, minute).unwrap_err().contains("first tick"));
     let (mut engine, mut other) = poor_and_rich();
@@ -402,7 +407,7 @@ fn what_cannot_be_reserved_is_refused_with_what_can() {
     reserve(&mut engine, "new", 512, minute).unwrap();
     let release = |engine: &mut Engine, world: &mut MemoryWorld| {
         let command = Command::Unreserve("new".parse().unwrap());
-        engine.obey(command, world).now_or_never().unwrap()
+        engine.obey(command, "uid 0".to_owned(), world).now_or_never().unwrap()
     };
     assert!(release(&mut engine, &mut other).is_ok());
     assert!(release(&mut engine, &mut other).unwrap_err().contains("nothing is reserved"));
@@ -508,7 +513,8 @@ fn settings_that_live_with_a_guest_count_until_they_go() {
     // What could not be written is not in force either.
     let command = Command::PersistGuest(rich.clone(), ceiling(460));
     world.refuses_settings = true;
-    let refused = engine.obey(command.clone(), &mut world).now_or_never().unwrap();
+    let refused =
+        engine.obey(command.clone(), "uid 0".to_owned(), &mut world).now_or_never().unwrap();
     assert_eq!(refused, Err("the disk is full".to_owned()));
     assert_eq!(engine.view(&world).unwrap().limits[&rich].ceiling, None);
     world.refuses_settings = false;
@@ -532,7 +538,8 @@ fn rich_has(question: &Question, mib: u64) -> PolicyAnswer {
 #[test]
 fn a_program_decides_and_its_answers_are_recorded() {
     let (mut engine, mut world) = poor_and_rich();
-    let refused = engine.obey(Command::SetPolicy(PolicyName::External), &mut world);
+    let refused =
+        engine.obey(Command::SetPolicy(PolicyName::External), "uid 0".to_owned(), &mut world);
     assert!(refused.now_or_never().unwrap().unwrap_err().contains("[policy.external]"));
     world.program = Some(|question| rich_has(question, 600));
     obey(&mut engine, Command::SetPolicy(PolicyName::External), &mut world);

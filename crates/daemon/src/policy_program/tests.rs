@@ -1,5 +1,8 @@
 //! Programs that answer, and programs that do anything else.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
 use ballast_model::GuestId;
 use ballast_policy::{Contender, Problem};
 
@@ -82,6 +85,13 @@ async fn wrong_programs_are_told_apart() {
     missing.settings.program = "/no/such/program".into();
     let answer = missing.ask(&question()).await;
     assert!(format!("{answer:?}").contains("/no/such/program"), "{answer:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let mut open = program("", PATIENT);
+    open.settings.program = folder.path().join("open");
+    std::fs::write(&open.settings.program, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(&open.settings.program, Permissions::from_mode(0o757)).unwrap();
+    let answer = open.ask(&question()).await;
+    assert!(format!("{answer:?}").contains("everybody may write to it"), "{answer:?}");
     let mut nobodys = program(GOOD, PATIENT);
     nobodys.settings.user = Some("no-such-user".to_owned());
     let answer = nobodys.ask(&question()).await;

@@ -114,7 +114,7 @@ pub(super) async fn serve(
                 Ok(peer) => {
                     let access = entrances.policy.access(&peer);
                     let places = if access == Access::Write { &writers } else { &readers };
-                    (Way::Socket(access), places, format!("user {}", peer.uid))
+                    (Way::Socket { access, uid: peer.uid }, places, format!("user {}", peer.uid))
                 }
                 Err(error) => {
                     tracing::warn!("the API cannot identify a peer: {error}");

@@ -17,7 +17,7 @@ use ballast_model::{
 };
 
 use super::page::{Keys, Tokens, Way};
-use super::{Access, ServerConfig};
+use super::{Access, ReplayProgram, ServerConfig};
 use crate::view::{ApiState, View};
 
 /// The moment of the tick on the monotonic clock.
@@ -35,6 +35,11 @@ pub fn config(socket: PathBuf) -> ServerConfig {
         group: None,
         page: PageSettings::default(),
         journal: None,
+        // None of a test's programs replays.
+        replay: ReplayProgram {
+            program: "/nonexistent/ballast".into(),
+            ..ReplayProgram::default()
+        },
         explain: |reply| format!("guest      {}\n", reply.guest),
         metrics: None,
     }

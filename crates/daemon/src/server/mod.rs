@@ -22,6 +22,7 @@ mod page;
 mod reply;
 pub mod routes;
 mod socket;
+mod what_if;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,7 @@ pub use self::metrics_port::MetricsPort;
 pub use self::page::{Explain, PortError};
 use self::page::{Keys, Listeners, Port, Site, Tokens};
 pub use self::socket::SocketError;
+pub use self::what_if::ReplayProgram;
 use crate::view::Handle;
 
 /// Where the API listens, who may use it, and what the page shows beside it.
@@ -50,6 +52,8 @@ pub struct ServerConfig {
     pub page: PageSettings,
     /// The journal that the page's plots begin with; `None`: they begin when it is opened.
     pub journal: Option<PathBuf>,
+    /// What replays that journal under other policies.
+    pub replay: ReplayProgram,
     /// How the page tells an explanation.
     pub explain: Explain,
     /// A TCP port for metrics alone; `None`: only the socket has them.
@@ -165,14 +169,16 @@ impl Server {
         let view = handle.view.clone();
         let only_metrics = routes::only_metrics(handle.clone());
         let metrics = metrics_port::serve_if_any(config.metrics.as_ref(), only_metrics);
-        let router = site(Site {
+        let what_if = what_if::router(config.replay, config.journal.clone());
+        let site = Site {
             handle,
             keys: Arc::new(keys),
             listeners: Arc::clone(&listeners),
             explain: config.explain,
             journal: config.journal,
             journal_reader: Arc::new(Semaphore::new(1)),
-        });
+        };
+        let router = site_router(site, what_if);
         let entrances = connections::Entrances { socket: &socket, policy, port: listener.as_ref() };
         let feeding = async {
             listeners.feed(view).await;
@@ -188,9 +194,10 @@ impl Server {
 }
 
 /// The API and the page behind one door.
-fn site(site: Site) -> Router {
+fn site_router(site: Site, what_if: Router) -> Router {
     let keys = Arc::clone(&site.keys);
     routes::router(site.handle.clone())
+        .merge(what_if)
         .merge(page::router(site))
         .layer(middleware::from_fn_with_state(keys, page::enter))
 }

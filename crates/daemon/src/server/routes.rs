@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Extension, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -22,8 +22,9 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot};
 
 use super::metrics;
+use super::page::Visitor;
 use super::reply::Refusal;
-use crate::view::{Command, Handle, View};
+use crate::view::{Command, Handle, Request as Asked, View};
 
 /// Largest request body; a change of bounds is far below 1 KiB.
 const BODY_BYTES_MAX: usize = 16 << 10;
@@ -122,30 +123,38 @@ async fn metrics(State(handle): State<Handle>, headers: HeaderMap) -> Result<Res
     Ok((headers, text).into_response())
 }
 
-async fn pause(State(handle): State<Handle>) -> Result<Json<CommandReply>, Refusal> {
-    command(&handle, Command::Pause).await
+async fn pause(
+    State(handle): State<Handle>,
+    visitor: Extension<Visitor>,
+) -> Result<Json<CommandReply>, Refusal> {
+    command(&handle, &visitor, Command::Pause).await
 }
 
-async fn resume(State(handle): State<Handle>) -> Result<Json<CommandReply>, Refusal> {
-    command(&handle, Command::Resume).await
+async fn resume(
+    State(handle): State<Handle>,
+    visitor: Extension<Visitor>,
+) -> Result<Json<CommandReply>, Refusal> {
+    command(&handle, &visitor, Command::Resume).await
 }
 
 async fn set_guest(
     State(handle): State<Handle>,
+    visitor: Extension<Visitor>,
     Path(name): Path<String>,
     body: Body,
 ) -> Result<Json<CommandReply>, Refusal> {
     let (id, change) = read_change(&handle, &name, body).await?;
-    command(&handle, Command::SetGuest(id, change)).await
+    command(&handle, &visitor, Command::SetGuest(id, change)).await
 }
 
 async fn persist_guest(
     State(handle): State<Handle>,
+    visitor: Extension<Visitor>,
     Path(name): Path<String>,
     body: Body,
 ) -> Result<Json<CommandReply>, Refusal> {
     let (id, change) = read_change(&handle, &name, body).await?;
-    command(&handle, Command::PersistGuest(id, change)).await
+    command(&handle, &visitor, Command::PersistGuest(id, change)).await
 }
 
 async fn read_change(
@@ -167,43 +176,54 @@ async fn mode(State(handle): State<Handle>) -> Result<Json<ModeReply>, Refusal> 
     Ok(Json(ModeReply::from(latest(&handle)?.mode)))
 }
 
-async fn set_mode(State(handle): State<Handle>, body: Body) -> Result<Json<CommandReply>, Refusal> {
+async fn set_mode(
+    State(handle): State<Handle>,
+    visitor: Extension<Visitor>,
+    body: Body,
+) -> Result<Json<CommandReply>, Refusal> {
     let SetMode { mode } = read_json(body).await?;
     let mode: Mode = mode.parse().map_err(|error| {
         Refusal::new(StatusCode::BAD_REQUEST, "unknown-mode", error)
             .nearest(&mode, Mode::ALL.map(Mode::as_str))
     })?;
-    command(&handle, Command::SetMode(mode)).await
+    command(&handle, &visitor, Command::SetMode(mode)).await
 }
 
 async fn set_policy(
     State(handle): State<Handle>,
+    visitor: Extension<Visitor>,
     body: Body,
 ) -> Result<Json<CommandReply>, Refusal> {
     let SetPolicy { policy } = read_json(body).await?;
-    let name: PolicyName = policy.parse().map_err(|error| {
+    command(&handle, &visitor, Command::SetPolicy(policy_named(&policy)?)).await
+}
+
+/// The policy of this name, or the nearest one.
+pub(super) fn policy_named(name: &str) -> Result<PolicyName, Refusal> {
+    name.parse().map_err(|error| {
         Refusal::new(StatusCode::BAD_REQUEST, "unknown-policy", error)
-            .nearest(&policy, PolicyName::ALL.map(PolicyName::as_str))
-    })?;
-    command(&handle, Command::SetPolicy(name)).await
+            .nearest(name, PolicyName::ALL.map(PolicyName::as_str))
+    })
 }
 
 async fn reserve(
     State(handle): State<Handle>,
+    visitor: Extension<Visitor>,
     Path(name): Path<String>,
     body: Body,
 ) -> Result<Json<CommandReply>, Refusal> {
     let id = guest_to_come(&name)?;
     let Reserve { size_bytes, lasts_s } = read_json(body).await?;
     let (size, lasts) = (Bytes::new(size_bytes), Duration::from_secs(lasts_s));
-    command(&handle, Command::Reserve(id, size, lasts)).await
+    command(&handle, &visitor, Command::Reserve(id, size, lasts)).await
 }
 
 async fn unreserve(
     State(handle): State<Handle>,
+    visitor: Extension<Visitor>,
     Path(name): Path<String>,
 ) -> Result<Json<CommandReply>, Refusal> {
-    command(&handle, Command::Unreserve(guest_to_come(&name)?)).await
+    command(&handle, &visitor, Command::Unreserve(guest_to_come(&name)?)).await
 }
 
 /// The name of a guest that need not be there.
@@ -287,9 +307,14 @@ fn guest_names(view: &View) -> impl Iterator<Item = &str> {
     view.snapshot.guests().iter().map(|guest| guest.id.as_str())
 }
 
-/// Hands `command` to the main loop and waits for its answer.
-async fn command(handle: &Handle, command: Command) -> Result<Json<CommandReply>, Refusal> {
-    let message = ask(&handle.commands, |answer| (command, answer)).await?;
+/// Hands the visitor's `command` to the main loop and waits for its answer.
+async fn command(
+    handle: &Handle,
+    visitor: &Visitor,
+    command: Command,
+) -> Result<Json<CommandReply>, Refusal> {
+    let who = visitor.who();
+    let message = ask(&handle.commands, |answer| Asked { command, who, answer }).await?;
     Ok(Json(CommandReply::new(message)))
 }
 

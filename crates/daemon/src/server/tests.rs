@@ -1,6 +1,8 @@
 //! Tests of the server over a real socket; of the daemon only the handle exists.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,13 +42,19 @@ struct Bench {
 impl Bench {
     /// A server that takes every client for `peer`; its daemon has finished the first tick.
     fn start(peer: Peer) -> Bench {
+        Bench::configured(peer, |_| {})
+    }
+
+    fn configured(peer: Peer, configure: impl FnOnce(&mut ServerConfig)) -> Bench {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ballast.sock");
         let (view, seen) = watch::channel(Some(Arc::new(fixture::view())));
         let (sender, commands) = mpsc::channel(COMMANDS_MAX);
         let (dry_run_sender, dry_runs) = mpsc::channel(DRY_RUNS_MAX);
         let handle = Handle { view: seen, commands: sender, dry_runs: dry_run_sender };
-        let mut served = Server::bind(&fixture::config(path.clone())).unwrap();
+        let mut config = fixture::config(path.clone());
+        configure(&mut config);
+        let mut served = Server::bind(&config).unwrap();
         served.policy = AccessPolicy { owner: 4000, group: Some(GROUP) };
         let (stop, stopped) = oneshot::channel::<()>();
         let server = tokio::spawn(async move {
@@ -76,7 +84,8 @@ impl Bench {
     fn answer(&mut self, answer: Result<String, String>) -> JoinHandle<Command> {
         let mut commands = self.commands.take().unwrap();
         tokio::spawn(async move {
-            let (command, way_back) = commands.recv().await.unwrap();
+            let Request { command, who, answer: way_back } = commands.recv().await.unwrap();
+            assert_eq!(who, "uid 4000");
             way_back.send(answer).unwrap();
             command
         })
@@ -285,6 +294,34 @@ async fn the_main_loops_refusal_reaches_the_client() {
 }
 
 #[tokio::test]
+async fn a_replay_ends_when_its_client_hangs_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, begun) = (folder.path().join("ballast"), folder.path().join("begun"));
+    let script = format!("#!/bin/sh\necho $$ >{}\nexec sleep 1000\n", begun.display());
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let bench = Bench::configured(Peer { gid: GROUP, ..STRANGER }, |config| {
+        config.replay.program = program;
+        config.journal = Some(folder.path().join("journal.db"));
+    });
+    let mut stream = UnixStream::connect(&bench.socket).await.unwrap();
+    stream.write_all(b"GET /v1/what-if HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let pid = loop {
+        match fs::read_to_string(&begun) {
+            Ok(pid) if pid.ends_with('\n') => break pid,
+            _ => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    };
+    let (status, reply) = refusal(&bench.get("/v1/what-if").await);
+    assert_eq!((status, reply.error.code.as_str()), (429, "running"));
+    drop(stream);
+    let stat = format!("/proc/{}/stat", pid.trim());
+    while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
 async fn errors_distinguish_a_busy_from_an_ended_main_loop() {
     let bench = Bench::owned();
     // No main loop takes commands: the queue fills up, and the next command is refused at once.
@@ -364,12 +401,13 @@ async fn this_process_is_identified_as_the_owner() {
     }));
     let client = Client::new(&socket);
     let answer = tokio::spawn(async move {
-        let (_, way_back) = taken.recv().await.unwrap();
-        way_back.send(done("paused")).unwrap();
+        let Request { who, answer, .. } = taken.recv().await.unwrap();
+        answer.send(done("paused")).unwrap();
+        who
     });
     client.status().await.unwrap();
     client.pause().await.unwrap();
-    answer.await.unwrap();
+    assert_eq!(answer.await.unwrap(), format!("uid {}", nix::unistd::geteuid()));
     stop.send(()).unwrap();
     served.await.unwrap().unwrap();
     drop(view);

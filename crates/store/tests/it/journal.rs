@@ -112,6 +112,10 @@ fn a_seek_leads_to_ticks_and_stops_at_ends() {
     }
     let until = |id| reader.latest_until(id).unwrap().map(|latest| latest.entry.id);
     assert_eq!([1, 4, 5, i64::MAX].map(until), [None, Some(3), Some(5), Some(6)]);
+    // Events have the numbers 1 and 4; the clock was wrong at the second.
+    let before = |id, wall_ms| reader.event_before(id, wall_ms).unwrap().map(|it| it.id);
+    assert_eq!([i64::MAX, 4, 1].map(|id| before(id, i64::MIN)), [Some(4), Some(1), None]);
+    assert_eq!((before(i64::MAX, 1), before(i64::MAX, 2)), (Some(4), Some(1)));
 }
 
 #[test]

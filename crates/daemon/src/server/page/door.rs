@@ -101,12 +101,12 @@ fn may(visitor: &Visitor, is_read: bool, path: &str) -> Result<(), Refusal> {
             "forbidden",
             "changing anything needs the owner's token (`token_file` of [page])",
         ),
-        (Way::Socket(_), _, Access::Write) => (
+        (Way::Socket { .. }, _, Access::Write) => (
             StatusCode::FORBIDDEN,
             "forbidden",
             "changing anything needs to be the daemon's user or root",
         ),
-        (Way::Socket(_), ..) => (
+        (Way::Socket { .. }, ..) => (
             StatusCode::FORBIDDEN,
             "forbidden",
             "this needs to be the daemon's user, root, or a member of the group that may read \

@@ -23,8 +23,13 @@ const OF_BROWSERS: [&str; 4] = ["origin", "referer", "cookie", "sec-fetch-site"]
 /// The way a connection came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Way {
-    /// Through the Unix socket, from a peer that may do this.
-    Socket(Access),
+    /// Through the Unix socket.
+    Socket {
+        /// What the peer may do.
+        access: Access,
+        /// The peer's user.
+        uid: u32,
+    },
     /// Through the page's TCP port.
     Port,
 }
@@ -40,6 +45,17 @@ pub(in crate::server) struct Visitor {
     pub(in crate::server) csrf: Option<String>,
     /// Whether a request that acts has to carry it.
     pub(in crate::server) is_browser: bool,
+}
+
+impl Visitor {
+    /// Who it is, as the journal names who gave a command. Only owners give any.
+    pub(in crate::server) fn who(&self) -> String {
+        match self.way {
+            Way::Socket { uid, .. } if self.is_browser => format!("page, uid {uid}"),
+            Way::Socket { uid, .. } => format!("uid {uid}"),
+            Way::Port => "page, owner token".to_owned(),
+        }
+    }
 }
 
 /// Everything that is asked at the door.
@@ -78,7 +94,7 @@ impl Keys {
     /// Who sent a request with these headers.
     pub(in crate::server) fn visitor(&self, way: Way, headers: &HeaderMap) -> Visitor {
         match way {
-            Way::Socket(access) => Visitor {
+            Way::Socket { access, .. } => Visitor {
                 way,
                 access,
                 csrf: Some(self.csrf_on_socket.clone()),

@@ -1,9 +1,9 @@
 //! The page: what a browser gets beside the API.
 //!
 //! Idea: the page's files are the same for everybody and say nothing of the host. Scripts in them
-//! ask the API, as commands do, and four things that only a page needs: who is logged in, live
-//! events, an explanation in words, and the past out of the journal. These paths belong to the
-//! page of the same version; programs use `/v1`.
+//! ask the API, as commands do, and five things that only a page needs: who is logged in, live
+//! events, an explanation in words, the past out of the journal, and which policies there are.
+//! These paths belong to the page of the same version; programs use `/v1`.
 //!
 //! Limits: one reader of the journal at a time.
 
@@ -31,6 +31,8 @@ use axum::{Json, Router};
 use ballast_api::ExplainReply;
 use ballast_model::GuestId;
 use ballast_page::File;
+use ballast_policy::catalogue::{ENTRIES, PolicyEntry};
+use ballast_replay::ensure_replayable;
 use ballast_store::JournalError;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -82,6 +84,7 @@ pub(super) fn router(site: Site) -> Router {
         .route("/page/guests/{id}/why", get(why))
         .route("/page/past", get(past))
         .route("/page/events", get(events))
+        .route("/page/policies", get(policies))
         .with_state(site)
 }
 
@@ -228,6 +231,25 @@ async fn past(State(site): State<Site>, request: Request) -> Result<Json<Past>, 
 
 async fn events(State(site): State<Site>) -> Result<Json<Vec<Happened>>, Refusal> {
     of_journal(&site, |path| past::events(path, SystemTime::now())).await.map(Json)
+}
+
+/// A policy to choose.
+#[derive(Debug, Serialize)]
+struct PolicyChoice {
+    policy: &'static str,
+    /// What it does.
+    rule: &'static str,
+    /// Why it cannot be replayed; `None`: it can.
+    not_replayable: Option<String>,
+}
+
+async fn policies() -> Json<Vec<PolicyChoice>> {
+    let choice = |entry: &PolicyEntry| PolicyChoice {
+        policy: entry.name.as_str(),
+        rule: entry.rule,
+        not_replayable: ensure_replayable(entry.name).err().map(|error| error.to_string()),
+    };
+    Json(ENTRIES.iter().map(choice).collect())
 }
 
 /// Reads the journal on a thread beside the server's; without one there is nothing to tell.

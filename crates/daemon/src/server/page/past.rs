@@ -1,8 +1,8 @@
 //! What the journal has of the last hours, for plots and for the list of events.
 //!
 //! Idea: a plot needs some hundred ticks, however long ago it begins: they are picked evenly, from
-//! the newest back, until a time limit. One reader at a time, on a thread beside the server's, as
-//! rows are parsed for a millisecond each.
+//! the newest back, until a time limit; and so are events, each of them. One reader at a time, on a
+//! thread beside the server's, as rows are parsed for a millisecond each.
 //! Limits: swap-in is a counter since a guest's boot; whoever plots it makes rates.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -142,21 +142,34 @@ impl Lines {
 /// # Errors
 /// The journal cannot be read.
 pub(super) fn events(path: &Path, now: SystemTime) -> Result<Vec<Happened>, JournalError> {
+    events_within(path, now, TIME_MAX)
+}
+
+/// The same: as many as are found in the time limit, and at least the newest.
+fn events_within(
+    path: &Path,
+    now: SystemTime,
+    time_max: Duration,
+) -> Result<Vec<Happened>, JournalError> {
     let begun = Instant::now();
-    let from = now.checked_sub(EVENTS_AGE_MAX).map(wall_ms);
-    let mut last = VecDeque::new();
+    let from = now.checked_sub(EVENTS_AGE_MAX).map_or(i64::MIN, wall_ms);
+    let mut found = Vec::new();
     let reader = Reader::open(path)?;
-    for entry in reader.events(Range { from_wall_ms: from, ..Range::default() }) {
+    let mut before = i64::MAX;
+    while let Some(Place { id, .. }) = reader.event_before(before, from)? {
+        let one = Range { from_id: Some(id), to_id: Some(id), ..Range::default() };
         // A damaged row says nothing; `ballast journal export` tells of it.
-        let Ok(Entry { wall_ms, what: What::Event(event), .. }) = entry else { continue };
-        let (code, text) = words(event);
-        last.push_front(Happened { at_unix_ms: wall_ms, code, text });
-        last.truncate(EVENTS_MAX);
-        if begun.elapsed() > TIME_MAX {
+        if let Some(Ok(Entry { wall_ms, what: What::Event(event), .. })) = reader.events(one).next()
+        {
+            let (code, text) = words(event);
+            found.push(Happened { at_unix_ms: wall_ms, code, text });
+        }
+        if found.len() == EVENTS_MAX || begun.elapsed() > time_max {
             break;
         }
+        before = id;
     }
-    Ok(last.into())
+    Ok(found)
 }
 
 /// An event's stable code and its sentence.
@@ -165,11 +178,11 @@ fn words(event: Event) -> (&'static str, String) {
         Event::Started => ("started", "the daemon started".to_owned()),
         Event::ConfigLoaded { .. } => ("config-loaded", "a configuration took effect".to_owned()),
         Event::ConfigRefused { why } => ("config-refused", format!("a reload was refused: {why}")),
-        Event::Command { command, answer: Ok(answer), .. } => {
-            ("command", format!("{command}: {answer}"))
+        Event::Command { who, command, answer: Ok(answer) } => {
+            ("command", format!("{command}, by {who}: {answer}"))
         }
-        Event::Command { command, answer: Err(why), .. } => {
-            ("command-refused", format!("{command} was refused: {why}"))
+        Event::Command { who, command, answer: Err(why) } => {
+            ("command-refused", format!("{command}, by {who}, was refused: {why}"))
         }
         Event::Gap { ticks, events, why } => {
             ("gap", format!("{ticks} ticks and {events} events were not recorded: {why}"))
@@ -276,14 +289,14 @@ mod tests {
     fn events_come_newest_first_with_a_sentence() {
         let (_folder, path) = journal();
         let command = |answer: Result<&str, &str>| Event::Command {
-            who: "api".to_owned(),
+            who: "uid 0".to_owned(),
             command: "pause".to_owned(),
             answer: answer.map(str::to_owned).map_err(str::to_owned),
         };
         for (event, told) in [
             (Event::ConfigRefused { why: "bad".to_owned() }, "a reload was refused: bad"),
-            (command(Ok("paused")), "pause: paused"),
-            (command(Err("busy")), "pause was refused: busy"),
+            (command(Ok("paused")), "pause, by uid 0: paused"),
+            (command(Err("busy")), "pause, by uid 0, was refused: busy"),
             (Event::Stopped { why: "SIGTERM".to_owned() }, "the daemon stopped: SIGTERM"),
         ] {
             assert_eq!(words(event).1, told);
@@ -294,5 +307,35 @@ mod tests {
         assert!(events(&path, wall(NEWEST_S) + EVENTS_AGE_MAX * 2).unwrap().is_empty());
         let missing = events(Path::new("/nonexistent/journal.db"), SystemTime::now());
         assert!(matches!(missing.unwrap_err(), JournalError::Missing { .. }));
+    }
+
+    #[test]
+    fn the_newest_events_are_told_whatever_time_there_is() {
+        let (_folder, path) = journal();
+        let start = Start {
+            wall: wall(NEWEST_S),
+            mono: Timestamp::from_millis(TICKS * 1000),
+            boot_id: "a boot".to_owned(),
+            version: "0.1.0".to_owned(),
+            pid: 2,
+        };
+        let mut writer = Writer::open(&path, JournalConfig::default(), start).unwrap();
+        let more = EVENTS_MAX as u64 + 50;
+        for nth in 1..=more {
+            let refused = Event::ConfigRefused { why: format!("reason {nth}") };
+            writer.record_event(wall(NEWEST_S + nth), Timestamp::ZERO, refused).unwrap();
+        }
+        let now = wall(NEWEST_S + more);
+        let texts = |found: Vec<Happened>| found.into_iter().map(|it| it.text).collect::<Vec<_>>();
+        let told = |nth: u64| format!("a reload was refused: reason {nth}");
+        let all = texts(events(&path, now).unwrap());
+        assert_eq!(all.len(), EVENTS_MAX);
+        assert_eq!((&all[0], &all[EVENTS_MAX - 1]), (&told(more), &told(51)));
+        // On a slow disk, or of a long journal, there is no time for more than one.
+        assert_eq!(texts(events_within(&path, now, Duration::ZERO).unwrap()), [told(more)]);
+        // One whose clock stood wrong hides nothing that was before.
+        let stopped = Event::Stopped { why: "SIGTERM".to_owned() };
+        writer.record_event(SystemTime::UNIX_EPOCH, Timestamp::ZERO, stopped).unwrap();
+        assert_eq!(texts(events(&path, now).unwrap())[0], told(more));
     }
 }

@@ -27,7 +27,8 @@ struct Bench {
     socket: PathBuf,
     port: SocketAddr,
     view: watch::Sender<Option<Arc<View>>>,
-    obeyed: mpsc::Receiver<Command>,
+    /// Each command, and who gave it.
+    obeyed: mpsc::Receiver<(Command, String)>,
     _stop: oneshot::Sender<()>,
     _server: JoinHandle<Result<(), ServerError>>,
     folder: tempfile::TempDir,
@@ -86,8 +87,8 @@ impl Bench {
         let (dry_runs, _) = mpsc::channel(1);
         let (told, obeyed) = mpsc::channel(4);
         tokio::spawn(async move {
-            while let Some((command, answer)) = taken.recv().await {
-                told.send(command).await.unwrap();
+            while let Some(Asked { command, who, answer }) = taken.recv().await {
+                told.send((command, who)).await.unwrap();
                 answer.send(Ok("done".to_owned())).unwrap();
             }
         });
@@ -179,6 +180,8 @@ async fn the_port_tells_nothing_before_a_login() {
         "/page/stream",
         "/page/past?span_s=9",
         "/page/events",
+        "/page/policies",
+        "/v1/what-if",
         "/page/guests/grow/why",
         "/nowhere",
     ] {
@@ -204,7 +207,9 @@ async fn the_owners_token_acts_with_the_pages_secret_only() {
     }
     let headers = [("cookie", cookie.as_str()), (CSRF_HEADER, csrf.as_str())];
     let reply = bench.on_port(&post("/v1/pause", "", &headers)).await;
-    assert_eq!((reply.status, bench.obeyed.recv().await.unwrap()), (200, Command::Pause));
+    assert_eq!(reply.status, 200);
+    let given = (Command::Pause, "page, owner token".to_owned());
+    assert_eq!(bench.obeyed.recv().await.unwrap(), given);
     // The other session's secret is of no use with this cookie.
     let (_, other) = bench.log_in(OWNERS).await;
     let headers = [("cookie", cookie.as_str()), (CSRF_HEADER, other.as_deref().unwrap())];
@@ -321,11 +326,13 @@ async fn browsers_on_the_socket_need_the_pages_secret() {
         assert_eq!(reply.code(), (403, "csrf".to_owned()), "{header}");
         let its_own = [(header, "x"), (CSRF_HEADER, csrf.as_str())];
         assert_eq!(bench.on_socket(&post("/v1/pause", "", &its_own)).await.status, 200);
-        assert_eq!(bench.obeyed.recv().await.unwrap(), Command::Pause);
+        let given = (Command::Pause, "page, uid 4000".to_owned());
+        assert_eq!(bench.obeyed.recv().await.unwrap(), given);
     }
     // Programs go on without it.
     assert_eq!(bench.on_socket(&post("/v1/resume", "", &[])).await.status, 200);
-    assert_eq!(bench.obeyed.recv().await.unwrap(), Command::Resume);
+    let given = (Command::Resume, "uid 4000".to_owned());
+    assert_eq!(bench.obeyed.recv().await.unwrap(), given);
 }
 
 #[tokio::test]
@@ -388,6 +395,15 @@ async fn the_past_and_events_come_from_the_journal() {
     fs::write(bench.folder.path().join("journal.db"), "rubbish").unwrap();
     let reply = bench.on_socket(&get("/page/events", &[])).await;
     assert_eq!(reply.code(), (503, "journal".to_owned()));
+}
+
+#[tokio::test]
+async fn the_page_knows_which_policies_can_be_replayed() {
+    let bench = Bench::owned();
+    let policies = bench.on_socket(&get("/page/policies", &[])).await.json();
+    let named = |name: &str| policies.as_array().unwrap().iter().find(|it| it["policy"] == name);
+    assert!(named("global").unwrap()["not_replayable"].is_null());
+    assert!(named("tws").unwrap()["not_replayable"].as_str().unwrap().contains("answer to it"));
 }
 
 #[tokio::test]
