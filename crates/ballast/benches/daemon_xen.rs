@@ -5,8 +5,8 @@
 //! plays the guests' agents: each publishes its statistics once a second, at any moment of it, 900
 //! bytes of JSON. `xl` is a script that prints a table of as many domains.
 //!
-//! What `xl` and xenstored use is told apart: the former is a program of this benchmark, the latter
-//! serves the guests, too.
+//! It prints apart what the scripts use. What xenstored uses is left out: that serves the guests,
+//! too.
 //!
 //! Limits: at rest, once the first orders are carried out; no domain comes or ends. What the real
 //! `xl` costs is not measured: it asks the hypervisor and xenstored for each domain.

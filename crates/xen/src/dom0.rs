@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_in_bytes_and_what_is_malformed_is_left_out() {
+    fn figures_are_in_bytes_and_malformed_ones_left_out() {
         let meminfo = b"MemTotal:  524288 kB\nMemFree: 1024 kB\nMemAvailable: x kB\nCached: 7\n";
         let vmstat = b"pgfault 9\npgmajfault 3\npswpin 2\npswpout -1\n";
         let expected = GuestStats {

@@ -31,8 +31,8 @@ const ORDER_TIME: Duration = Duration::from_secs(30);
 const ROUNDING: Bytes = Bytes::mib(1);
 /// Most that a domain at rest differs from its target.
 const OFFSET_MAX: Bytes = Bytes::mib(16);
-/// Drivers stop up to so much short of their target: it is set as much lower, or what is free would
-/// lack that for ever. Source: squeezed's `inaccuracy_kib`.
+/// A driver may stop this short of its target. The target is set as much lower, or free memory
+/// would lack it for ever. Source: squeezed's `inaccuracy_kib`.
 const SHORT: Bytes = Bytes::kib(4);
 /// Longest name that is kept, in bytes.
 const NAME_MAX: usize = 255;
@@ -89,7 +89,7 @@ pub(crate) struct Domain {
     seen: Option<Seen>,
     /// What it holds beyond its target while it rests, in MiB; `None`: not measured.
     offset_mib: Option<i64>,
-    /// Keys of which something was said.
+    /// Keys that a notice was made about.
     complained: BTreeSet<DomainKey>,
     /// The least that it is to keep, as the configuration says.
     floor: Option<Bytes>,
@@ -102,7 +102,7 @@ pub(crate) struct Domain {
 }
 
 impl Domain {
-    /// A domain of which nothing is known. `floor`: the least that it is to keep.
+    /// A domain that nothing is known about. `floor`: the least that it is to keep.
     pub(crate) fn new(id: DomainId, floor: Option<Bytes>) -> Domain {
         Domain {
             id,
@@ -140,8 +140,8 @@ impl Domain {
         Some((key.path(self.id)?, value.as_bytes().to_vec()))
     }
 
-    /// The answer to its agent's last request, as it is written; `None`: it has had that, or did not
-    /// ask.
+    /// The answer to its agent's last request, as it is written; `None`: it has had that, or it did
+    /// not ask.
     pub(crate) fn answer(&mut self, message: &HostMessage) -> Option<Vec<u8>> {
         let HostMessage::Answer { request, outcome, bytes, why } = message else { return None };
         let number = self.claims.own_number(*request)?;
@@ -283,7 +283,7 @@ impl Domain {
         (kib > 0).then_some(kib)
     }
 
-    /// What it may be raised to: its ceiling as far as it was planned, else what it was created for.
+    /// What it may be raised to: its ceiling if one was planned, else what it was created for.
     pub(crate) fn ceiling(&self) -> Bytes {
         let most = self.memory_max().unwrap_or_default();
         self.ceiling.map_or(most, |ceiling| ceiling.min(most))

@@ -5,8 +5,8 @@
 //! sample while something moves, with every other one at rest. Nothing happens between the calls of
 //! the daemon but that events are taken in.
 //!
-//! Cost: two messages a sample, two for a key that changed, and its event; two runs of `xl` a second
-//! at most.
+//! Cost: two messages a sample, two for a key that changed, and its event; two runs of `xl` a
+//! second at most.
 //! Limits: a key that changes twice within a sample is read once. What a guest may make up is in
 //! `claims.rs`.
 

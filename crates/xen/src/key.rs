@@ -1,4 +1,4 @@
-//! Which key of which domain a path of xenstore is.
+//! What a path of xenstore is: a key of a domain, a domain, or nothing to us.
 //!
 //! Idea: events name paths of any kind, also those that guests make up. A path is either one of the
 //! few keys that are read, or tells of a whole domain, or is nothing to us.

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_raised_once_for_all_targets_up_to_the_ceiling() {
+    fn it_is_raised_once_up_to_the_ceiling() {
         let mut maxmem = MaxMem::default();
         maxmem.observe(mib(192));
         assert_eq!(maxmem.for_target(mib(128), mib(256)), None, "shrinking needs nothing");

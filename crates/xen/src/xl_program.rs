@@ -54,7 +54,7 @@ impl XlProgram {
         };
         let (read, _) = read.await;
         read.map_err(|error| error.to_string())?;
-        // Whoever writes more than was read is told so by a closed pipe.
+        // Whoever writes more than was read finds the pipe closed.
         drop((stdout, stderr));
         let status = child.wait().await.map_err(|error| error.to_string())?;
         if status.success() {

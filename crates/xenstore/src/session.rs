@@ -3,8 +3,8 @@
 //! Idea: requests are numbered, and an answer repeats its request's number; events come at any
 //! time between them. Cost: O(log n) a request.
 //! Limits: [`REQUESTS_MAX`] requests without an answer; [`EVENTS_MAX`] events that nobody took. An
-//! event beyond those is lost, and that is told: then whoever watches has to look at everything
-//! again ([`XenstoreSession::has_lost_events`]). Whoever writes message by message does so from the
+//! event beyond those is lost; then whoever watches has to look at everything again
+//! ([`XenstoreSession::has_lost_events`]). Whoever writes message by message does so from the
 //! beginning.
 
 use std::collections::{BTreeMap, VecDeque};

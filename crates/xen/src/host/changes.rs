@@ -67,8 +67,8 @@ impl XenHost {
         id.is_some()
     }
 
-    /// Asks for a small key, whatever its value: what changed before is told before the answer, and
-    /// the store is there.
+    /// Asks for a small key, whatever its value: the store sends all earlier events before the
+    /// answer, and shows that it is there.
     fn ask_for_a_sign(&mut self) {
         let is_asked = self.asked.values().any(|it| *it == Purpose::Sign);
         if let Some(path) = DomainKey::Name.path(DomainId::DOM0).filter(|_| !is_asked) {

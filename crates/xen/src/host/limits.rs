@@ -1,6 +1,6 @@
 //! Changes of maxmem that nobody waits for: fences around domains that do not give, and their end.
 //!
-//! Idea: `limit.rs` says what a maxmem must be; this sets it by `xl mem-max`, in tasks of their own.
+//! Idea: `limit.rs` says what a maxmem must be; this sets it by `xl mem-max`, in tasks of its own.
 //! Limits: [`RUNS_MAX`] at a time; the others follow with the next sample.
 
 use ballast_model::Bytes;

@@ -67,7 +67,7 @@ async fn an_xl_that_is_missing_is_said() {
 }
 
 #[tokio::test]
-async fn a_domain_that_does_not_give_is_fenced_and_freed_again() {
+async fn a_domain_that_does_not_give_is_fenced() {
     let mut ground = Ground::start().await;
     ground.create("web", 3, 500, 600);
     ground.sample().await;

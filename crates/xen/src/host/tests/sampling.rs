@@ -35,7 +35,7 @@ async fn domains_are_guests_with_what_the_hypervisor_counts() {
 }
 
 #[tokio::test]
-async fn a_domain_on_its_way_holds_what_it_shows_rounded_up() {
+async fn a_domain_on_its_way_is_rounded_up() {
     let mut ground = Ground::start().await;
     ground.create("web", 3, 192, 256);
     ground.sample().await;
@@ -60,7 +60,7 @@ async fn a_difference_at_rest_is_no_memory_of_the_guest() {
 }
 
 #[tokio::test]
-async fn video_memory_is_part_of_the_size_and_not_of_the_target() {
+async fn video_memory_is_in_the_size_but_not_the_target() {
     let mut ground = Ground::start().await;
     ground.create("hvm", 3, 192, 256);
     ground.store().write("/local/domain/3/memory/videoram", "8192");

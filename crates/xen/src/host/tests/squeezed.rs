@@ -4,7 +4,7 @@
 //!
 //! Idea: Ballast's own controller decides under the policy `static`, whose rule is squeezed's: it
 //! knows no demand. A guest's driver follows `memory/target` as it can. In each second it holds:
-//! nobody is told to hold less than its least, and what guests hold or were told to hold together
+//! nobody gets a target below its least, and what guests hold or were told to hold together
 //! never exceeds the machine.
 //! Source: `test/squeeze_test.ml` of squeezed, for the sizes (KiB there, MiB here) and what should
 //! come of it.
@@ -31,7 +31,7 @@ struct Driver {
     holds: u64,
     /// What it moves in a second.
     rate: u64,
-    /// It gets no lower, or no higher, whatever it is told.
+    /// It gets no lower, or no higher, whatever its target.
     lower: u64,
     upper: u64,
     /// It rests every other time for so many parts of a second; 0: never.
@@ -159,7 +159,7 @@ impl Machine {
         assert!(promised <= self.total + rounding, "{promised} of {} KiB", self.total);
     }
 
-    /// Lets time pass until so much is free, MiB, at most `ticks`; whether it is.
+    /// Lets time pass until `mib` are free, at most `ticks`; whether they are.
     async fn free_up(&mut self, mib: u64, ticks: u64) -> bool {
         let reservation = Reservation {
             guest: "new".parse().unwrap(),
@@ -202,7 +202,7 @@ async fn squeezed_a_a_sticky_guest_gives_what_another_cannot() {
 
 /// Squeezed's b: two that move by fits and starts, one longer and one shorter.
 #[tokio::test]
-async fn squeezed_b_guests_that_rest_for_seconds_give_in_the_end() {
+async fn squeezed_b_guests_that_rest_for_seconds_give() {
     let slow = Driver { rests: 3 * PARTS, ..Driver::new(1, 500, 3500) };
     let less = Driver { rests: PARTS + 5, ..Driver::new(2, 500, 1500) };
     let mut machine = Machine::new(vec![slow, less], &[4500, 2500], 0).await;
@@ -229,14 +229,14 @@ async fn squeezed_d_a_guest_stuck_above_its_floor_is_found() {
     assert_eq!(machine.compliance(1), &Compliance::Compliant);
 }
 
-/// Squeezed's e: the one that should give is stuck, and the one that should grow could give instead.
+/// Squeezed's e: the one that should give is stuck, and the one that should grow could give.
 fn e() -> (Vec<Driver>, [u64; 2]) {
     let stuck = Driver { rate: 0, ..Driver::new(1, 5000, 7000) };
     (vec![stuck, Driver::new(2, 5000, 6000)], [7000, 11000])
 }
 
 /// Where squeezed takes the memory from the other guest, Ballast does not: what the stuck one owes
-/// is its debt, which is told, and for which nobody else pays.
+/// is its debt, which the plan names, and nobody else pays for it.
 #[tokio::test]
 async fn squeezed_e_nobody_pays_for_a_stuck_guest() {
     let (guests, most) = e();

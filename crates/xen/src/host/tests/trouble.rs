@@ -81,7 +81,7 @@ async fn what_the_store_refuses_fails_the_order_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_is_waited_for_within_bounds() {
+async fn waiting_for_a_silent_store_is_bounded() {
     let mut ground = Ground::start().await;
     ground.create("web", 3, 192, 256);
     ground.sample().await;
@@ -99,7 +99,7 @@ async fn a_store_that_does_not_answer_is_waited_for_within_bounds() {
 }
 
 #[tokio::test]
-async fn rubbish_of_a_guest_is_said_once_and_harms_no_other() {
+async fn rubbish_of_a_guest_is_said_once() {
     let mut ground = Ground::start().await;
     ground.create("web", 3, 192, 256);
     ground.create("good", 4, 192, 256);
