@@ -3,9 +3,10 @@
 //! Idea: samples are taken and orders given as the backend does, with answers cut from the input at
 //! its zero bytes; the first byte of each says which status it has.
 
+use ballast_model::{Action, Bytes, Generation, GuestId, Timestamp};
+
 use crate::call::Answer;
 use crate::guest::RestGuest;
-use ballast_model::{Action, Bytes, Generation, GuestId, Timestamp};
 
 /// Most samples of one input.
 const SAMPLES_MAX: u64 = 8;
@@ -14,8 +15,8 @@ const ROUNDS_MAX: usize = 4;
 /// Most calls of one order: a device and zone each, and the balloon.
 const CALLS_MAX: usize = 65;
 
-/// Takes `data` for answers. Whatever is answered, a guest does not panic, ends each sample, makes no order longer than a
-/// real hypervisor's, holds whole pages, and has no more plugged in than can be.
+/// Takes `data` for answers. Whatever is answered, a guest does not panic, ends each sample, makes no
+/// order longer than a real hypervisor's, holds whole pages, and has no more plugged in than can be.
 ///
 /// # Panics
 /// It does any of that.
