@@ -31,6 +31,8 @@ pub enum Accel {
     Kvm,
     /// By emulation.
     Tcg,
+    /// Paravirtualized, by Xen, which has the processor.
+    Xen,
 }
 
 impl fmt::Display for Accel {
@@ -38,6 +40,7 @@ impl fmt::Display for Accel {
         f.pad(match self {
             Accel::Kvm => "kvm",
             Accel::Tcg => "tcg",
+            Accel::Xen => "xen",
         })
     }
 }
@@ -45,10 +48,11 @@ impl fmt::Display for Accel {
 impl Accel {
     /// Its name for a report, with what its figures mean.
     pub fn described(self) -> String {
-        if self == Accel::Kvm && nested::is_inside() {
-            return nested::KVM_TEXT.to_owned();
+        match self {
+            Accel::Kvm if nested::is_inside() => nested::KVM_TEXT.to_owned(),
+            Accel::Xen => nested::XEN_TEXT.to_owned(),
+            _ => self.to_string(),
         }
-        self.to_string()
     }
 }
 

@@ -148,7 +148,15 @@ impl Channel {
         deadline: Instant,
         is_gone: &dyn Fn() -> bool,
     ) -> Result<Channel, ChannelError> {
-        let stream = connect(socket, deadline, is_gone)?;
+        Channel::over(connect(socket, deadline, is_gone)?, deadline, is_gone)
+    }
+
+    /// Greets over `stream` until the guest answers; gives up once `is_gone`.
+    pub(crate) fn over(
+        stream: UnixStream,
+        deadline: Instant,
+        is_gone: &dyn Fn() -> bool,
+    ) -> Result<Channel, ChannelError> {
         let _ = stream.set_write_timeout(Some(WRITE_PATIENCE));
         let nonce = u64::from(std::process::id()) << 32 | u64::from(socket_number(&stream));
         let shared = Arc::new(Shared { nonce, state: Mutex::default(), changed: Condvar::new() });

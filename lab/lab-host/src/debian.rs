@@ -15,13 +15,15 @@ use crate::apt::Apt;
 use crate::{Cache, KernelChoice, LabError, tool};
 
 /// The package that always depends on the newest cloud kernel.
-const KERNEL_METAPACKAGE: &str = "linux-image-cloud-amd64";
+const CLOUD_METAPACKAGE: &str = "linux-image-cloud-amd64";
+/// The one that depends on the newest kernel for real machines, which can be Xen's first domain.
+const MACHINE_METAPACKAGE: &str = "linux-image-amd64";
 /// Prefix of the names of kernel packages, before their versions.
 const IMAGE_PREFIX: &str = "linux-image-";
 /// Subfolder for apt's lists of another suite while its kernel is fetched.
 const LISTS_FOLDER: &str = "apt";
 
-/// Debian's cloud kernel, unpacked in the cache.
+/// A Debian kernel, unpacked in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
     /// Its version, such as `6.1.0-56-cloud-amd64`.
@@ -33,8 +35,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Returns the cached kernel, fetching it first if needed (about 30 MB). `say` gets a line
-    /// before each slow step.
+    /// Returns the cached kernel, fetching it first if needed (about 30 MB; that for real machines
+    /// 70 MB). `say` gets a line before each slow step.
     ///
     /// # Errors
     /// When apt, dpkg or kmod is missing, or the package cannot be fetched.
@@ -44,22 +46,14 @@ impl Kernel {
         say: &dyn Fn(&str),
     ) -> Result<Kernel, LabError> {
         let folder = match choice {
-            KernelChoice::Default => match cache.entries("kernel").into_iter().next() {
-                Some(folder) => folder,
-                None => {
-                    let apt = Apt::of_host();
-                    let package = newest_kernel_package(&apt)?;
-                    cache.entry(&format!("kernel/{package}"), |folder| {
-                        unpack_kernel(&apt, &package, folder, say)
-                    })?
-                }
-            },
+            KernelChoice::Default => of_host(cache, "kernel", CLOUD_METAPACKAGE, say)?,
+            KernelChoice::Dom0 => of_host(cache, "kernel-of-dom0", MACHINE_METAPACKAGE, say)?,
             KernelChoice::Suite(suite) => {
                 cache.entry(&format!("kernel-of-suite/{}", suite.as_str()), |folder| {
                     let lists = folder.join(LISTS_FOLDER);
                     say(&format!("looking up the kernel of {}", suite.as_str()));
                     let apt = Apt::of_suite(suite, &lists)?;
-                    let package = newest_kernel_package(&apt)?;
+                    let package = newest_kernel_package(&apt, CLOUD_METAPACKAGE)?;
                     unpack_kernel(&apt, &package, folder, say)?;
                     fs::remove_dir_all(&lists).map_err(LabError::io("remove", &lists))
                 })?
@@ -95,11 +89,27 @@ impl Kernel {
     }
 }
 
-/// The versioned package that [`KERNEL_METAPACKAGE`] depends on.
-fn newest_kernel_package(apt: &Apt) -> Result<String, LabError> {
-    let text = apt.run("apt-cache", &["depends", KERNEL_METAPACKAGE], Path::new("/"))?;
+/// The folder of the newest kernel of the host's sources that is in the cache's `group`, else of
+/// that which `metapackage` depends on.
+fn of_host(
+    cache: &Cache,
+    group: &str,
+    metapackage: &str,
+    say: &dyn Fn(&str),
+) -> Result<PathBuf, LabError> {
+    if let Some(folder) = cache.entries(group).into_iter().next() {
+        return Ok(folder);
+    }
+    let apt = Apt::of_host();
+    let package = newest_kernel_package(&apt, metapackage)?;
+    cache.entry(&format!("{group}/{package}"), |folder| unpack_kernel(&apt, &package, folder, say))
+}
+
+/// The versioned package that `metapackage` depends on.
+fn newest_kernel_package(apt: &Apt, metapackage: &str) -> Result<String, LabError> {
+    let text = apt.run("apt-cache", &["depends", metapackage], Path::new("/"))?;
     parse_depends(&text).ok_or_else(|| {
-        let command = format!("apt-cache depends {KERNEL_METAPACKAGE}");
+        let command = format!("apt-cache depends {metapackage}");
         apt.unexpected_output(&command, "no dependency on a kernel", text)
     })
 }

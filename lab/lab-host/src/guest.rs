@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use ballast_lab_guest::protocol::{LabReport, ProcessEnd, Ready, ToGuest, WorkloadTotals};
@@ -23,6 +23,7 @@ use crate::qemu::{CommandLine, GuestPaths, GuestSpec, QemuDisk};
 use crate::run_folder::{GuestRecord, GuestState, RunFolder};
 use crate::spawn::Spawner;
 use crate::tool::{QEMU, QEMU_PACKAGE};
+use crate::xl::{self, Domain};
 use crate::{Cache, DiskSpec, LabError, TruthRow, disk, tool, tracker, truth};
 
 /// Longest excerpt of a console log in an error, in bytes.
@@ -50,6 +51,8 @@ enum Hypervisor {
     Child(Child),
     /// Another program's.
     Managed(ProcessId),
+    /// Xen, whose domain it is.
+    Xen(Domain),
 }
 
 impl Hypervisor {
@@ -57,6 +60,7 @@ impl Hypervisor {
         match self {
             Hypervisor::Child(child) => ProcessId::of(child.id()),
             Hypervisor::Managed(process) => Some(*process),
+            Hypervisor::Xen(domain) => ProcessId::of(domain.process()),
         }
     }
 
@@ -69,6 +73,7 @@ impl Hypervisor {
             Hypervisor::Managed(process) => {
                 process.kill(KILL_PATIENCE);
             }
+            Hypervisor::Xen(domain) => domain.destroy(),
         }
     }
 }
@@ -85,6 +90,8 @@ pub(crate) struct GuestStart<'a> {
     pub(crate) spawner: &'a Spawner,
     /// Who starts it instead.
     pub(crate) libvirtd: Option<&'a Libvirtd>,
+    /// Whether it is a domain of Xen.
+    pub(crate) is_xen: bool,
 }
 
 impl GuestStart<'_> {
@@ -127,7 +134,8 @@ impl GuestStart<'_> {
         let mut files = Vec::new();
         let mut open = |disk: Option<DiskSpec>, image: Option<&Path>| {
             let Some(disk) = disk else { return Ok(None) };
-            let disk = disk::create(self.cache, &disk, image, self.libvirtd.is_some())?;
+            let is_named = self.libvirtd.is_some() || self.is_xen;
+            let disk = disk::create(self.cache, &disk, image, is_named)?;
             let found = QemuDisk::of(&disk);
             files.push(disk);
             Ok(Some(found))
@@ -147,12 +155,17 @@ impl GuestStart<'_> {
             let folders = [self.folder.path(), self.cache.root()];
             return libvirtd.create(&line, folders).map(Hypervisor::Managed);
         }
+        if self.is_xen {
+            let (swap, data) = files.split_at(usize::from(spec.swap.is_some()));
+            let disks = xl::disk_names(swap.first(), data.first());
+            return Domain::create(&line, &disks, self.spawner).map(Hypervisor::Xen);
+        }
         let mut command = Command::new(tool::require(QEMU, QEMU_PACKAGE)?);
         let messages = messages_of(paths);
         let log = File::create(&messages).map_err(LabError::io("create", &messages))?;
         let also = log.try_clone().map_err(LabError::io("create", &messages))?;
         command.args(line.arguments()).stdin(Stdio::null()).stdout(log).stderr(also);
-        if spec.kvm_host.is_some() {
+        if spec.host_disk.is_some() {
             // Of what is written to its disk.
             command.env("TMPDIR", self.cache.root());
         }
@@ -168,7 +181,9 @@ impl GuestStart<'_> {
         match (&spec.truth, self.accel) {
             (None, _) => Ok(None),
             (Some(truth), Accel::Tcg) => truth.argument(rows).map(Some),
-            (Some(_), Accel::Kvm) => Err(LabError::TruthNeedsEmulation(spec.id.clone())),
+            (Some(_), Accel::Kvm | Accel::Xen) => {
+                Err(LabError::TruthNeedsEmulation(spec.id.clone()))
+            }
         }
     }
 }
@@ -177,9 +192,20 @@ impl Guest {
     /// Waits until the guest's program accepts requests, up to `deadline`.
     pub(crate) fn wait_ready(&self, deadline: Instant) -> Result<(), LabError> {
         let is_gone = || matches!(self.state(), GuestState::Exited | GuestState::Panicked);
-        let channel = Channel::open(&self.paths.channel, deadline, &is_gone)
-            .map_err(|error| self.explain(error, "get ready", self.started.elapsed()))?;
+        let console = match &mut *self.hypervisor() {
+            Hypervisor::Xen(domain) => domain.take_channel(),
+            _ => None,
+        };
+        let channel = match console {
+            Some(console) => Channel::over(console, deadline, &is_gone),
+            None => Channel::open(&self.paths.channel, deadline, &is_gone),
+        };
+        let channel =
+            channel.map_err(|error| self.explain(error, "get ready", self.started.elapsed()))?;
         let _ = self.channel.set(channel);
+        if let Hypervisor::Xen(domain) = &mut *self.hypervisor() {
+            domain.release_disks();
+        }
         Ok(())
     }
 
@@ -213,6 +239,11 @@ impl Guest {
         &self.paths.lab_qmp
     }
 
+    /// Whether it is a domain of Xen.
+    pub fn is_domain(&self) -> bool {
+        matches!(*self.hypervisor(), Hypervisor::Xen(_))
+    }
+
     /// The address of its page tracker, if it was started with one.
     pub fn tracker(&self) -> Option<TrackerAddress> {
         self.spec.tracked.then(|| TrackerAddress::new(&self.paths.tracker))
@@ -223,12 +254,12 @@ impl Guest {
         self.spec.agent.then_some(self.paths.agent.as_path())
     }
 
-    /// Its ports for a command's outputs, if it is a KVM host itself.
+    /// Its ports for a command's outputs, if it is a host itself.
     pub(crate) fn output_sockets(&self) -> &[PathBuf; 2] {
         &self.paths.outputs
     }
 
-    /// The console of a shell in it, if it is a KVM host itself.
+    /// The console of a shell in it, if it is a host itself.
     pub(crate) fn terminal_socket(&self) -> &Path {
         &self.paths.terminal
     }
@@ -357,7 +388,11 @@ impl Guest {
 
     /// Kills its QEMU, like a power failure.
     pub fn kill(&self) {
-        self.hypervisor.lock().unwrap_or_else(PoisonError::into_inner).kill();
+        self.hypervisor().kill();
+    }
+
+    fn hypervisor(&self) -> MutexGuard<'_, Hypervisor> {
+        self.hypervisor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The end of its console log, with QEMU's messages if there are any.

@@ -15,6 +15,8 @@ use crate::LabError;
 
 /// Name of the kernel of the host's own sources.
 const DEFAULT: &str = "default";
+/// Name of the kernel for Xen's first domain.
+const DOM0: &str = "dom0";
 /// Longest name of a suite; Debian's have at most 30 characters.
 const SUITE_BYTES_MAX: usize = 40;
 
@@ -25,6 +27,9 @@ pub enum KernelChoice {
     /// The newest kernel of the host's own package sources.
     #[default]
     Default,
+    /// The newest kernel for real machines of the host's own package sources: a cloud kernel cannot
+    /// be Xen's first domain.
+    Dom0,
     /// The newest kernel of a suite, such as `bookworm-backports`.
     Suite(Suite),
 }
@@ -52,6 +57,7 @@ impl fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             KernelChoice::Default => DEFAULT,
+            KernelChoice::Dom0 => DOM0,
             KernelChoice::Suite(suite) => suite.as_str(),
         })
     }
@@ -61,8 +67,10 @@ impl FromStr for KernelChoice {
     type Err = LabError;
 
     fn from_str(text: &str) -> Result<KernelChoice, LabError> {
-        if text == DEFAULT {
-            return Ok(KernelChoice::Default);
+        match text {
+            DEFAULT => return Ok(KernelChoice::Default),
+            DOM0 => return Ok(KernelChoice::Dom0),
+            _ => {}
         }
         let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         let is_name = text.starts_with(|c: char| c.is_ascii_lowercase())

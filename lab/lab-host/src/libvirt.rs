@@ -53,6 +53,8 @@ pub enum Manager {
     Qemu,
     /// A libvirt of the run's own.
     Libvirt,
+    /// Xen, in the first domain of an outer machine.
+    Xen,
 }
 
 /// The libvirtd of a run. Dropping it ends it, but no guest.
@@ -191,7 +193,7 @@ fn domain_xml(line: &CommandLine<'_>) -> Result<String, LabError> {
     let (spec, mib) = (line.spec, line.spec.memory.get() >> 20);
     let (kind, mode, feature) = match line.accel {
         Accel::Kvm => ("kvm", "host-passthrough", ""),
-        Accel::Tcg => ("qemu", "maximum", "<feature policy='disable' name='cx16'/>"),
+        Accel::Tcg | Accel::Xen => ("qemu", "maximum", "<feature policy='disable' name='cx16'/>"),
     };
     let HotplugParts { most, node, device } = hotplug_parts(spec);
     let on = |is_on: bool| if is_on { "on" } else { "off" };
@@ -280,7 +282,7 @@ pub(crate) fn validate(guest: &GuestSpec) -> Result<(), LabError> {
         _ if guest.hotplug.is_some_and(|it| it.kind == HotplugKind::Dimm) => no("memory modules"),
         _ if guest.truth.is_some() => no("a record of accesses"),
         _ if guest.vsock_cid.is_some() => no("a vsock device"),
-        _ if guest.kvm_host.is_some() => no("a KVM host"),
+        _ if guest.host_disk.is_some() => no("a host"),
         _ => Ok(()),
     }
 }

@@ -29,11 +29,21 @@ const TRANSLATION_CACHE_MIB: u32 = 32;
 /// see [`Accel::processor`].
 const HOST_ACCEL: &str = "tcg,thread=single,tb-size=512";
 const HOST_PROCESSOR: &str = "max,vendor=AuthenticAMD,-cx16";
+/// What Xen's first domain must not see of it: Linux crashes there with these. As for `xsave`, and
+/// AVX with it: processes of dom0 came to have a corrupted heap once guests ran beside them, as if
+/// registers had been mixed up.
+const NOT_FOR_XEN: &str = "-smap,-smep,-pku,-pks,-la57,-umip,-xsave";
+/// Xen's arguments beside its first domain's memory: its console, and how much it says there.
+/// Registers are switched with each domain (`eager-fpu`) and not when one first uses them.
+const XEN_ARGUMENTS: &str =
+    "console=com1 com1=115200,8n1 loglvl=warning guest_loglvl=warning spec-ctrl=eager-fpu";
 /// Smallest memory with which a guest boots: the kernel, the initramfs, and room to unpack it.
 const MEMORY_MIN: Bytes = Bytes::mib(128);
 /// `no_timer_check`: guests that boot together on few cores would fail that check and panic.
 /// `panic=-1`: a panic ends QEMU (with `-no-reboot`) at once.
-const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 no_timer_check";
+pub(crate) const KERNEL_ARGUMENTS: &str = "quiet panic=-1 no_timer_check";
+/// Its console: a serial line, and under Xen that of the hypervisor.
+const CONSOLES: [&str; 2] = ["console=ttyS0", "console=hvc0"];
 /// The first place on the PCI bus that libvirt leaves free: it fills the bus from below.
 const PCI_SLOT_FIRST: u8 = 0x10;
 /// Plugged memory is onlined so that it can be unplugged again, or is not onlined.
@@ -81,12 +91,25 @@ pub struct GuestSpec {
     /// Number of its vsock device, from 3 up, which the host's kernel serves; `None`: it has none.
     #[serde(default)]
     pub vsock_cid: Option<u32>,
-    /// Image of the disk that makes it a KVM host itself; see [`crate::Nested`].
+    /// Image of the disk that makes it a host itself; see [`crate::Nested`].
     #[serde(default)]
-    pub kvm_host: Option<PathBuf>,
+    pub host_disk: Option<PathBuf>,
+    /// The hypervisor that boots before it, which makes it Xen's first domain.
+    #[serde(default)]
+    pub xen: Option<XenSpec>,
     /// Further arguments for QEMU.
     #[serde(default)]
     pub extra_args: Vec<String>,
+}
+
+/// Xen below a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct XenSpec {
+    /// The hypervisor, not compressed.
+    pub hypervisor: PathBuf,
+    /// Memory of the first domain, in whole MiB; the rest is for others.
+    pub dom0_memory: Bytes,
 }
 
 /// A guest's balloon device.
@@ -122,7 +145,8 @@ impl GuestSpec {
             tracker_socket: None,
             agent: false,
             vsock_cid: None,
-            kvm_host: None,
+            host_disk: None,
+            xen: None,
             extra_args: Vec::new(),
         }
     }
@@ -222,8 +246,8 @@ impl CommandLine<'_> {
         let mib = self.spec.memory.get() >> 20;
         let mut args = Arguments::default();
         args.words("-nodefaults -no-user-config -display none -no-reboot -smp 1");
-        let is_host = self.spec.kvm_host.is_some();
-        args.pair("-cpu", if is_host { HOST_PROCESSOR } else { self.accel.processor() });
+        let is_host = self.spec.host_disk.is_some();
+        args.pair("-cpu", self.processor());
         args.pair("-name", format!("guest={},debug-threads=on", self.spec.id));
         let accel = if is_host { HOST_ACCEL.to_owned() } else { self.accel.argument() };
         args.pair("-accel", accel);
@@ -233,9 +257,7 @@ impl CommandLine<'_> {
         let (kind, share) = if self.spec.private_memory { ("ram", "off") } else { ("memfd", "on") };
         args.pair("-object", format!("memory-backend-{kind},id=ram,size={mib}M,share={share}"));
         args.pair("-machine", "q35,memory-backend=ram");
-        args.pair("-kernel", self.kernel);
-        args.pair("-initrd", self.initramfs);
-        args.pair("-append", self.kernel_arguments());
+        args.kernel(self);
         args.path("-qmp", "unix:", &self.paths.qmp, ",server=on,wait=off");
         args.lab(self.spec, self.paths);
         if let Some(balloon) = self.spec.balloon {
@@ -246,7 +268,7 @@ impl CommandLine<'_> {
             args.pair("-device", device);
         }
         args.disks(self);
-        if let Some(image) = &self.spec.kvm_host {
+        if let Some(image) = &self.spec.host_disk {
             args.host(image, self.paths);
         }
         if let Some(truth) = &self.truth {
@@ -261,7 +283,16 @@ impl CommandLine<'_> {
     /// The kernel's arguments.
     pub(crate) fn kernel_arguments(&self) -> String {
         let is_offline = self.spec.hotplug.is_some_and(|hotplug| !hotplug.online);
-        format!("{KERNEL_ARGUMENTS} {}", ONLINE[usize::from(is_offline)])
+        let console = CONSOLES[usize::from(self.spec.xen.is_some())];
+        format!("{console} {KERNEL_ARGUMENTS} {}", ONLINE[usize::from(is_offline)])
+    }
+
+    fn processor(&self) -> String {
+        match (&self.spec.host_disk, &self.spec.xen) {
+            (Some(_), Some(_)) => format!("{HOST_PROCESSOR},{NOT_FOR_XEN}"),
+            (Some(_), None) => HOST_PROCESSOR.to_owned(),
+            (None, _) => self.accel.processor().to_owned(),
+        }
     }
 
     /// What only the lab needs of a QEMU that another program starts.
@@ -292,7 +323,7 @@ impl Accel {
     /// instruction.
     fn processor(self) -> &'static str {
         match self {
-            Accel::Kvm => "max",
+            Accel::Kvm | Accel::Xen => "max",
             Accel::Tcg => "max,-cx16",
         }
     }
@@ -300,6 +331,7 @@ impl Accel {
     fn argument(self) -> String {
         match self {
             Accel::Kvm => "kvm".to_owned(),
+            Accel::Xen => "xen".to_owned(),
             Accel::Tcg => format!("tcg,tb-size={TRANSLATION_CACHE_MIB}"),
         }
     }
@@ -326,6 +358,23 @@ impl Arguments {
     fn path(&mut self, option: &str, before: &str, path: &Path, after: &str) {
         let path = path.to_string_lossy().replace(',', ",,");
         self.pair(option, format!("{before}{path}{after}"));
+    }
+
+    /// What boots. Xen is a multiboot kernel, and gets the first domain's kernel and initramfs as
+    /// its modules.
+    fn kernel(&mut self, line: &CommandLine<'_>) {
+        let arguments = line.kernel_arguments();
+        let Some(xen) = &line.spec.xen else {
+            self.pair("-kernel", line.kernel);
+            self.pair("-initrd", line.initramfs);
+            return self.pair("-append", arguments);
+        };
+        let [kernel, initramfs] =
+            [line.kernel, line.initramfs].map(|path| path.to_string_lossy().replace(',', ",,"));
+        let memory = xen.dom0_memory.get() >> 20;
+        self.pair("-kernel", &xen.hypervisor);
+        self.pair("-initrd", format!("{kernel} {arguments},{initramfs}"));
+        self.pair("-append", format!("{XEN_ARGUMENTS} dom0_mem={memory}M,max:{memory}M"));
     }
 
     /// The console, the lab's monitor and channel, and the agent's.
@@ -564,7 +613,7 @@ mod tests {
     #[test]
     fn machines_that_are_hosts_emulate_virtualization_on_one_thread() {
         let mut spec = GuestSpec::new("a".parse().unwrap(), Bytes::mib(1536));
-        spec.kvm_host = Some("/cache/host.ext4".into());
+        spec.host_disk = Some("/cache/host.ext4".into());
         let line = line_of(&spec, Accel::Tcg);
         for expected in [
             "-cpu max,vendor=AuthenticAMD,-cx16",
@@ -573,6 +622,25 @@ mod tests {
             "-chardev socket,id=ballast.err,path=/run/lab/a.err,server=on,wait=off",
             "-device virtserialport,chardev=ballast.err,name=ballast.err",
             "-device virtconsole,chardev=terminal",
+        ] {
+            assert!(line.lines().any(|it| it == expected), "{expected}: {line}");
+        }
+    }
+
+    #[test]
+    fn xen_gets_its_first_domain_as_modules() {
+        let mut spec = GuestSpec::new("a".parse().unwrap(), Bytes::gib(3));
+        spec.host_disk = Some("/cache/host.ext4".into());
+        let hypervisor = "/cache/xen".into();
+        spec.xen = Some(XenSpec { hypervisor, dom0_memory: Bytes::mib(768) });
+        let line = line_of(&spec, Accel::Tcg);
+        for expected in [
+            "-cpu max,vendor=AuthenticAMD,-cx16,-smap,-smep,-pku,-pks,-la57,-umip,-xsave",
+            "-kernel /cache/xen",
+            "-initrd /cache/vmlinuz console=hvc0 quiet panic=-1 no_timer_check \
+             memhp_default_state=online_movable,/cache/initramfs.cpio",
+            "-append console=com1 com1=115200,8n1 loglvl=warning guest_loglvl=warning \
+             spec-ctrl=eager-fpu dom0_mem=768M,max:768M",
         ] {
             assert!(line.lines().any(|it| it == expected), "{expected}: {line}");
         }

@@ -26,6 +26,7 @@ use crate::postgresql;
 use crate::reaper::{Helper, Reaper};
 use crate::run_folder::{RunFolder, runs_folder};
 use crate::spawn::Spawner;
+use crate::xl;
 use crate::{Cache, GuestSpec, KernelChoice, LabError};
 
 /// Most guests in a run.
@@ -109,8 +110,10 @@ impl RunOptions {
         let mut names = BTreeSet::new();
         for guest in &self.guests {
             guest.validate()?;
-            if self.manager == Manager::Libvirt {
-                libvirt::validate(guest)?;
+            match self.manager {
+                Manager::Qemu => {}
+                Manager::Libvirt => libvirt::validate(guest)?,
+                Manager::Xen => xl::validate(guest)?,
             }
             if !names.insert(&guest.id) {
                 return Err(LabError::Invalid(format!(
@@ -142,6 +145,14 @@ impl Run {
     pub fn start(options: &RunOptions, say: &dyn Fn(&str)) -> Result<Run, LabError> {
         options.validate()?;
         options.host_swap.map_or(Ok(()), host_swap::ensure_permitted)?;
+        let is_xen = options.manager == Manager::Xen;
+        if is_xen && !nested::is_inside_xen() {
+            return Err(LabError::Invalid(
+                "guests under Xen are in an outer machine only: put `nested --xen` before `run` \
+                 instead of `lab`"
+                    .to_owned(),
+            ));
+        }
         let cache = match &options.cache_folder {
             Some(folder) => Cache::at(folder)?,
             None => Cache::open()?,
@@ -158,11 +169,7 @@ impl Run {
             // PostgreSQL is on the data disk.
             let in_archive = |name: &&String| *name != Program::Postgresql.packed();
             let with = guest.with.iter().filter(in_archive).cloned().collect();
-            let more: &[&str] = match (&guest.kvm_host, guest.vsock_cid) {
-                (Some(_), _) => &nested::MODULES,
-                (None, Some(_)) => &modules::VSOCK_MODULES,
-                (None, None) => &[],
-            };
+            let more = if is_xen { &xl::MODULES } else { nested::modules(guest) };
             initramfs(&cache, &kernel, &with, guest.agent, more, say)
         };
         let archives: Vec<PathBuf> =
@@ -192,7 +199,10 @@ impl Run {
             let context = BootContext { accel, ..context };
             boot(&context, &options, archives, patience, &|_| {}).map(drop)
         };
-        let accel = accel::choose(options.accel, &cache, &kernel, say, &trial)?;
+        let accel = match is_xen {
+            true => Accel::Xen,
+            false => accel::choose(options.accel, &cache, &kernel, say, &trial)?,
+        };
         let count = u32::try_from(options.guests.len()).unwrap_or(u32::MAX);
         let patience = BOOT_PATIENCE + BOOT_PATIENCE_PER_GUEST * count;
         boot(&BootContext { accel, ..context }, options, &archives, patience, say)
@@ -313,6 +323,9 @@ fn boot(
     if options.manager == Manager::Libvirt {
         run.libvirtd = Some(Libvirtd::start(&run.folder, &run.spawner)?);
     }
+    if options.manager == Manager::Xen {
+        run.folder.record_xen()?;
+    }
     if let Some(size) = options.host_swap {
         host_swap::turn_on(context.cache, &run.folder.name(), size, |path| {
             run.folder.record_host_swap(path)
@@ -330,6 +343,7 @@ fn boot(
             folder: &run.folder,
             spawner: &run.spawner,
             libvirtd: run.libvirtd.as_ref(),
+            is_xen: options.manager == Manager::Xen,
         };
         let guest = start.start(spec)?;
         run.guests.insert(spec.id.clone(), guest);
@@ -339,7 +353,8 @@ fn boot(
         let seconds = began.elapsed().as_secs_f64();
         say(&format!("guest {} ready after {seconds:.1} s", guest.id()));
     }
-    if options.limit_cpu {
+    // Of a domain there is no process here that could be limited.
+    if options.limit_cpu && options.manager != Manager::Xen {
         limit_cpu(&run, say)?;
     }
     Ok(run)

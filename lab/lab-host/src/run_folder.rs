@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::libvirt_place::socket_in;
 use crate::process::ProcessId;
 use crate::qemu::GuestPaths;
-use crate::{LabError, cpu_limit, host_swap};
+use crate::{LabError, cpu_limit, host_swap, xl};
 
 /// Longest path of a Unix socket, in bytes, without the terminating zero (unix(7)).
 const SOCKET_PATH_LEN_MAX: usize = 107;
@@ -42,6 +42,8 @@ const ENDED_PREFIX: &str = ".ended-";
 const OWNER_FILE: &str = "owner.json";
 /// Name of the file with the process of the run's libvirtd, if any.
 const LIBVIRTD_FILE: &str = "libvirtd.json";
+/// Name of the file that says that the run's guests are domains of Xen.
+const XEN_FILE: &str = "xen";
 /// Name of the file with the path of the run's host swap, if any.
 const HOST_SWAP_FILE: &str = "swap";
 
@@ -322,6 +324,12 @@ impl RunFolder {
         write_json(&self.path.join(LIBVIRTD_FILE), &process)
     }
 
+    /// Records that the guests are domains of Xen.
+    pub(crate) fn record_xen(&self) -> Result<(), LabError> {
+        let path = self.path.join(XEN_FILE);
+        fs::write(&path, "").map_err(LabError::io("write", path))
+    }
+
     /// Records cgroups that are about to be created.
     pub(crate) fn record_cgroups(&self, groups: &[PathBuf]) -> Result<(), LabError> {
         let path = self.path.join("cgroups");
@@ -355,6 +363,9 @@ impl RunFolder {
             libvirtd.kill(KILL_PATIENCE);
         }
         let guests = ended.guests();
+        if ended.path.join(XEN_FILE).exists() {
+            guests.iter().for_each(|guest| xl::destroy(&guest.id));
+        }
         for guest in &guests {
             // All are killed before the first is waited for.
             guest.process.kill(Duration::ZERO);

@@ -16,7 +16,9 @@ use ballast_toml_strict::{Error, duration};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use crate::accel::AccelChoice;
 use crate::host_swap;
+use crate::libvirt::Manager;
 use crate::scenario_guest::{Mistake, ScenarioGuest, check, path};
 use crate::scenario_settings::{ByHand, Settings, Transfer};
 use crate::scenario_variant::{BEST, BY_HAND, Variant, VariantKind, merged};
@@ -227,7 +229,25 @@ impl Scenario {
         if let Some(Err((key, why))) = by_hand {
             return check(&["by_hand", key], false, || why);
         }
+        self.validate_manager()?;
         self.validate_sums()
+    }
+
+    /// Under Xen there is no QEMU whose monitor the lab could use, and no choice of accelerator.
+    fn validate_manager(&self) -> Result<(), Mistake> {
+        let is_xen = self.settings.manager == Manager::Xen;
+        let stops = self.guests.iter().any(|guest| guest.balloon_stops.is_some());
+        for (key, is_there) in [
+            ("transfer", self.transfer.is_some()),
+            ("by_hand", self.by_hand.is_some()),
+            ("guests.balloon_stops", stops),
+            ("settings.accel", self.settings.accel != AccelChoice::Auto),
+        ] {
+            check(&["settings", "manager"], !(is_xen && is_there), || {
+                format!("{key} cannot be had under xen: expected another manager")
+            })?;
+        }
+        Ok(())
     }
 
     fn validate_variants(&self) -> Result<(), Mistake> {

@@ -1,13 +1,14 @@
 //! A guest's balloon, moved by the lab itself.
 //!
-//! Idea: this goes over the lab's own QMP socket; the other one is the daemon's.
+//! Idea: this goes over the lab's own QMP socket; the other one is the daemon's. A domain of Xen is
+//! moved by `xl`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use ballast_lab_host::Guest;
-use ballast_model::Bytes;
+use ballast_lab_host::{Guest, domain_memory, xl};
+use ballast_model::{Bytes, GuestId};
 use ballast_qmp::client::QmpClient;
 use ballast_qmp::command::QmpCommand;
 use serde::Deserialize;
@@ -21,9 +22,16 @@ const GIVE_PATIENCE: Duration = Duration::from_secs(60);
 /// Time between two looks at that.
 const POLL: Duration = Duration::from_millis(100);
 
-/// A connection to the guest's QEMU.
-pub(super) struct Balloon {
-    qmp: QmpClient,
+/// How far a domain of Xen may be from its target once it is there: the hypervisor counts a few
+/// pages that the guest's driver does not.
+const DOMAIN_SLACK: Bytes = Bytes::mib(2);
+
+/// A way to the guest's balloon.
+pub(super) enum Balloon {
+    /// A connection to its QEMU.
+    Qmp(QmpClient),
+    /// It is a domain of that name.
+    Domain(GuestId),
 }
 
 #[derive(Deserialize)]
@@ -33,27 +41,53 @@ struct BalloonInfo {
 
 impl Balloon {
     pub(super) async fn of(guest: &Guest) -> anyhow::Result<Balloon> {
-        Balloon::at(guest.lab_qmp_socket()).await
+        match guest.is_domain() {
+            true => Ok(Balloon::Domain(guest.id().clone())),
+            false => Balloon::at(guest.lab_qmp_socket()).await,
+        }
     }
 
     /// That of the guest whose QEMU listens there.
     pub(super) async fn at(socket: &Path) -> anyhow::Result<Balloon> {
         let connected = QmpClient::connect(socket, ANSWER_PATIENCE).await;
         let qmp = connected.map_err(|down| anyhow!("{}: {down}", socket.display()))?;
-        Ok(Balloon { qmp })
+        Ok(Balloon::Qmp(qmp))
     }
 
     /// Asks the guest to be of that size.
     pub(super) async fn set(&mut self, target: Bytes) -> anyhow::Result<()> {
-        self.qmp.call(&QmpCommand::Balloon { target }).await?;
+        match self {
+            Balloon::Qmp(qmp) => qmp.call(&QmpCommand::Balloon { target }).await.map(drop)?,
+            Balloon::Domain(id) => {
+                let size = format!("{}k", target.get() >> 10);
+                xl(&["mem-set", id.as_str(), &size])?;
+            }
+        }
         Ok(())
     }
 
     /// Its size now.
     pub(super) async fn actual(&mut self) -> anyhow::Result<Bytes> {
-        let reply = self.qmp.call(&QmpCommand::QueryBalloon).await?;
+        let qmp = match self {
+            Balloon::Qmp(qmp) => qmp,
+            Balloon::Domain(id) => return Ok(domain_memory(id)?),
+        };
+        let reply = qmp.call(&QmpCommand::QueryBalloon).await?;
         let info: BalloonInfo = serde_json::from_str(&reply).context("query-balloon")?;
         Ok(Bytes::new(info.actual))
+    }
+}
+
+impl Balloon {
+    /// Whether a balloon of this kind that is at `actual` has reached `target`.
+    pub(super) fn is_at(&self, target: Bytes, actual: Bytes) -> bool {
+        match self {
+            Balloon::Qmp(_) => actual == target,
+            Balloon::Domain(_) => {
+                let apart = actual.max(target).saturating_sub(actual.min(target));
+                apart <= DOMAIN_SLACK
+            }
+        }
     }
 }
 

@@ -78,6 +78,7 @@ fn run(policy: &str, repetition: u32, work: u64) -> RunRecord {
         measured_s: SECONDS as f64,
         guests: vec![a, b],
         moves: Vec::new(),
+        domains: Vec::new(),
         transfer: None,
         remarks: Vec::new(),
     }

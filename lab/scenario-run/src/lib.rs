@@ -11,6 +11,7 @@ mod calibration_table;
 pub mod compare;
 pub mod daemon;
 mod describe;
+mod domains_table;
 mod figures;
 #[cfg(test)]
 mod fixture;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ballast_host::{HostReader, PROC};
-use ballast_lab_host::Run;
+use ballast_lab_host::{Accel, Run};
 use ballast_model::Bytes;
 
 use super::record::Machine;
@@ -23,6 +23,8 @@ pub(super) fn look(run: &Run) -> Machine {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let guest = run.guests().next().and_then(|guest| guest.ready().ok());
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
+    let has_qemu = run.accel() != Accel::Xen;
+    let qemu = has_qemu.then(|| first_line(QEMU, &["--version"])).flatten();
     let describe = ["-C", SOURCE, "describe", "--always", "--dirty", "--abbrev=12"];
     Machine {
         cpu: cpu_model(&cpuinfo),
@@ -30,7 +32,7 @@ pub(super) fn look(run: &Run) -> Machine {
         memory_bytes: host.memory_total.map(Bytes::get),
         kernel: kernel.map(|kernel| kernel.trim().to_owned()),
         guest_kernel: guest.map(|ready| ready.kernel),
-        qemu: first_line(QEMU, &["--version"]).map(|line| version(&line)),
+        qemu: qemu.map(|line| version(&line)),
         accelerator: run.accel().described(),
         ballast: env!("CARGO_PKG_VERSION").to_owned(),
         commit: first_line("git", &describe),

@@ -143,6 +143,7 @@ pub(super) async fn measure(
             })
             .collect(),
         moves: Vec::new(),
+        domains: Vec::new(),
         transfer: None,
         remarks,
     };

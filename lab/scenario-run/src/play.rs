@@ -11,13 +11,14 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
-use ballast_lab_host::{ProcessId, Run, RunFolder, Scenario, VariantKind};
+use ballast_lab_host::{ProcessId, Run, RunFolder, Scenario, VariantKind, domain_memory};
+use ballast_model::{Bytes, GuestId};
 use tokio::time::Instant;
 
 use super::daemon::Daemon;
 use super::live::Live;
 use super::measure::Measured;
-use super::record::{FORMAT_VERSION, Machine, Record, RunRecord};
+use super::record::{DomainRecord, FORMAT_VERSION, Machine, Record, RunRecord};
 use super::settings::{self, Places, daemon_toml};
 use super::transfer::Watch;
 use super::turns::{Turn, turns};
@@ -127,11 +128,13 @@ async fn with_daemon(
     if settled.saturating_duration_since(Instant::now()) > Duration::ZERO {
         tokio::time::sleep_until(settled).await;
     }
+    let domains = domains(run)?;
     let watch = scenario.transfer.as_ref().map(|it| Watch::start(run, it)).transpose()?;
     let since = SystemTime::now();
     let measured = measure::measure(scenario, turn, run, &mut daemon, live).await;
     let looks = watch.map(Watch::finish);
     let Measured { mut record, demanded } = measured?;
+    record.domains = with_end(domains)?;
     let places = daemon.stop().await?;
     record.moves = moves::read(&places.journal(), since)?;
     if let (Some(transfer), Some(looks), Some(demand)) = (&scenario.transfer, looks, demanded) {
@@ -140,6 +143,21 @@ async fn with_daemon(
         record.transfer = Some(figures);
     }
     Ok(record)
+}
+
+/// What the guests have that are domains of Xen.
+fn domains(run: &Run) -> anyhow::Result<Vec<(GuestId, Bytes)>> {
+    let domains = run.guests().filter(|guest| guest.is_domain());
+    domains.map(|guest| Ok((guest.id().clone(), domain_memory(guest.id())?))).collect()
+}
+
+/// The same with what they have now.
+fn with_end(domains: Vec<(GuestId, Bytes)>) -> anyhow::Result<Vec<DomainRecord>> {
+    let record = |(id, start): (GuestId, Bytes)| {
+        let end_bytes = domain_memory(&id)?.get();
+        Ok(DomainRecord { guest: id.to_string(), start_bytes: start.get(), end_bytes })
+    };
+    domains.into_iter().map(record).collect()
 }
 
 fn start_daemon(scenario: &Scenario, turn: &Turn, folder: &RunFolder) -> anyhow::Result<Daemon> {

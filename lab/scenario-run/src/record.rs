@@ -94,9 +94,9 @@ pub struct Machine {
     pub kernel: Option<String>,
     /// The guests' kernel.
     pub guest_kernel: Option<String>,
-    /// Version of QEMU.
+    /// Version of QEMU; under Xen the guests have none.
     pub qemu: Option<String>,
-    /// How guests executed: `kvm` or `tcg`.
+    /// How guests executed: `kvm`, `tcg` or `xen`.
     pub accelerator: String,
     /// Version of Ballast.
     pub ballast: String,
@@ -118,6 +118,9 @@ pub struct RunRecord {
     /// Memory that the daemon moved, by guest and mechanism, with the reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<MoveRecord>,
+    /// What the hypervisor says that guests have, where they are domains of Xen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<DomainRecord>,
     /// How long a transfer from guest to guest took, where one is timed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<TransferRecord>,
@@ -138,6 +141,17 @@ impl RunRecord {
     pub fn guest(&self, name: &str) -> Option<&GuestRun> {
         self.guests.iter().find(|guest| guest.guest == name)
     }
+}
+
+/// What one domain of Xen had in one run, by `xl list`, in whole MiB.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DomainRecord {
+    /// The guest.
+    pub guest: String,
+    /// When the measurement began.
+    pub start_bytes: u64,
+    /// When it ended.
+    pub end_bytes: u64,
 }
 
 /// What one mechanism moved of one guest in one run.

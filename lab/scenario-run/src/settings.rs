@@ -6,13 +6,19 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ballast_lab_host::{Manager, Scenario, ScenarioGuest, Variant};
+use ballast_lab_host::{DOM0_MEMORY, Manager, Scenario, ScenarioGuest, Variant};
+use ballast_model::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::paper;
 
 /// Journals of a run larger than this lose their oldest records; some hours of it.
 const JOURNAL_BYTES_MAX: &str = "64MiB";
+
+/// Name of Xen's first domain, in which the daemon runs.
+const DOM0: &str = "Domain-0";
+/// How long `xl` may take there: half a second, where the machine is emulated.
+const XL_TIMEOUT: &str = "20s";
 
 /// Where a run's daemon keeps what it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +87,11 @@ pub(super) fn daemon_toml(
     places: &Places,
     is_root: bool,
 ) -> anyhow::Result<String> {
-    let mut host = json!({ "budget": scenario.host.budget });
+    let has_libvirt = scenario.settings.manager == Manager::Libvirt;
+    let has_xen = scenario.settings.manager == Manager::Xen;
+    // The first domain, in which the daemon runs, is left alone; what it has counts.
+    let dom0 = if has_xen { DOM0_MEMORY } else { Bytes::ZERO };
+    let mut host = json!({ "budget": scenario.host.budget.saturating_add(dom0) });
     if let Some(reserve) = scenario.host.reserve {
         host["reserve"] = json!(reserve);
     }
@@ -89,10 +99,12 @@ pub(super) fn daemon_toml(
     let intermittent = || json!(scenario.settings.intermittent);
     tracking.entry("intermittent").or_insert_with(intermittent);
     let guests = scenario.guests.iter();
-    let guests: Map<String, Value> =
+    let mut guests: Map<String, Value> =
         guests.map(|guest| (guest.name.to_string(), bounds(guest))).collect();
-    let has_libvirt = scenario.settings.manager == Manager::Libvirt;
-    let qmp = if has_libvirt { Vec::new() } else { vec![text(&places.qmp)?] };
+    if has_xen {
+        guests.insert(DOM0.to_owned(), json!({ "managed": false }));
+    }
+    let qmp = if has_libvirt || has_xen { Vec::new() } else { vec![text(&places.qmp)?] };
     let settings = json!({
         "daemon": {
             "tick": format!("{}ms", scenario.settings.tick.as_millis()),
@@ -102,6 +114,7 @@ pub(super) fn daemon_toml(
         "host": host,
         "qmp": { "folders": qmp },
         "libvirt": { "enabled": has_libvirt, "socket": text(&places.libvirt)? },
+        "xen": { "enabled": has_xen, "dom0_floor": DOM0_MEMORY, "timeout": XL_TIMEOUT },
         "agents": { "folders": [text(&places.agents)?] },
         "policy": variant.policy,
         "tracking": tracking,
@@ -136,7 +149,7 @@ mod tests {
     use super::*;
     use crate::fixture::scenario;
     use crate::simulate::scenario_file::ScenarioFile;
-    use ballast_model::{Bytes, GuestId, PolicyName};
+    use ballast_model::{GuestId, PolicyName};
     use serde_json::Value;
 
     /// In the lab and in the simulator, which share their form.
@@ -181,6 +194,21 @@ mod tests {
             let limits = &config.settings.limits.named[&a];
             assert_eq!(limits, &scenario.guests[0].limits());
         }
+    }
+
+    #[test]
+    fn the_first_domain_of_xen_counts_and_is_left_alone() {
+        let mut scenario = scenario();
+        scenario.settings.manager = Manager::Xen;
+        let places = Places::new("/d".into(), "/q".into(), "/a".into(), "/v".into());
+        let variant = &scenario.contestants()[0];
+        let text = daemon_toml(&scenario, variant, &places, false).unwrap();
+        let config = ballast_config::parse(&text, &places.config()).unwrap();
+        assert!(config.xen.is_some() && config.qmp_folders.is_empty());
+        let budget = scenario.host.budget.saturating_add(DOM0_MEMORY);
+        assert_eq!(config.settings.guard.budget, Some(budget));
+        let dom0: GuestId = DOM0.parse().unwrap();
+        assert!(!config.settings.limits.named[&dom0].managed);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use comfy_table::CellAlignment::{Left, Right};
 use super::calibration::Calibration;
 use super::calibration_table;
 use super::compare::{Comparison, Row};
+use super::domains_table;
 use super::figures;
 use super::moves_table;
 use super::paper;
@@ -29,6 +30,7 @@ pub fn render(
         out.push_str(&format!("note: {remark}\n"));
     }
     out.push_str(&moves_table::render(record));
+    out.push_str(&domains_table::render(record));
     out.push_str(&transfer_table::render(record));
     out.push_str(&paper::render(record, comparison));
     if let (Some(calibration), Some(first)) = (calibration, comparison.policies.first()) {

@@ -25,6 +25,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use log::{log_file, print_end};
+use nested::OuterHost;
 pub use output::SKIPPED;
 use programs::Program;
 pub use tally::{Outcome, Tally};
@@ -36,9 +37,9 @@ pub enum Selection {
     All,
     /// Tests without guests.
     Quick,
-    /// Tests with real guests, the page tracker's tests, and a long run on a KVM host.
+    /// Tests with real guests, the page tracker's tests, and a long run on a KVM host and under Xen.
     Guests,
-    /// Those that every run of all tries on a KVM host.
+    /// Those that every run of all tries on a KVM host and under Xen.
     Nested,
 }
 
@@ -52,13 +53,16 @@ impl Selection {
         }
     }
 
-    /// What is tried on a KVM host.
-    fn nested(self) -> &'static [nested::Chosen] {
-        match self {
-            Selection::All | Selection::Nested => &nested::IN_EVERY_RUN,
-            Selection::Guests => &nested::IN_A_LONG_RUN,
-            Selection::Quick => &[],
-        }
+    /// What is tried in outer machines.
+    fn nested(self) -> [(OuterHost, &'static [nested::Chosen]); 2] {
+        let (kvm, xen): (&[_], &[_]) = match self {
+            Selection::All | Selection::Nested => {
+                (&nested::IN_EVERY_RUN, &nested::XEN_IN_EVERY_RUN)
+            }
+            Selection::Guests => (&nested::IN_A_LONG_RUN, &nested::XEN_IN_A_LONG_RUN),
+            Selection::Quick => (&[], &[]),
+        };
+        [(OuterHost::Kvm, kvm), (OuterHost::Xen, xen)]
     }
 }
 
@@ -86,7 +90,13 @@ pub fn run(selection: Selection, beside: usize, cargo: &[String]) -> anyhow::Res
         run_at_once(program, &logs, &mut tally)?;
     }
     let nested = thread::scope(|scope| {
-        let nested = scope.spawn(|| nested::run(selection.nested(), &built, &logs));
+        let nested = scope.spawn(|| {
+            let mut tally = Tally::default();
+            for (host, chosen) in selection.nested() {
+                tally.append(nested::run(host, chosen, &built, &logs)?);
+            }
+            anyhow::Ok(tally)
+        });
         run_with_guests(&with_guests, beside, &logs, &mut tally)?;
         nested.join().expect("the thread of the outer machine does not panic")
     })?;

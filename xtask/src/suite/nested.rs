@@ -1,4 +1,5 @@
-//! Tests that run once more on a KVM host: in an outer machine of `ballast-lab nested`.
+//! Tests that run once more on a real host: in an outer machine of `ballast-lab nested`, with KVM or
+//! under Xen.
 //!
 //! Idea: one machine boots with the test programs and what they start in it, at the paths they have
 //! here. A shell script in it runs the chosen tests one after the other, a failed one once more,
@@ -74,6 +75,32 @@ pub(super) const IN_A_LONG_RUN: [Chosen; 3] = [
     },
 ];
 
+/// What every run tries under Xen: that two guests boot and follow xenstore. A machine of two
+/// minutes.
+pub(super) const XEN_IN_EVERY_RUN: [Chosen; 1] =
+    [Chosen { program: "ballast::real", tests: &["xen::domains_follow"] }];
+
+/// What a long run tries under Xen.
+pub(super) const XEN_IN_A_LONG_RUN: [Chosen; 1] =
+    [Chosen { program: "ballast::real", tests: &["xen::"] }];
+
+/// What an outer machine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OuterHost {
+    Kvm,
+    Xen,
+}
+
+impl OuterHost {
+    /// What names of its tests and its log begin with.
+    fn name(self) -> &'static str {
+        match self {
+            OuterHost::Kvm => "nested",
+            OuterHost::Xen => "nested-xen",
+        }
+    }
+}
+
 /// Longest run, in seconds.
 const TIMEOUT_S: u32 = 2 * 3600;
 /// What begins a line before and after each test.
@@ -104,26 +131,33 @@ const TOO_SMALL: &str = "error: an outer machine of ";
 
 /// One test of the run.
 struct Case<'a> {
+    host: OuterHost,
     program: &'a Program,
     test: String,
 }
 
 impl Case<'_> {
     fn name(&self) -> String {
-        format!("nested: {}::{}", self.program.name(), self.test)
+        format!("{}: {}::{}", self.host.name(), self.program.name(), self.test)
     }
 }
 
-/// Runs the chosen tests of `programs`, and counts them under names that begin with `nested: `.
-pub(super) fn run(chosen: &[Chosen], programs: &[Program], logs: &Path) -> anyhow::Result<Tally> {
+/// Runs the chosen tests of `programs` on `host`, and counts them under names that begin with its
+/// own.
+pub(super) fn run(
+    host: OuterHost,
+    chosen: &[Chosen],
+    programs: &[Program],
+    logs: &Path,
+) -> anyhow::Result<Tally> {
     let mut tally = Tally::default();
     if chosen.is_empty() {
         return Ok(tally);
     }
     let began = Instant::now();
-    let cases = cases(chosen, programs)?;
-    let path = log_file(logs, "nested", ".log");
-    let end = execute(&cases, &path)?;
+    let cases = cases(host, chosen, programs)?;
+    let path = log_file(logs, host.name(), ".log");
+    let end = execute(host, &cases, &path)?;
     let log = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
     let runs = runs(&log);
     for (number, case) in cases.iter().enumerate() {
@@ -145,17 +179,21 @@ pub(super) fn run(chosen: &[Chosen], programs: &[Program], logs: &Path) -> anyho
         tally.add(case.name(), outcome);
     }
     if runs.len() < cases.len() {
-        println!("nested: the outer machine {end}");
+        println!("{}: the outer machine {end}", host.name());
         print_end(&log, &path);
     }
     let seconds = began.elapsed().as_secs_f64();
-    println!("nested: {} tests, {seconds:.1} s", cases.len());
-    tally.time("nested".to_owned(), seconds);
+    println!("{}: {} tests, {seconds:.1} s", host.name(), cases.len());
+    tally.time(host.name().to_owned(), seconds);
     Ok(tally)
 }
 
 /// The tests that are chosen; each choice finds one.
-fn cases<'a>(chosen: &[Chosen], programs: &'a [Program]) -> anyhow::Result<Vec<Case<'a>>> {
+fn cases<'a>(
+    host: OuterHost,
+    chosen: &[Chosen],
+    programs: &'a [Program],
+) -> anyhow::Result<Vec<Case<'a>>> {
     let mut cases = Vec::new();
     for Chosen { program, tests } in chosen {
         let program = programs
@@ -166,7 +204,7 @@ fn cases<'a>(chosen: &[Chosen], programs: &'a [Program]) -> anyhow::Result<Vec<C
         for prefix in *tests {
             let before = cases.len();
             let found = listed.iter().filter(|test| test.starts_with(prefix));
-            cases.extend(found.map(|test| Case { program, test: test.clone() }));
+            cases.extend(found.map(|test| Case { host, program, test: test.clone() }));
             if cases.len() == before {
                 bail!("{} has no test {prefix}… to run in an outer machine", program.name());
             }
@@ -176,11 +214,14 @@ fn cases<'a>(chosen: &[Chosen], programs: &'a [Program]) -> anyhow::Result<Vec<C
 }
 
 /// Runs the cases in one machine, with its output in the file `path`; how that ended.
-fn execute(cases: &[Case<'_>], path: &Path) -> anyhow::Result<String> {
+fn execute(host: OuterHost, cases: &[Case<'_>], path: &Path) -> anyhow::Result<String> {
     let built = programs::target_folder()?.join("debug");
     let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
     let mut command = Command::new(built.join("ballast-lab"));
     command.args(["nested", "exec", "--timeout", &TIMEOUT_S.to_string()]);
+    if host == OuterHost::Xen {
+        command.arg("--xen");
+    }
     let has_domains = cases.iter().any(|case| case.test.starts_with("libvirt::"));
     if has_domains && Path::new(LIBVIRT[0]).exists() {
         command.arg("--apparmor");
@@ -217,7 +258,7 @@ fn script(cases: &[Case<'_>]) -> String {
          mkdir -p {}\n",
         programs_temporary()
     );
-    for (number, Case { program, test }) in cases.iter().enumerate() {
+    for (number, Case { program, test, .. }) in cases.iter().enumerate() {
         let (file, folder) = (program.path.display(), program.folder.display());
         script.push_str(&format!("run {number} {file} {folder} {test}\n"));
     }

@@ -12,3 +12,4 @@ mod sampled;
 mod support;
 mod unit;
 mod vsock;
+mod xen;

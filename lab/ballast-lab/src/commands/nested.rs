@@ -1,4 +1,4 @@
-//! `ballast-lab nested`: a scenario, a command or a shell on a real KVM host, on any machine.
+//! `ballast-lab nested`: a scenario, a command or a shell on a real KVM or Xen host, on any machine.
 //!
 //! Idea: an outer machine of the lab ([`ballast_lab_host::Nested`]) is the host; this program and
 //! `ballast` are in it and do there what they do here. Progress and errors of the outer machine go
@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use ballast_lab_guest::protocol::ProcessEnd;
 use ballast_lab_host::{KernelChoice, LabError, Nested, NestedOptions, Scenario, with_one_retry};
 use ballast_model::Bytes;
@@ -30,7 +30,7 @@ const SCENARIO: &str = "/root/scenario.toml";
 /// The longest a shell or a scenario goes on.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// Run scenarios and commands on a real KVM host inside an emulated machine.
+/// Run scenarios and commands on a real KVM or Xen host inside an emulated machine.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -38,11 +38,18 @@ Examples:
   ballast-lab nested exec -- ballast-lab bench mechanisms
   ballast-lab nested run scenarios/lab/noncompliant.toml --policy global
   ballast-lab nested shell
+  ballast-lab nested --xen exec -- xl list
+  ballast-lab nested --xen run scenarios/lab/xen-2.toml
 
 The outer machine is a Debian kernel under QEMU's emulator, with KVM by emulated AMD hardware, cgroup v2 and, with
 kernel 6.12, DAMON. It has ballast, ballast-lab, QEMU and busybox, and no network. What is counted in it is as on a
-KVM host; no figure of time means anything. It ends with the command and leaves nothing.")]
+KVM host; no figure of time means anything. It ends with the command and leaves nothing.
+
+With --xen it is the first domain (dom0) of Xen 4.17 and has xl and xenstore's tools instead of KVM.")]
 pub struct Args {
+    /// Have Xen below it instead of KVM in it
+    #[arg(long, global = true)]
+    xen: bool,
     #[command(subcommand)]
     command: NestedCommand,
 }
@@ -121,10 +128,11 @@ struct ShellArgs {
 /// # Errors
 /// Something is missing, or the outer machine failed twice.
 pub fn run(args: Args) -> anyhow::Result<()> {
+    let is_xen = args.xen;
     match args.command {
-        NestedCommand::Run(args) => play(&args),
+        NestedCommand::Run(args) => play(&args, is_xen),
         NestedCommand::Exec(args) => {
-            let mut options = args.machine.options(args.with, Vec::new(), None)?;
+            let mut options = args.machine.options(is_xen, args.with, Vec::new(), None)?;
             for file in args.files {
                 let path = std::path::absolute(&file)
                     .with_context(|| format!("cannot find {}", file.display()))?;
@@ -137,7 +145,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             exit_as(end, args.timeout)
         }
         NestedCommand::Shell(args) => {
-            let options = args.machine.options(args.with, Vec::new(), None)?;
+            let options = args.machine.options(is_xen, args.with, Vec::new(), None)?;
             let machine = with_one_retry(&say, || Nested::start(&options, &say))?;
             say("the outer machine ends with this shell");
             let end = machine.shell(LONGEST);
@@ -153,10 +161,19 @@ impl Machine {
     /// need unless said otherwise.
     fn options(
         &self,
+        is_xen: bool,
         with: impl IntoIterator<Item = String>,
         guest_kernels: Vec<KernelChoice>,
         guests: Option<Bytes>,
     ) -> anyhow::Result<NestedOptions> {
+        if is_xen && self.kernel.is_some() {
+            bail!(
+                "--kernel and --xen: Xen's first domain boots the one kernel that is made for it"
+            );
+        }
+        if is_xen && self.apparmor {
+            bail!("--apparmor and --xen: there is no libvirt under Xen here to be confined");
+        }
         let default = NestedOptions::default();
         let wanted = guests.map(|guests| guests.saturating_add(BESIDE_GUESTS));
         Ok(NestedOptions {
@@ -166,6 +183,7 @@ impl Machine {
             guest_kernels,
             programs: own_programs()?,
             apparmor: self.apparmor,
+            xen: is_xen,
             ..default
         })
     }
@@ -183,15 +201,15 @@ fn exec(machine: &Nested, argv: &[String], timeout: Duration) -> Result<ProcessE
     machine.exec(argv, timeout, &mut io::stdout(), &mut io::stderr())
 }
 
-fn play(args: &RunArgs) -> anyhow::Result<()> {
+fn play(args: &RunArgs, is_xen: bool) -> anyhow::Result<()> {
     // A wrong scenario fails here, before a machine boots.
     let (scenario, text) = args.run.read()?;
     let report = args.run.report();
     if let Some(report) = &report {
         raw::write_file(report, "")?;
     }
-    let options =
-        args.machine.options(programs(&scenario), kernels(&scenario), Some(guests(&scenario)))?;
+    let guests = Some(guests(&scenario));
+    let options = args.machine.options(is_xen, programs(&scenario), kernels(&scenario), guests)?;
     let argv = args.run.elsewhere(Path::new(SCENARIO), report.as_deref());
     let end = with_one_retry(&say, || {
         let machine = Nested::start(&options, &say)?;
@@ -239,8 +257,30 @@ mod tests {
         args: Args,
     }
 
+    fn args(line: &str) -> Args {
+        Line::try_parse_from(line.split(' ')).unwrap().args
+    }
+
     fn parsed(line: &str) -> NestedCommand {
-        Line::try_parse_from(line.split(' ')).unwrap().args.command
+        args(line).command
+    }
+
+    #[test]
+    fn xen_may_be_said_before_the_command_and_behind_it() {
+        for line in ["nested --xen run a.toml", "nested run --xen a.toml", "nested shell --xen"] {
+            assert!(args(line).xen, "{line}");
+        }
+        assert!(!args("nested exec -- xl list --xen").xen);
+    }
+
+    #[test]
+    fn options_that_mean_nothing_under_xen_are_refused() {
+        for option in ["--kernel default", "--apparmor"] {
+            let args = args(&format!("nested shell --xen {option}"));
+            let NestedCommand::Shell(shell) = args.command else { panic!() };
+            let error = shell.machine.options(args.xen, [], vec![], None).unwrap_err().to_string();
+            assert!(error.contains("--xen") && error.contains(&option[..8]), "{error}");
+        }
     }
 
     #[test]
@@ -254,7 +294,7 @@ mod tests {
             "ballast-lab lab run /root/s.toml --report /tmp/r.html --policy global \
              --duration 1m 30s --repetitions 2 --json"
         );
-        let options = args.machine.options([], vec![], None).unwrap();
+        let options = args.machine.options(false, [], vec![], None).unwrap();
         assert_eq!(options.memory, Bytes::gib(2));
     }
 
@@ -262,7 +302,7 @@ mod tests {
     fn the_machine_has_room_for_the_guests() {
         let NestedCommand::Exec(args) = parsed("nested exec -- true --help") else { panic!() };
         assert_eq!(args.command, ["true", "--help"]);
-        let memory = |guests| args.machine.options([], vec![], guests).unwrap().memory;
+        let memory = |guests| args.machine.options(false, [], vec![], guests).unwrap().memory;
         assert_eq!(memory(None), memory(Some(Bytes::mib(512))));
         assert_eq!(memory(Some(Bytes::gib(6))), Bytes::gib(7));
     }

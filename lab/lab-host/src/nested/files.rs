@@ -16,7 +16,6 @@ use ballast_lab_guest::workload::Program;
 use crate::artifact::ArtifactMissing;
 use crate::debian::Kernel;
 use crate::initramfs::{AGENT, LAB_GUEST};
-use crate::modules::VSOCK_MODULES;
 use crate::programs::{self, FileMap};
 use crate::tool::{QEMU, QEMU_PACKAGE};
 use crate::tracker::TRACK_LIBRARY;
@@ -32,14 +31,15 @@ const PROGRAMS: [&str; 2] = ["bash", "ldd"];
 const FIRMWARE: [&str; 5] =
     ["bios-256k.bin", "kvmvapic.bin", "linuxboot.bin", "linuxboot_dma.bin", "pvh.bin"];
 
-/// The files of a host: QEMU, a shell, the artifacts that are built, `kernels`, and the programs
-/// `with` for its guests.
+/// The files of a host: QEMU, a shell, the artifacts that are built, `kernels` with the modules `more`
+/// beside those of every guest, and the programs `with` for its guests.
 ///
 /// # Errors
 /// When one is missing.
 pub(super) fn host(
     cache: &Cache,
     kernels: &[Kernel],
+    more: &[&str],
     with: &BTreeSet<String>,
     say: &dyn Fn(&str),
 ) -> Result<FileMap, LabError> {
@@ -66,7 +66,7 @@ pub(super) fn host(
         files.extend(programs::libraries(&artifact, &[])?);
     }
     for kernel in kernels {
-        add_kernel(&mut files, cache, kernel)?;
+        add_kernel(&mut files, cache, kernel, more)?;
     }
     Ok(files)
 }
@@ -98,12 +98,17 @@ fn qemu(cache: &Cache, say: &dyn Fn(&str)) -> Result<FileMap, LabError> {
 }
 
 /// What booting a guest needs of a kernel, at its place in the machine's cache.
-fn add_kernel(files: &mut FileMap, cache: &Cache, kernel: &Kernel) -> Result<(), LabError> {
+fn add_kernel(
+    files: &mut FileMap,
+    cache: &Cache,
+    kernel: &Kernel,
+    more: &[&str],
+) -> Result<(), LabError> {
     add_cached(files, cache, kernel.image.clone());
     for name in ["modules.dep", "modules.builtin"] {
         add_cached(files, cache, kernel.modules.join(name));
     }
-    for module in modules::load_order(kernel, &VSOCK_MODULES)? {
+    for module in modules::load_order(kernel, more)? {
         add_cached(files, cache, kernel.modules.join(module));
     }
     Ok(())

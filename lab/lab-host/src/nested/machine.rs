@@ -23,12 +23,15 @@ use super::files::{self, ARTIFACTS_FOLDER, CACHE_FOLDER};
 use super::image::image;
 use super::output::forward;
 use super::terminal::{self, RawTerminal};
-use super::{MEMORY_MIN, NESTED_VARIABLE};
+use super::xen;
+use super::{MEMORY_MIN, NESTED_VARIABLE, NESTED_XEN};
 use crate::accel::AccelChoice;
 use crate::channel::ExecOutput;
 use crate::debian::Kernel;
 use crate::guest::Guest;
+use crate::modules::VSOCK_MODULES;
 use crate::programs;
+use crate::xl;
 use crate::{Cache, GuestSpec, Helper, KernelChoice, LabError, Run, RunOptions};
 
 /// Name of the machine's one guest.
@@ -49,6 +52,9 @@ const POLL: Duration = Duration::from_millis(500);
 /// What sets a machine up, and its exit status where there is no usable KVM.
 const STATUS_NO_KVM: i32 = 3;
 const SET_UP: &str = include_str!("set-up.sh");
+const ENSURE_KVM: &str = include_str!("kvm.sh");
+/// The console of a shell in it; under Xen the first is the hypervisor's.
+const TERMINALS: [&str; 2] = ["/dev/hvc0", "/dev/hvc1"];
 /// Runs its arguments with their outputs on the machine's ports.
 const ON_PORTS: &str = "exec \"$@\" >/run/ballast/ballast.out 2>/run/ballast/ballast.err";
 
@@ -68,10 +74,19 @@ pub struct NestedOptions {
     pub programs: Vec<(PathBuf, PathBuf)>,
     /// Whether AppArmor confines libvirt and its domains in it.
     pub apparmor: bool,
+    /// Whether Xen runs below it, instead of KVM in it; then it has Debian's kernel for that.
+    pub xen: bool,
     /// The folder of runs; `None`: this user's.
     pub runs_folder: Option<PathBuf>,
     /// The program with the hidden commands; this program by default.
     pub helper: Helper,
+}
+
+impl NestedOptions {
+    /// The kernel that it boots.
+    fn kernel_choice(&self) -> KernelChoice {
+        if self.xen { KernelChoice::Dom0 } else { self.kernel.clone() }
+    }
 }
 
 impl Default for NestedOptions {
@@ -83,6 +98,7 @@ impl Default for NestedOptions {
             guest_kernels: Vec::new(),
             programs: Vec::new(),
             apparmor: false,
+            xen: false,
             runs_folder: None,
             helper: Helper::default(),
         }
@@ -93,12 +109,14 @@ impl Default for NestedOptions {
 pub struct Nested {
     run: Run,
     outputs: [UnixStream; 2],
+    is_xen: bool,
 }
 
 impl Nested {
-    /// Boots a machine and makes it a KVM host. `say` gets a line before each slow step.
+    /// Boots a machine and makes it a host. `say` gets a line before each slow step.
     ///
-    /// # Errors When something is missing here, or the machine does not come up; then nothing is
+    /// # Errors
+    /// When something is missing here, or the machine does not come up; then nothing is
     /// left behind.
     pub fn start(options: &NestedOptions, say: &dyn Fn(&str)) -> Result<Nested, LabError> {
         ensure_memory(options.memory)?;
@@ -110,10 +128,11 @@ impl Nested {
             })
         };
         let mut spec = GuestSpec::new(id(MACHINE)?, options.memory);
-        (spec.balloon, spec.kvm_host) = (None, Some(image));
+        (spec.balloon, spec.host_disk) = (None, Some(image));
+        spec.xen = options.xen.then(|| xen::spec(&cache, say)).transpose()?;
         let run_options = RunOptions {
             accel: AccelChoice::Tcg,
-            kernel: options.kernel.clone(),
+            kernel: options.kernel_choice(),
             limit_cpu: false,
             runs_folder: options.runs_folder.clone(),
             helper: options.helper.clone(),
@@ -121,11 +140,13 @@ impl Nested {
         };
         say("booting the outer machine");
         let run = Run::start(&run_options, say)?;
-        let outputs = set_up(run.guest(MACHINE)?)?;
-        let nested = Nested { run, outputs };
+        let outputs = set_up(run.guest(MACHINE)?, options.xen)?;
+        let nested = Nested { run, outputs, is_xen: options.xen };
+        if options.xen {
+            nested.prepare(xen::START, "cannot start Xen's services")?;
+        }
         if options.apparmor {
-            let done = nested.watched(&in_root(&apparmor::load()), SET_UP_PATIENCE)?;
-            nested.ensure_success(&done, || "cannot load AppArmor's profiles".to_owned())?;
+            nested.prepare(&apparmor::load(), "cannot load AppArmor's profiles")?;
         }
         Ok(nested)
     }
@@ -141,7 +162,7 @@ impl Nested {
         out: &mut (dyn Write + Send),
         err: &mut (dyn Write + Send),
     ) -> Result<ProcessEnd, LabError> {
-        let mut line = in_root(ON_PORTS);
+        let mut line = self.in_root(ON_PORTS);
         line.push("sh".to_owned());
         line.extend_from_slice(argv);
         let is_over = AtomicBool::new(false);
@@ -166,10 +187,11 @@ impl Nested {
         let socket = self.machine()?.terminal_socket();
         let terminal = UnixStream::connect(socket).map_err(LabError::io("connect to", socket))?;
         let (rows, columns) = RawTerminal::size();
+        let device = TERMINALS[usize::from(self.is_xen)];
         // A child, and no `exec`: as the leader of its group `setsid` would not wait for the shell.
         let shell = format!(
-            "stty -F /dev/hvc0 rows {rows} cols {columns}; \
-             setsid -c bash --norc -i </dev/hvc0 >/dev/hvc0 2>&1; exit $?"
+            "stty -F {device} rows {rows} cols {columns}; \
+             setsid -c bash --norc -i <{device} >{device} 2>&1; exit $?"
         );
         let raw = RawTerminal::enter();
         let is_over = AtomicBool::new(false);
@@ -180,7 +202,7 @@ impl Nested {
                 terminal::pass_keys_on(&terminal);
                 forward(&terminal, &mut io::stdout(), &is_over);
             });
-            let done = self.watched(&in_root(&shell), timeout);
+            let done = self.watched(&self.in_root(&shell), timeout);
             is_over.store(true, Ordering::Release);
             done
         });
@@ -193,7 +215,7 @@ impl Nested {
     /// # Errors
     /// When the machine fails or has no such folder.
     pub fn write(&self, path: &Path, text: &str) -> Result<(), LabError> {
-        let mut line = in_root("printf %s \"$1\" >\"$2\"");
+        let mut line = self.in_root("printf %s \"$1\" >\"$2\"");
         line.extend(["sh".to_owned(), text.to_owned(), path.display().to_string()]);
         let done = self.watched(&line, SET_UP_PATIENCE)?;
         self.ensure_success(&done, || format!("cannot write {}", path.display()))
@@ -214,8 +236,38 @@ impl Nested {
         Err(LabError::Refused { guest: self.machine()?.id().clone(), why })
     }
 
+    /// Runs a part of the set-up in the machine's root; `failure` is what to say if it fails.
+    fn prepare(&self, script: &str, failure: &str) -> Result<(), LabError> {
+        let done = self.watched(&self.in_root(script), SET_UP_PATIENCE)?;
+        self.ensure_success(&done, || failure.to_owned())
+    }
+
     fn machine(&self) -> Result<&Guest, LabError> {
         self.run.guest(MACHINE)
+    }
+
+    /// The command of a shell line in the machine's root; arguments may follow.
+    fn in_root(&self, line: &str) -> Vec<String> {
+        let (kind, tools) = match self.is_xen {
+            true => (NESTED_XEN, format!("/{}:", xen::TOOLS_FOLDER)),
+            false => ("1", String::new()),
+        };
+        let environment = [
+            format!("{NESTED_VARIABLE}={kind}"),
+            format!("BALLAST_CACHE=/{CACHE_FOLDER}"),
+            format!("BALLAST_LAB_GUEST=/{ARTIFACTS_FOLDER}/lab-guest"),
+            format!("BALLAST_AGENT=/{ARTIFACTS_FOLDER}/ballast-agent"),
+            format!("BALLAST_TRACK_LIBRARY=/{ARTIFACTS_FOLDER}/libballast_track.so"),
+            "HOME=/root".to_owned(),
+            format!("PATH={tools}/usr/local/bin:/usr/bin:/bin"),
+            "TERM=vt100".to_owned(),
+            "XDG_RUNTIME_DIR=/run".to_owned(),
+        ];
+        let mut command =
+            ["chroot", "/host", "/bin/busybox", "env", "-i"].map(str::to_owned).to_vec();
+        command.extend(environment);
+        command.extend(["sh".to_owned(), "-c".to_owned(), format!("cd /root; {line}")]);
+        command
     }
 
     /// Executes `argv` and meanwhile watches that the machine reports; kills it if it does not.
@@ -286,33 +338,15 @@ fn is_silent(machine: &Guest, is_over: &AtomicBool) -> bool {
     false
 }
 
-/// The command of a shell line in the machine's root; arguments may follow.
-fn in_root(line: &str) -> Vec<String> {
-    let environment = [
-        format!("{NESTED_VARIABLE}=1"),
-        format!("BALLAST_CACHE=/{CACHE_FOLDER}"),
-        format!("BALLAST_LAB_GUEST=/{ARTIFACTS_FOLDER}/lab-guest"),
-        format!("BALLAST_AGENT=/{ARTIFACTS_FOLDER}/ballast-agent"),
-        format!("BALLAST_TRACK_LIBRARY=/{ARTIFACTS_FOLDER}/libballast_track.so"),
-        "HOME=/root".to_owned(),
-        "PATH=/usr/local/bin:/usr/bin:/bin".to_owned(),
-        "TERM=vt100".to_owned(),
-        "XDG_RUNTIME_DIR=/run".to_owned(),
-    ];
-    let mut command = ["chroot", "/host", "/bin/busybox", "env", "-i"].map(str::to_owned).to_vec();
-    command.extend(environment);
-    command.extend(["sh".to_owned(), "-c".to_owned(), format!("cd /root; {line}")]);
-    command
-}
-
-/// Makes the booted machine a host, and connects to its outputs.
-fn set_up(machine: &Guest) -> Result<[UnixStream; 2], LabError> {
+/// Makes the booted machine a host, with KVM unless it is Xen's, and connects to its outputs.
+fn set_up(machine: &Guest, is_xen: bool) -> Result<[UnixStream; 2], LabError> {
     // Connected first: what a port writes while nobody listens is lost.
     let connect =
         |path: &PathBuf| UnixStream::connect(path).map_err(LabError::io("connect to", path));
     let sockets = machine.output_sockets();
     let outputs = [connect(&sockets[0])?, connect(&sockets[1])?];
-    let shell = ["/bin/sh", "-c", SET_UP].map(str::to_owned);
+    let script = if is_xen { SET_UP.to_owned() } else { format!("{SET_UP}{ENSURE_KVM}") };
+    let shell = ["/bin/sh".to_owned(), "-c".to_owned(), script];
     let done = machine.exec(&shell, SET_UP_PATIENCE)?;
     if done.end.is_success() {
         return Ok(outputs);
@@ -327,13 +361,20 @@ fn set_up(machine: &Guest) -> Result<[UnixStream; 2], LabError> {
 
 /// The image of the machine's disk.
 fn disk(options: &NestedOptions, cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf, LabError> {
-    let mut choices = vec![KernelChoice::Default, options.kernel.clone()];
+    let mut choices = vec![KernelChoice::Default];
+    if !options.xen {
+        choices.push(options.kernel.clone());
+    }
     choices.extend(options.guest_kernels.iter().cloned());
     let kernels: Vec<Kernel> =
         choices.iter().map(|choice| Kernel::fetch(cache, choice, say)).collect::<Result<_, _>>()?;
-    let mut files = files::host(cache, &kernels, &options.with, say)?;
+    let modules: &[&str] = if options.xen { &xl::MODULES } else { &VSOCK_MODULES };
+    let mut files = files::host(cache, &kernels, modules, &options.with, say)?;
     if options.apparmor {
         files.extend(apparmor::files(cache, say)?);
+    }
+    if options.xen {
+        files.extend(xen::files(cache, say)?);
     }
     for (place, file) in &options.programs {
         let place = place.strip_prefix("/").unwrap_or(place);

@@ -1,4 +1,4 @@
-//! A KVM host on any machine: an outer machine in which QEMU runs guests under KVM.
+//! A real host on any machine: an outer machine in which QEMU runs guests under KVM, or Xen does.
 //!
 //! Idea: QEMU's emulator emulates AMD's hardware virtualization with nested paging, so a stock
 //! Debian kernel in it is a whole KVM host: KVM, cgroup v2, DAMON, the multi-generational LRU. The
@@ -19,25 +19,48 @@ mod image;
 mod machine;
 mod output;
 mod terminal;
+mod xen;
 
 pub use machine::{Nested, NestedOptions, with_one_retry};
+pub use xen::DOM0_MEMORY;
 
 use ballast_model::Bytes;
 
+use crate::GuestSpec;
+use crate::modules::VSOCK_MODULES;
+
 /// Environment variable that is set inside of an outer machine.
 pub const NESTED_VARIABLE: &str = "BALLAST_NESTED";
+/// Its value where the machine is Xen's first domain.
+pub(crate) const NESTED_XEN: &str = "xen";
 /// What is to be said of the accelerator inside of an outer machine.
 pub(crate) const KVM_TEXT: &str = "kvm (nested, emulated: no figure of time means anything)";
+pub(crate) const XEN_TEXT: &str = "xen (nested, emulated: no figure of time means anything)";
 /// Serial number of the outer machine's disk.
 pub(crate) const DISK_SERIAL: &str = "host";
 /// Names of its ports for a command's two outputs.
 pub(crate) const PORTS: [&str; 2] = ["ballast.out", "ballast.err"];
 /// The modules that make it a KVM host, and have its guests and itself connect by vsock.
-pub(crate) const MODULES: [&str; 3] = ["kvm_amd", "vhost_vsock", "vsock_loopback"];
+const KVM_MODULES: [&str; 3] = ["kvm_amd", "vhost_vsock", "vsock_loopback"];
 /// Smallest memory of an outer machine: it boots, and one small guest in it.
 pub(crate) const MEMORY_MIN: Bytes = Bytes::mib(1536);
 
 /// Whether this program runs inside of an outer machine.
 pub(crate) fn is_inside() -> bool {
     std::env::var_os(NESTED_VARIABLE).is_some()
+}
+
+/// Whether it runs in the first domain of an outer machine under Xen.
+pub fn is_inside_xen() -> bool {
+    std::env::var_os(NESTED_VARIABLE).is_some_and(|value| value == NESTED_XEN)
+}
+
+/// The modules of a guest beside those of every guest: of a host, and of one with vsock.
+pub(crate) fn modules(spec: &GuestSpec) -> &'static [&'static str] {
+    match (&spec.host_disk, &spec.xen, spec.vsock_cid) {
+        (Some(_), Some(_), _) => &xen::MODULES,
+        (Some(_), None, _) => &KVM_MODULES,
+        (None, _, Some(_)) => &VSOCK_MODULES,
+        (None, _, None) => &[],
+    }
 }

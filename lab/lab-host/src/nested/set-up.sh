@@ -1,6 +1,5 @@
-# Makes a booted lab guest a KVM host: run once in it, by its own shell. The disk becomes the root of
-# everything that runs in it; what a host's system mounts is mounted there. Ends with status 3 if the
-# machine has no usable KVM.
+# Makes a booted lab guest a host: run once in it, by its own shell. The disk becomes the root of
+# everything that runs in it; what a host's system mounts is mounted there.
 set -e
 for disk in /sys/block/*; do
     [ "$(cat "$disk/serial" 2>/dev/null)" != host ] || device=/dev/${disk##*/}
@@ -36,11 +35,3 @@ for port in /sys/class/virtio-ports/*; do
     name=$(cat "$port/name" 2>/dev/null || true)
     [ -z "$name" ] || ln -s "/dev/${port##*/}" "run/ballast/$name"
 done
-# Both ends of nested paging, without which a guest is slow beyond use.
-[ -c dev/kvm ] || { echo "it has no /dev/kvm" >&2; exit 3; }
-# As udev leaves it.
-chmod 666 dev/kvm
-case "$(cat sys/module/kvm_amd/parameters/npt)" in
-Y | 1) ;;
-*) echo "its KVM has no nested paging" >&2; exit 3 ;;
-esac

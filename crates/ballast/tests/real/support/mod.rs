@@ -100,7 +100,7 @@ impl Lab {
         }
     }
 
-    fn boot_with(
+    pub fn boot_with(
         guests: Vec<GuestSpec>,
         settle: impl FnOnce(&mut RunOptions),
     ) -> Result<Lab, LabError> {

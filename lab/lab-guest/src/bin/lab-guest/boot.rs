@@ -4,16 +4,19 @@
 //! busybox's commands, swap, loopback. A failure that is not fatal becomes a complaint that is sent
 //! to the host. The initramfs must contain this program as `/init`, `/bin/busybox`, and the modules
 //! that `/lib/modules/load-order` lists.
-//! Limits: only virtio disks, identified by their serial numbers.
+//! Limits: only virtio disks, identified by their serial numbers, and Xen's, by their names.
 
 use std::ffi::c_int;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use ballast_lab_guest::procfs;
-use ballast_lab_guest::protocol::{DATA_DISK_SERIAL, MODULE_LIST_PATH, Ready, SWAP_DISK_SERIAL};
+use ballast_lab_guest::protocol::{
+    DATA_DISK_SERIAL, DATA_DISK_XEN, MODULE_LIST_PATH, Ready, SWAP_DISK_SERIAL, SWAP_DISK_XEN,
+};
 use rustix::io::Errno;
 use rustix::mm::MlockAllFlags;
 use rustix::mount::MountFlags;
@@ -22,6 +25,9 @@ use crate::child::{INIT_NICE, SEARCH_PATH};
 
 /// Most complaints kept.
 const COMPLAINTS_MAX: usize = 32;
+/// Longest wait for Xen's disks, and the time between two looks.
+const XEN_DISKS_TIME_MAX: Duration = Duration::from_secs(20);
+const XEN_DISKS_PAUSE: Duration = Duration::from_millis(50);
 /// Makes the kernel decompress the module (`MODULE_INIT_COMPRESSED_FILE` of `linux/module.h`).
 const MODULE_IS_COMPRESSED: c_int = 4;
 
@@ -41,12 +47,13 @@ pub(crate) fn boot() -> Result<BootedGuest, String> {
     busybox(&["--install", "-s", "/bin"], &mut complaints);
     busybox(&["ifconfig", "lo", "127.0.0.1"], &mut complaints);
     stay_responsive(&mut complaints);
-    if let Some(disk) = disk_with_serial(SWAP_DISK_SERIAL) {
+    wait_for_xen_disks(&mut complaints);
+    if let Some(disk) = disk(SWAP_DISK_SERIAL, SWAP_DISK_XEN) {
         let disk = disk.display().to_string();
         busybox(&["mkswap", &disk], &mut complaints);
         busybox(&["swapon", &disk], &mut complaints);
     }
-    let data_disk = disk_with_serial(DATA_DISK_SERIAL);
+    let data_disk = disk(DATA_DISK_SERIAL, DATA_DISK_XEN);
     let memory = procfs::meminfo(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
     let ready = Ready {
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
@@ -146,6 +153,33 @@ fn stay_responsive(complaints: &mut Complaints) {
     if let Err(error) = faster {
         complaints.add(format!("setpriority: {error}"));
     }
+}
+
+/// Waits until the drivers of Xen's disks have agreed with the host's: they do that after they are
+/// loaded.
+fn wait_for_xen_disks(complaints: &mut Complaints) {
+    let deadline = Instant::now() + XEN_DISKS_TIME_MAX;
+    let wanted = || {
+        let devices = fs::read_dir("/sys/bus/xen/devices").into_iter().flatten().flatten();
+        devices.filter(|it| it.file_name().to_string_lossy().starts_with("vbd-")).count()
+    };
+    let found =
+        || [SWAP_DISK_XEN, DATA_DISK_XEN].iter().filter(|name| xen_disk(name).is_some()).count();
+    while found() < wanted() {
+        if Instant::now() > deadline {
+            return complaints.add(format!("{} of {} disks of Xen", found(), wanted()));
+        }
+        std::thread::sleep(XEN_DISKS_PAUSE);
+    }
+}
+
+fn xen_disk(name: &str) -> Option<PathBuf> {
+    Path::new("/sys/block").join(name).exists().then(|| Path::new("/dev").join(name))
+}
+
+/// The device of the virtio disk with a given serial number, or of Xen's disk of that name.
+fn disk(serial: &str, xen: &str) -> Option<PathBuf> {
+    xen_disk(xen).or_else(|| disk_with_serial(serial))
 }
 
 /// The device of the virtio disk with a given serial number.

@@ -1,6 +1,7 @@
 //! The supervisor of the guest's Ballast agent.
 //!
 //! Idea: if [`AGENT_PATH`] exists, it is started, and restarted when it exits.
+//! In a domain of Xen, which has no ports, it reports through xenstore.
 //! Limits: it restarts after [`RESTART_DELAY`]; what it wrote to standard error goes to the console
 //! when it exits.
 
@@ -14,6 +15,7 @@ use rustix::process::Pid;
 
 use crate::child::Child;
 use crate::pipe::Pipe;
+use crate::port;
 
 /// Time between its exit and its next start.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
@@ -70,7 +72,11 @@ impl GuestAgent {
 }
 
 fn start() -> Result<(Child, Pipe), String> {
-    let spawned = Child::spawn(&["exec", AGENT_PATH], Stdio::null(), Stdio::null())?;
+    let mut arguments = vec!["exec", AGENT_PATH];
+    if port::console().is_some() {
+        arguments.extend(["--connect", "xenstore"]);
+    }
+    let spawned = Child::spawn(&arguments, Stdio::null(), Stdio::null())?;
     let errors = spawned.stderr.ok_or("a process without its pipe")?;
     Ok((spawned.child, Pipe::new(errors, ERROR_TEXT_LEN_MAX)?))
 }

@@ -1,9 +1,10 @@
-//! The virtio-serial port to the host.
+//! The virtio-serial port to the host, or the console that the kernel's arguments name instead.
 //!
 //! Idea: found by its name, opened once, and never blocking: reads and writes transfer what they
 //! can at once. `POLLHUP` means that the host is not connected; the kernel then reports it at every
-//! poll, so a caller must not poll without a timeout.
-//! Limits: a port belongs to one process at a time.
+//! poll, so a caller must not poll without a timeout. A console never says so.
+//! Limits: a port belongs to one process at a time; on a console, what the kernel prints comes
+//! between messages.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -12,9 +13,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ballast_lab_guest::protocol::PORT_NAME;
+use ballast_lab_guest::protocol::{PORT_ARGUMENT, PORT_NAME};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
 /// Longest wait for the port: the driver learns of its ports only after it is loaded.
 const FIND_TIME_MAX: Duration = Duration::from_secs(30);
@@ -32,6 +34,10 @@ pub(crate) struct Port {
 impl Port {
     /// Waits for the port to appear and opens it.
     pub(crate) fn open() -> Result<Port, String> {
+        if let Some(name) = console() {
+            let opened = open_console(&Path::new("/dev").join(&name));
+            return opened.map(|file| Port { file }).map_err(|error| format!("{name}: {error}"));
+        }
         let deadline = Instant::now() + FIND_TIME_MAX;
         loop {
             match try_open() {
@@ -77,14 +83,47 @@ fn zero_if_blocked(done: io::Result<usize>) -> io::Result<usize> {
     }
 }
 
+/// The console that the kernel's arguments name.
+pub(crate) fn console() -> Option<String> {
+    let arguments = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    console_of(&arguments).map(str::to_owned)
+}
+
+fn console_of(arguments: &str) -> Option<&str> {
+    arguments.split_whitespace().find_map(|argument| argument.strip_prefix(PORT_ARGUMENT))
+}
+
+/// Opens a terminal that passes on every byte as it is.
+fn open_console(device: &Path) -> io::Result<File> {
+    let file = open_device(device)?;
+    let mut settings = tcgetattr(&file)?;
+    settings.make_raw();
+    tcsetattr(&file, OptionalActions::Now, &settings)?;
+    Ok(file)
+}
+
+fn open_device(device: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    File::options().read(true).write(true).custom_flags(flags).open(device)
+}
+
 fn try_open() -> io::Result<File> {
     for port in fs::read_dir("/sys/class/virtio-ports")?.flatten() {
         let name = fs::read_to_string(port.path().join("name")).unwrap_or_default();
         if name.trim() == PORT_NAME {
-            let flags = OFlags::NONBLOCK.bits().cast_signed();
-            let device = Path::new("/dev").join(port.file_name());
-            return File::options().read(true).write(true).custom_flags(flags).open(device);
+            return open_device(&Path::new("/dev").join(port.file_name()));
         }
     }
     Err(io::Error::new(io::ErrorKind::NotFound, "no port has this name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_console_is_named_by_the_kernels_arguments() {
+        assert_eq!(console_of("quiet ballast.port=hvc0 panic=-1\n"), Some("hvc0"));
+        assert_eq!(console_of("console=ttyS0 quiet\n"), None);
+    }
 }

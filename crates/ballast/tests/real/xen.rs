@@ -1,0 +1,233 @@
+//! Paravirtualized guests of the real Xen.
+//!
+//! Limits: only in the first domain of an outer machine of `ballast-lab nested --xen`; asserts states
+//! and amounts, never times.
+
+use ballast_agent_proto::wire::{
+    GuestFrame, GuestMessage, RequestReason, RequestRule, WireRequestKind,
+};
+use ballast_lab_host::{
+    DOM0_MEMORY, DiskSpec, GuestSpec, Manager, Speed, domain_memory, is_inside_xen, xl,
+};
+use ballast_model::{Bytes, GuestId, PolicyName};
+use ballast_xenstore::{Message, MessageKind};
+
+use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::support::{Lab, wait_ticks};
+
+/// Memory of a guest, at most.
+const MEMORY: Bytes = Bytes::mib(256);
+/// What each of two guests begins with.
+const START: Bytes = Bytes::mib(160);
+/// What a guest always keeps.
+const FLOOR: Bytes = Bytes::mib(96);
+/// How far a guest may be from what it was told: the hypervisor counts in whole MiB, and some pages
+/// that the guest's driver does not.
+const SLACK: Bytes = Bytes::mib(2);
+
+/// Some guests with swap of their own size, and `more`; none outside of Xen, which is said.
+fn boot(names: &[&str], more: impl Fn(&mut GuestSpec)) -> Option<Lab> {
+    if !is_inside_xen() {
+        println!("SKIPPED: needs an outer machine of `ballast-lab nested --xen`");
+        return None;
+    }
+    let guests = names.iter().map(|name| {
+        let mut guest = GuestSpec::new(name.parse().unwrap(), MEMORY);
+        guest.swap = Some(DiskSpec { size: MEMORY, speed: Speed::Host });
+        more(&mut guest);
+        guest
+    });
+    let manage = |options: &mut ballast_lab_host::RunOptions| options.manager = Manager::Xen;
+    Some(Lab::boot_with(guests.collect(), manage).unwrap())
+}
+
+fn id(name: &str) -> GuestId {
+    name.parse().unwrap()
+}
+
+/// What the hypervisor says that a guest has.
+fn held(name: &str) -> Bytes {
+    domain_memory(&id(name)).unwrap()
+}
+
+/// Writes a guest's target into xenstore, as a toolstack does, and nothing else.
+fn write_target(name: &str, target: Bytes) {
+    let number = xl(&["domid", name]).unwrap();
+    let key = format!("/local/domain/{}/memory/target", number.trim());
+    let value = (target.get() >> 10).to_string();
+    let status = std::process::Command::new("xenstore-write").args([&key, &value]).status();
+    assert!(status.unwrap().success());
+}
+
+/// Sets the most that the hypervisor lets a guest have.
+fn set_limit(name: &str, limit: Bytes) {
+    xl(&["mem-max", name, &format!("{}k", limit.get() >> 10)]).unwrap();
+}
+
+fn wait_held(what: &str, name: &str, target: Bytes) {
+    let is_there = |held: Bytes| held.max(target).saturating_sub(held.min(target)) <= SLACK;
+    wait_for(what, || Some(held(name)).filter(|it| is_there(*it)));
+}
+
+#[test]
+fn domains_follow_xenstore_up_to_the_hypervisors_limit() {
+    let Some(lab) = boot(&["a", "b"], |_| {}) else { return };
+    for name in ["a", "b"] {
+        wait_held("its memory", name, MEMORY);
+        let swap = lab.guest(name).ready().unwrap().swap_total;
+        assert!(swap.is_some(), "{name} has no swap");
+    }
+    write_target("a", Bytes::mib(160));
+    wait_held("a to shrink", "a", Bytes::mib(160));
+    assert!(held("b") >= MEMORY.saturating_sub(SLACK));
+    // Inside too.
+    let total = lab.fresh_report("a").memory.total.unwrap();
+    assert!(total < Bytes::mib(160), "{total}");
+    // What the hypervisor allows, a write alone cannot pass.
+    let limit = Bytes::mib(176);
+    set_limit("a", limit);
+    write_target("a", Bytes::mib(224));
+    wait_held("a to meet its limit", "a", limit);
+    lab.fresh_report("a");
+    wait_held("a to stay there", "a", limit);
+    set_limit("a", MEMORY);
+    write_target("a", Bytes::mib(224));
+    wait_held("a to grow", "a", Bytes::mib(224));
+}
+
+#[test]
+fn nothing_is_left_of_domains_that_end() {
+    let Some(lab) = boot(&["a"], |_| {}) else { return };
+    drop(lab);
+    let listing = xl(&["list"]).unwrap();
+    assert_eq!(listing.lines().count(), 2, "{listing}");
+    wait_for("its disk to go", || {
+        let loops = std::fs::read_dir("/sys/block").unwrap().flatten();
+        let mut used = loops.filter(|it| it.path().join("loop/backing_file").exists());
+        used.next().is_none().then_some(())
+    });
+}
+
+/// Two guests with agents, at their start, `work` of which is `size` large in the first.
+fn starved_and_idle(size: Bytes) -> Option<Lab> {
+    let lab = boot(&["starved", "idle"], |guest| guest.agent = true)?;
+    bring_to_start();
+    lab.start_constant("starved", size);
+    Some(lab)
+}
+
+fn bring_to_start() {
+    for name in ["starved", "idle"] {
+        xl(&["mem-set", name, &format!("{}k", START.get() >> 10)]).unwrap();
+    }
+    for name in ["starved", "idle"] {
+        wait_held("its start", name, START);
+    }
+}
+
+/// A daemon's configuration with `budget` for guests; dom0 has its own.
+fn configured(budget: Bytes, policy: &str) -> Ground {
+    let ground = Ground::new();
+    let more = format!(
+        "[xen]\nenabled = true\ndom0_floor = \"{DOM0_MEMORY}\"\ntimeout = \"20s\"\n\
+         [host]\nbudget = \"{}\"\nreserve = \"0B\"\n\
+         [policy]\nreserve_per_guest = \"16MiB\"\n{policy}\n\
+         [guests.Domain-0]\nmanaged = false\n\
+         [guests.starved]\nfloor = \"{FLOOR}\"\n[guests.idle]\nfloor = \"{FLOOR}\"",
+        budget.saturating_add(DOM0_MEMORY),
+    );
+    ground.configure("tick = \"1s\"", &more);
+    ground
+}
+
+/// Why the guest has what it has, in words; an emulated machine that is silent for long passes for
+/// one that hangs.
+fn explained(ground: &Ground, name: &str) -> String {
+    let (code, told, error) = ground.ballast(&["explain", name]);
+    assert_eq!(code, Some(0), "{error}");
+    told
+}
+
+fn target(daemon: &Daemon<'_>, name: &str) -> Option<Bytes> {
+    guest(&daemon.status()?, name)?.target_bytes.map(Bytes::new)
+}
+
+/// Has the daemon decide by `policy` until the starved guest has `gain` more, says the hypervisor.
+fn grows_under(policy: PolicyName, budget: Bytes, gain: Bytes) {
+    bring_to_start();
+    let ground = configured(budget, &format!("name = \"{policy}\""));
+    let daemon = ground.start();
+    let wanted = START.saturating_add(gain);
+    let got = wait_for(&format!("the starved guest to grow under {policy}"), || {
+        let [starved, idle] = ["starved", "idle"].map(held);
+        eprintln!("{policy}: starved has {starved}, idle {idle}");
+        (starved >= wanted).then_some([starved, idle])
+    });
+    wait_ticks(&daemon, 2);
+    let told = explained(&ground, "starved");
+    eprintln!("{policy}: {got:?}\n{told}");
+    assert!(told.contains(&policy.to_string()), "{told}");
+    // What the daemon says is what the hypervisor says, and both are within the budget.
+    let [starved, idle] = ["starved", "idle"].map(held);
+    let sum = starved.saturating_add(idle);
+    assert!(sum <= budget.saturating_add(SLACK), "{sum}");
+    assert!(idle.saturating_add(SLACK) >= FLOOR, "{idle}");
+    assert!(target(&daemon, "starved").is_some());
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn each_policy_moves_domains_as_the_hypervisor_confirms() {
+    let Some(lab) = starved_and_idle(Bytes::mib(176)) else { return };
+    let both = START.saturating_add(START);
+    // What one needs, the other gives.
+    for policy in [PolicyName::Global, PolicyName::Tws] {
+        grows_under(policy, both, Bytes::mib(32));
+    }
+    // Those that grant what is free.
+    let more = both.saturating_add(Bytes::mib(96));
+    for policy in [PolicyName::SelfScheduling, PolicyName::Fcfs, PolicyName::DemandProportional] {
+        grows_under(policy, more, Bytes::mib(16));
+    }
+    lab.stop_workload("starved");
+}
+
+/// Has a guest say something through its own part of xenstore, as its agent does.
+fn say(lab: &Lab, name: &str, message: GuestMessage) {
+    // Its agent has said less until now.
+    let uptime_ms = lab.fresh_report(name).uptime_ms;
+    let frame = GuestFrame { seq: 1_000_000, uptime_ms, message };
+    let mut payload = b"data/mem_req\0".to_vec();
+    payload.extend(serde_json::to_vec(&frame).unwrap());
+    let mut bytes = Vec::new();
+    Message { kind: MessageKind::Write, request: 1, transaction: 0, payload }
+        .write(&mut bytes)
+        .unwrap();
+    let escaped: String = bytes.iter().map(|byte| format!("\\{byte:03o}")).collect();
+    lab.shell(name, &format!("printf '{escaped}' >/dev/xen/xenbus"));
+}
+
+#[test]
+fn an_emergency_in_xenstore_is_answered_by_a_target() {
+    let Some(lab) = boot(&["starved", "idle"], |guest| guest.agent = true) else { return };
+    bring_to_start();
+    // Nobody decides again for an hour, but for an emergency.
+    let budget = START.saturating_add(START).saturating_add(Bytes::mib(64));
+    let policy = "name = \"demand-proportional\"\n[policy.flexmemd]\nperiod = \"1h\"\n\
+                  frequency = \"periodic\"\ndemand = \"explicit\"";
+    let ground = configured(budget, policy);
+    let daemon = ground.start();
+    wait_ticks(&daemon, 5);
+    let before = held("starved");
+    let why = RequestReason { rule: RequestRule::ReclaimFails, text: "a test".to_owned() };
+    let (kind, bytes) = (WireRequestKind::Emergency, Bytes::mib(32).get());
+    say(&lab, "starved", GuestMessage::Request { number: 1, kind, bytes, why });
+    let wanted = before.saturating_add(Bytes::mib(32)).saturating_sub(SLACK);
+    wait_for("the emergency to be answered", || {
+        let held = held("starved");
+        eprintln!("starved has {held}");
+        (held >= wanted).then_some(())
+    });
+    eprintln!("{}", explained(&ground, "starved"));
+    assert!(daemon.stop().success());
+}
