@@ -20,7 +20,6 @@ use crate::guest::{Guest, GuestStart};
 use crate::host_swap;
 use crate::initramfs::initramfs;
 use crate::libvirt::{self, Libvirtd, Manager};
-use crate::modules;
 use crate::nested;
 use crate::postgresql;
 use crate::reaper::{Helper, Reaper};
