@@ -710,5 +710,16 @@ fn a_xen_is_told_with_what_works_of_it() {
     ] {
         found.extend(hypervisors::judge(&[], &[], Some(&seen), &[], "/etc/b.toml").split_off(1));
     }
-    expect![[""]].assert_eq(&told(&found));
+    expect![[r#"
+        ok xen /x/socket: xenstored answers
+        ok xen /x/socket: xl works: 512MiB of 4GiB are free
+        problem xen /x/socket: xenstored: permission denied: run the daemon as the socket's owner or in its group
+          $ xenstore-ls /local/domain    # in dom0, as root
+        warning xen /x/socket: `xl info`: No such file or directory: domains shrink and grow back, and no further
+          $ xl info    # in dom0, as root
+        note xen /x/socket: xenstored answers, and is not configured
+          $ sed -i '/^\[xen\]/,/^enabled/ s/^enabled = false/enabled = true/' /etc/b.toml
+        note xen /x/socket: it is there and not configured: nobody listens on the socket
+          $ sed -i '/^\[xen\]/,/^enabled/ s/^enabled = false/enabled = true/' /etc/b.toml
+    "#]].assert_eq(&told(&found));
 }
