@@ -5,6 +5,7 @@ mod containers;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod libvirt;
+mod merging;
 mod neighbours;
 mod packages;
 mod paging;
