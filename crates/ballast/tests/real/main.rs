@@ -11,4 +11,5 @@ mod packages;
 mod paging;
 mod sampled;
 mod support;
+mod tour;
 mod unit;
