@@ -23,6 +23,7 @@ use ballast_host::{PROC, give_ordinary_priority};
 use ballast_model::{AnswerFault, Bytes, GuestTarget, PolicyAnswer};
 use ballast_policy::Question;
 use ballast_policy_proto::{ANSWER_BYTES_MAX, Answer, parse_answer, question_line};
+use rustix::io::Errno;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::time::{Instant, timeout};
@@ -169,7 +170,10 @@ impl Running {
         }
         operator_program::check_owner(&settings.program, run_as)
             .map_err(|why| io::Error::other(format!("it {why}")))?;
-        let mut child = command.spawn()?;
+        let mut child = command.spawn().map_err(|error| match &settings.user {
+            Some(name) if is_forbidden(&error) => not_as(name, &error),
+            _ => error,
+        })?;
         if let Some(pid) = child.id() {
             give_ordinary_priority(Path::new(PROC), pid);
         }
@@ -254,6 +258,20 @@ impl Drop for Running {
     fn drop(&mut self) {
         operator_program::kill_group(&self.child);
     }
+}
+
+/// Whether the kernel does not let this process become another user.
+fn is_forbidden(error: &io::Error) -> bool {
+    // A unit's filter answers that there is no such call.
+    matches!(Errno::from_io_error(error), Some(Errno::PERM | Errno::NOSYS))
+}
+
+/// The same error with what it takes.
+fn not_as(name: &str, error: &io::Error) -> io::Error {
+    io::Error::other(format!(
+        "as `{name}`: {error}: takes root, and in systemd's unit \
+         CapabilityBoundingSet=CAP_SETUID CAP_SETGID CAP_KILL and SystemCallFilter=@setuid"
+    ))
 }
 
 fn ended(how: &str) -> AnswerFault {

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
+pub mod terminal;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};

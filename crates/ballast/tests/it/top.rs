@@ -4,64 +4,19 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::daemon::{BUDGET, FAST, Peers};
+use crate::harness::terminal::Terminal;
 use crate::harness::{Ground, wait_for};
 
-/// A terminal of 80 columns and 24 rows with a shell in it, of a tmux server of its own.
-struct Terminal {
-    socket: PathBuf,
+/// With a shell whose commands ask the daemon of `ground`.
+fn open(ground: &Ground) -> Option<Terminal> {
+    let variables = format!("BALLAST_SOCKET={}", ground.path("api.sock").display());
+    Terminal::open(ground.path("tmux.sock"), &variables)
 }
 
 impl Terminal {
-    /// `None`, and says so, where there is no tmux.
-    fn open(ground: &Ground) -> Option<Terminal> {
-        if let Err(error) = Command::new("tmux").arg("-V").stdout(Stdio::null()).status() {
-            println!("SKIPPED: tmux: {error}: run scripts/setup");
-            return None;
-        }
-        let terminal = Terminal { socket: ground.path("tmux.sock") };
-        let socket = ground.path("api.sock");
-        // The prompt tells that the shell waits for a command.
-        let shell = format!("env -u NO_COLOR PS1=ready: BALLAST_SOCKET={} sh", socket.display());
-        terminal.tmux(&["new-session", "-d", "-x", "80", "-y", "24", &shell]);
-        terminal.shows(&["ready:"]);
-        Some(terminal)
-    }
-
-    fn tmux(&self, arguments: &[&str]) -> String {
-        let mut command = Command::new("tmux");
-        // The locale decides whether what is captured is UTF-8.
-        command.args(["-u", "-f", "/dev/null", "-S"]).arg(&self.socket).args(arguments);
-        let output = command.env("LC_ALL", "C.UTF-8").env_remove("TMUX").output().unwrap();
-        assert!(output.status.success(), "{arguments:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// What the screen shows; lines that the terminal broke are whole.
-    fn screen(&self) -> String {
-        self.tmux(&["capture-pane", "-p", "-J"])
-    }
-
-    /// Presses keys, by tmux's names.
-    fn press(&self, keys: &[&str]) {
-        self.tmux(&[&["send-keys"], keys].concat());
-    }
-
-    /// Waits until the screen has all `texts`.
-    fn shows(&self, texts: &[&str]) -> String {
-        let mut last = String::new();
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            wait_for("the screen", || {
-                last = self.screen();
-                texts.iter().all(|text| last.contains(text)).then(|| last.clone())
-            })
-        }));
-        found.unwrap_or_else(|_| panic!("no {texts:?} on:\n{last}"))
-    }
-
     /// Runs `ballast top` in the shell; what it leaves of the terminal's settings is compared.
     fn start(&self, arguments: &str) {
         self.start_command(&format!("top {arguments}"));
@@ -94,21 +49,13 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        // Its server ends with its session.
-        let mut command = Command::new("tmux");
-        let _ = command.arg("-S").arg(&self.socket).arg("kill-server").status();
-    }
-}
-
 #[test]
 fn an_operator_watches_explains_and_pauses_in_a_terminal() {
     let (ground, peers) = (Ground::new(), Peers::new());
     let _busy = peers.using(&ground, "busy", 600);
     let _idle = peers.using(&ground, "idle", 100);
     ground.configure(FAST, BUDGET);
-    let Some(terminal) = Terminal::open(&ground) else { return };
+    let Some(terminal) = open(&ground) else { return };
     let daemon = ground.start();
     terminal.start("");
     terminal.shows(&["GUEST▲", "busy", "idle", "policy", "acting", "budget 1GiB"]);
@@ -148,7 +95,7 @@ fn an_operator_watches_explains_and_pauses_in_a_terminal() {
 #[test]
 fn signals_leave_the_terminal_as_it_was() {
     let ground = Ground::new();
-    let Some(terminal) = Terminal::open(&ground) else { return };
+    let Some(terminal) = open(&ground) else { return };
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
         terminal.start("--no-color");
         // Nobody listens, and it waits.
@@ -162,7 +109,7 @@ fn signals_leave_the_terminal_as_it_was() {
 #[test]
 fn what_is_no_journal_is_named_without_a_view() {
     let ground = Ground::new();
-    let Some(terminal) = Terminal::open(&ground) else { return };
+    let Some(terminal) = open(&ground) else { return };
     let newer = ground.path("newer.db");
     fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/../store/tests/fixtures/v3.db"), &newer)
         .unwrap();
@@ -187,7 +134,7 @@ fn a_journal_is_watched_back_and_forth_in_a_terminal() {
     let ground = Ground::new();
     // Reading leaves files beside it; the tree stays as it is.
     fs::copy(fixture, ground.journal()).unwrap();
-    let Some(terminal) = Terminal::open(&ground) else { return };
+    let Some(terminal) = open(&ground) else { return };
     terminal.start(&format!("--journal {}", ground.journal().display()));
     terminal.shows(&["journal journal.db", "at 100 % of it", "GUEST▲"]);
     terminal.press(&["Home"]);
@@ -209,7 +156,7 @@ fn a_watched_status_is_redrawn_until_it_is_interrupted() {
     let (ground, peers) = (Ground::new(), Peers::new());
     let _busy = peers.using(&ground, "busy", 600);
     ground.configure(FAST, BUDGET);
-    let Some(terminal) = Terminal::open(&ground) else { return };
+    let Some(terminal) = open(&ground) else { return };
     let daemon = ground.start();
     terminal.start_command("status --watch 0.2");
     let plan = |screen: &str| {

@@ -5,11 +5,13 @@ mod containers;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod libvirt;
+mod merging;
 mod neighbours;
 mod packages;
 mod paging;
 mod sampled;
 mod support;
+mod tour;
 mod unit;
 mod vsock;
 mod xen;

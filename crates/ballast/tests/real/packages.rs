@@ -6,6 +6,7 @@
 //! new daemon remembers. Limits: needs root, and packages that `make packages` built, in the folder
 //! that [`FOLDER`] names, as in `make soak`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,19 +19,19 @@ use ballast_model::Bytes;
 use ballast_qmp_testing::{Peer, PeerConfig};
 
 /// Names the folder with the packages.
-const FOLDER: &str = "BALLAST_TEST_PACKAGES";
+pub(crate) const FOLDER: &str = "BALLAST_TEST_PACKAGES";
 const CONFIG: &str = "/etc/ballast/ballast.toml";
 const JOURNAL: &str = "/var/lib/ballast/journal.db";
 const SOCKET: &str = "/run/ballast/ballast.sock";
 /// What a package installs has its programs here.
-const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 const GUEST: &str = "web";
 /// What it is to have, which is less than it was booted with.
 const CEILING: Bytes = Bytes::mib(512);
 
 #[test]
 fn an_upgrade_keeps_targets_and_pause_and_purge_leaves_nothing() {
-    let Some(package) = package("ballast_") else { return };
+    let Some(package) = package("ballast_", ".deb") else { return };
     if !systemd::is_inside() {
         return systemd::run_again_to_install(
             "packages::an_upgrade_keeps_targets_and_pause_and_purge_leaves_nothing",
@@ -86,7 +87,7 @@ fn an_upgrade_keeps_targets_and_pause_and_purge_leaves_nothing() {
 
 #[test]
 fn the_agents_package_starts_it_and_it_needs_no_library() {
-    let Some(package) = package("ballast-agent_") else { return };
+    let Some(package) = package("ballast-agent_", ".deb") else { return };
     if !systemd::is_inside() {
         return systemd::run_again_to_install(
             "packages::the_agents_package_starts_it_and_it_needs_no_library",
@@ -116,15 +117,78 @@ fn the_agents_package_starts_it_and_it_needs_no_library() {
     assert_eq!(active.trim(), "inactive");
 }
 
-/// The package whose file begins with `name`; `None`, said as skipped, where none was built.
-fn package(name: &str) -> Option<PathBuf> {
+#[test]
+fn rpm_installs_the_same_files_and_its_scripts_start_them() {
+    let Some(package) = package("ballast-0", ".rpm") else { return };
+    if let Err(error) = Command::new("rpm").arg("--version").stdout(Stdio::null()).status() {
+        return println!("SKIPPED: rpm: {error}: run scripts/setup");
+    }
+    if !systemd::is_inside() {
+        return systemd::run_again_to_install(
+            "packages::rpm_installs_the_same_files_and_its_scripts_start_them",
+        );
+    }
+    let package = package.to_str().unwrap();
+    rpm(&["--install", "--nodeps", package]);
+    assert_eq!(rpm(&["--verify", "--nodeps", "ballast"]), "", "what lies there is what was packed");
+    assert_eq!(files_of_rpm(), files_of_deb());
+    let unit = |name| systemctl(&["show", "--property", name, "--value", "ballast.service"]);
+    assert_eq!((unit("ActiveState").trim(), unit("UnitFileState").trim()), ("inactive", "enabled"));
+    systemctl(&["start", "ballast.service"]);
+    assert!(run("ballast", &["mode"]).contains("observe"), "it moves nothing by itself");
+    assert_eq!(fs::metadata(SOCKET).unwrap().gid(), group("ballast"));
+    let edited = fs::read_to_string(CONFIG).unwrap() + "# mine\n";
+    fs::write(CONFIG, &edited).unwrap();
+    let process = property("MainPID");
+
+    // As an upgrade does it: the new one's scripts, then the old one's.
+    rpm(&["--upgrade", "--force", "--nodeps", package]);
+    is_active_and_enabled("ballast.service");
+    assert_ne!(property("MainPID"), process, "the new program runs");
+    assert_eq!(fs::read_to_string(CONFIG).unwrap(), edited);
+
+    rpm(&["--erase", "ballast"]);
+    systemctl(&["daemon-reload"]);
+    assert_eq!(property("LoadState"), "not-found");
+    assert!(Path::new(JOURNAL).exists() && !Path::new("/usr/bin/ballast").exists());
+    assert_eq!(fs::read_to_string(format!("{CONFIG}.rpmsave")).unwrap(), edited);
+}
+
+/// What rpm prints. Debian's own asks to be told that it is meant, and would keep its list in a home.
+fn rpm(arguments: &[&str]) -> String {
+    run("rpm", &[&["--force-debian", "--dbpath", "/var/lib/rpm"], arguments].concat())
+}
+
+/// Modes and names of the installed files, as `rpm` knows them.
+fn files_of_rpm() -> BTreeSet<String> {
+    let listed =
+        rpm(&["--query", "--queryformat", "[%{FILEMODES:perms} %{FILENAMES}\\n]", "ballast"]);
+    listed.lines().map(str::to_owned).collect()
+}
+
+/// The same of the other package, without what Debian's policy has beside that, and uncompressed.
+fn files_of_deb() -> BTreeSet<String> {
+    let package = package("ballast_", ".deb").unwrap();
+    let listed = run("dpkg-deb", &["--contents", package.to_str().unwrap()]);
+    let mut files = BTreeSet::new();
+    for line in listed.lines().filter(|line| !line.starts_with('d')) {
+        let (mode, name) = (line.split_once(' ').unwrap().0, line.rsplit_once(" ./").unwrap().1);
+        if !name.ends_with("/copyright") {
+            files.insert(format!("{mode} /{}", name.trim_end_matches(".gz")));
+        }
+    }
+    files
+}
+
+/// The package whose file begins and ends so; `None`, said as skipped, where none was built.
+pub(crate) fn package(name: &str, end: &str) -> Option<PathBuf> {
     let Some(folder) = std::env::var_os(FOLDER) else {
         println!("SKIPPED: {FOLDER} names no folder of packages: run make soak");
         return None;
     };
     let is_it = |path: &PathBuf| {
         let file = path.file_name().unwrap().to_str().unwrap();
-        file.starts_with(name) && file.ends_with(".deb")
+        file.starts_with(name) && file.ends_with(end)
     };
     let found = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(is_it);
     Some(found.unwrap_or_else(|| panic!("no package {name}")))

@@ -23,6 +23,7 @@ use crate::support::{
 use ballast_actuation::paging::OVERHEAD;
 use ballast_lab_host::{GuestSpec, NESTED_VARIABLE};
 use ballast_model::{Bytes, Mechanism};
+use ballast_qmp_testing::{Peer, PeerConfig};
 use ballast_store::TickEntry;
 
 const UNIT: &str = include_str!("../../../../packaging/ballast.service");
@@ -150,6 +151,101 @@ fn the_unit_open_to_damon_samples_and_fences_guests() {
     a_fence_is_set_and_lifted(&daemon, &group);
     systemctl(&["stop", "ballast.service"]);
     assert_nothing_was_refused();
+}
+
+/// It cannot become the program's user, and says what that takes.
+#[test]
+fn the_shipped_unit_names_what_a_policys_user_takes() {
+    if !systemd::is_inside() {
+        return systemd::run_again("unit::the_shipped_unit_names_what_a_policys_user_takes", UNIT);
+    }
+    let program = start_with_program("exec sleep 600");
+    let told = wait_for("the reason", || {
+        let status = program.ground.of_another().status()?;
+        let note = status.notes.iter().find(|note| note.code == "unanswered")?;
+        Some(note.text.clone())
+    });
+    for words in [
+        &format!("/bin/sh: as `{USER}`:"),
+        "CapabilityBoundingSet=CAP_SETUID CAP_SETGID CAP_KILL",
+        "SystemCallFilter=@setuid",
+        "`global`",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    systemctl(&["stop", "ballast.service"]);
+}
+
+/// With the two lines that the unit has as comments.
+#[test]
+fn the_unit_open_to_it_runs_a_policys_program_as_its_user() {
+    if !systemd::is_inside() {
+        let opened = ["CapabilityBoundingSet=CAP_SETUID", "SystemCallFilter=@setuid"];
+        let unit = opened.iter().fold(UNIT.to_owned(), |unit, line| {
+            let open = unit.replace(&format!("\n#{line}"), &format!("\n{line}"));
+            assert_ne!(open, unit, "{line}");
+            open
+        });
+        let test = "unit::the_unit_open_to_it_runs_a_policys_program_as_its_user";
+        return systemd::run_again(test, &unit);
+    }
+    // It stays when its input ends: it has to be killed.
+    let answers = format!(
+        r#"while read -r asked; do
+             number=$(echo "$asked" | sed 's/.*"question":\([0-9]*\).*/\1/')
+             echo '{{"question":'$number',"targets":{{"{NEEDY}":{}}}}}'
+           done; exec sleep 600"#,
+        HALF.get()
+    );
+    let program = start_with_program(&answers);
+    wait_for("its target", || (program.guest.target() == HALF).then_some(()));
+    let child = child_of(&property("MainPID"));
+    let (user, group) = ids();
+    assert_eq!(status(&child, "Uid"), [user; 4].map(|id| id.to_string()).join("\t"));
+    assert_eq!(status(&child, "Gid"), [group; 4].map(|id| id.to_string()).join("\t"));
+    assert_eq!(
+        (status(&child, "Groups"), status(&child, "CapEff")),
+        (String::new(), "0".repeat(16))
+    );
+    reload("global", "");
+    let place = PathBuf::from(format!("/proc/{child}"));
+    wait_for("its end", || (!place.exists()).then_some(()));
+    systemctl(&["stop", "ballast.service"]);
+}
+
+/// A program of the operator's, which a daemon with one guest asks as another user.
+struct PolicyProgram {
+    ground: Ground,
+    guest: Peer,
+    // The guest is a task in it.
+    _runtime: tokio::runtime::Runtime,
+}
+
+fn start_with_program(script: &str) -> PolicyProgram {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    fs::create_dir("/etc/ballast").unwrap();
+    let program = format!(
+        "[policy.external]\nprogram = \"/bin/sh\"\nargs = [\"-c\", '''{script}''']\nuser = \"{USER}\"\n"
+    );
+    write_config("external", &program);
+    systemctl(&["start", "ballast.service"]);
+    let guest = {
+        let _runtime = runtime.enter();
+        let config = PeerConfig { boot_memory: BOOT, ..PeerConfig::default() };
+        Peer::spawn(&socket(NEEDY), config).unwrap()
+    };
+    PolicyProgram { ground: attach(), guest, _runtime: runtime }
+}
+
+/// The first process that another one started.
+fn child_of(process: &str) -> String {
+    let numbers = fs::read_dir("/proc").unwrap().flatten().map(|it| it.file_name());
+    let is_child = |number: &String| {
+        let text = fs::read_to_string(format!("/proc/{number}/status")).unwrap_or_default();
+        text.contains(&format!("\nPPid:\t{process}\n"))
+    };
+    numbers.filter_map(|it| it.into_string().ok()).find(is_child).unwrap()
 }
 
 /// Starts the daemon, as an operator does.

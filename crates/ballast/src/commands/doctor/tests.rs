@@ -411,7 +411,7 @@ fn hypervisors_are_told_by_who_answers() {
         note libvirt /l/sock: no libvirt is here: there is no such socket
           $ systemctl start libvirtd || systemctl start virtqemud    # where there is one
         ok containers a/*: names 3 cgroups, readable and writable
-        warning containers b: names no cgroup now
+        note containers b: names no cgroup now
           $ systemd-cgls --no-pager
         problem containers c: /c/memory.current cannot be read
           $ cat /c/memory.current

@@ -1,0 +1,100 @@
+//! The kernel's search for like pages (KSM), tuned by the real daemon beside guests that are alike.
+//!
+//! Idea: the test takes so much of the machine's memory that the host is short, and lets go of it.
+//! Limits: only in an outer machine of `ballast-lab nested`, which has nobody else; asserts states
+//! and amounts, never times.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::support::Lab;
+use ballast_api::MergingView;
+use ballast_lab_guest::procfs;
+use ballast_lab_host::{GuestSpec, NESTED_VARIABLE};
+use ballast_model::Bytes;
+
+const KSM: &str = "/sys/kernel/mm/ksm";
+const GUESTS: [&str; 2] = ["one", "other"];
+const BOOT: Bytes = Bytes::mib(256);
+/// What both guests have alike beside their kernels, in pages that differ.
+const ALIKE: Bytes = Bytes::mib(16);
+/// What the search is set by before the daemon comes: pages, and milliseconds of sleep.
+const FOUND: [&str; 3] = ["0", "77", "33"];
+const FILES: [&str; 3] = ["run", "pages_to_scan", "sleep_millisecs"];
+
+#[test]
+fn a_short_host_merges_like_guests_and_a_calm_one_rests() {
+    if std::env::var_os(NESTED_VARIABLE).is_none() || !Path::new(KSM).exists() {
+        return println!("SKIPPED: needs an outer machine of `ballast-lab nested` with KSM");
+    }
+    for (name, value) in FILES.iter().zip(FOUND) {
+        fs::write(Path::new(KSM).join(name), value).unwrap();
+    }
+    let spec = |name: &str| {
+        let spec = GuestSpec::new(name.parse().unwrap(), BOOT);
+        GuestSpec { private_memory: true, ..spec }
+    };
+    let lab = Lab::boot(GUESTS.map(spec).into());
+    for name in GUESTS {
+        lab.shell(name, &format!("seq 1 10000000 | head -c {} >/tmp/alike", ALIKE.get()));
+    }
+    let ground = Ground::new();
+    let settings = "[policy]\nname = \"static\"\n[tracking]\nenabled = false\n\
+                    [mechanisms.ksm]\nenabled = true";
+    ground.configure_for(lab.sockets(), "tick = \"1s\"", settings);
+    let daemon = ground.start();
+    wait_for("its first setting", || (figures()[1..] != FOUND[1..]).then_some(()));
+    assert_eq!(figures()[0], "0", "a calm host is not searched");
+
+    let taken = take_all_but_an_eighth();
+    wait_for("as much to be merged of each guest as they have alike", || {
+        let (host, guests) = (ksm(&daemon)?, merged(&daemon)?);
+        eprintln!("{host:?}, of guests: {guests:?}");
+        // An outer machine that is silent for long passes for one that hangs.
+        std::thread::sleep(Duration::from_secs(1));
+        let is_merged = |bytes: &u64| *bytes >= ALIKE.get();
+        (is_merged(&host.saved_bytes) && guests.iter().all(is_merged)).then_some(())
+    });
+    assert!(ksm(&daemon).unwrap().running);
+    let (_, told, _) = ground.ballast(&["status"]);
+    assert!(told.contains("KSM saves "), "{told}");
+
+    drop(taken);
+    wait_for("rest", || (!ksm(&daemon)?.running).then_some(()));
+    assert!(ksm(&daemon).unwrap().saved_bytes >= ALIKE.get(), "what is merged stays merged");
+    assert_eq!(figures()[0], "0");
+
+    let taken = take_all_but_an_eighth();
+    wait_for("another search", || ksm(&daemon)?.running.then_some(()));
+    assert!(daemon.stop().success());
+    assert_eq!(figures(), FOUND, "as it was found");
+    drop(taken);
+}
+
+/// What the search is set by.
+fn figures() -> [String; 3] {
+    FILES.map(|name| fs::read_to_string(Path::new(KSM).join(name)).unwrap().trim().to_owned())
+}
+
+/// What the daemon says of the host's merging.
+fn ksm(daemon: &Daemon<'_>) -> Option<MergingView> {
+    daemon.status()?.host.ksm
+}
+
+/// How much of each guest is merged.
+fn merged(daemon: &Daemon<'_>) -> Option<[u64; 2]> {
+    let status = daemon.status()?;
+    let of = |name| guest(&status, name)?.merged_bytes.or(Some(0));
+    Some([of(GUESTS[0])?, of(GUESTS[1])?])
+}
+
+/// Memory that is in use until it is dropped, so that an eighth of the machine's is left: a fifth
+/// is what a host that is not short has.
+fn take_all_but_an_eighth() -> Vec<u8> {
+    let meminfo = procfs::meminfo(&fs::read_to_string("/proc/meminfo").unwrap());
+    let left = meminfo.total.unwrap().fraction(1, 8);
+    let taken = meminfo.available.unwrap().saturating_sub(left);
+    vec![1; usize::try_from(taken.get()).unwrap()]
+}
