@@ -29,7 +29,7 @@ const DOMAIN_SLACK: Bytes = Bytes::mib(2);
 /// A way to the guest's balloon.
 pub(super) enum Balloon {
     /// A connection to its QEMU.
-    Qmp(QmpClient),
+    Qmp(Box<QmpClient>),
     /// It is a domain of that name.
     Domain(GuestId),
 }
@@ -51,7 +51,7 @@ impl Balloon {
     pub(super) async fn at(socket: &Path) -> anyhow::Result<Balloon> {
         let connected = QmpClient::connect(socket, ANSWER_PATIENCE).await;
         let qmp = connected.map_err(|down| anyhow!("{}: {down}", socket.display()))?;
-        Ok(Balloon::Qmp(qmp))
+        Ok(Balloon::Qmp(Box::new(qmp)))
     }
 
     /// Asks the guest to be of that size.
