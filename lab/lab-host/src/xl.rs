@@ -6,8 +6,8 @@
 //! keeps.
 //! Source: `xl(1)`, `xl.cfg(5)`; Xen 4.17's `tools/console/client/main.c`.
 //! Limits: no hotplug, no tracking and no record of accesses; disks as fast as the host's. What a
-//! guest's kernel prints in the middle of a message spoils that message: it is told to print
-//! nothing but its end.
+//! guest's kernel prints in the middle of a message spoils that message: its command line
+//! lets it print nothing but its end.
 
 use std::fs;
 use std::os::fd::OwnedFd;

@@ -37,7 +37,7 @@ pub enum Selection {
     All,
     /// Tests without guests.
     Quick,
-    /// Tests with real guests, the page tracker's tests, and a long run on a KVM host and under Xen.
+    /// Tests with real guests, the page tracker's tests, and a long run under KVM and under Xen.
     Guests,
     /// Those that every run of all tries on a KVM host and under Xen.
     Nested,

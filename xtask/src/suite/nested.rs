@@ -1,5 +1,5 @@
-//! Tests that run once more on a real host: in an outer machine of `ballast-lab nested`, with KVM or
-//! under Xen.
+//! Tests that run once more on a real host: in an outer machine of `ballast-lab nested`, with KVM
+//! or under Xen.
 //!
 //! Idea: one machine boots with the test programs and what they start in it, at the paths they have
 //! here. A shell script in it runs the chosen tests one after the other, a failed one once more,

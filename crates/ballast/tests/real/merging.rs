@@ -1,6 +1,6 @@
 //! The kernel's search for like pages (KSM), tuned by the real daemon beside guests that are alike.
 //!
-//! Idea: the test takes so much of the machine's memory that the host is short, and lets go of it.
+//! Idea: the test takes memory of the machine until the host is short, and lets go of it.
 //! Limits: only in an outer machine of `ballast-lab nested`, which has nobody else; asserts states
 //! and amounts, never times.
 
@@ -25,7 +25,7 @@ const FOUND: [&str; 3] = ["0", "77", "33"];
 const FILES: [&str; 3] = ["run", "pages_to_scan", "sleep_millisecs"];
 
 #[test]
-fn a_short_host_merges_like_guests_and_a_calm_one_rests() {
+fn like_guests_are_merged_only_while_the_host_is_short() {
     if std::env::var_os(NESTED_VARIABLE).is_none() || !Path::new(KSM).exists() {
         return println!("SKIPPED: needs an outer machine of `ballast-lab nested` with KSM");
     }

@@ -154,7 +154,7 @@ fn rpm_installs_the_same_files_and_its_scripts_start_them() {
     assert_eq!(fs::read_to_string(format!("{CONFIG}.rpmsave")).unwrap(), edited);
 }
 
-/// What rpm prints. Debian's own asks to be told that it is meant, and would keep its list in a home.
+/// What rpm prints. Debian's own has to hear that it is meant, and would keep its list in a home.
 fn rpm(arguments: &[&str]) -> String {
     run("rpm", &[&["--force-debian", "--dbpath", "/var/lib/rpm"], arguments].concat())
 }

@@ -1,8 +1,8 @@
 //! `docs/tour.md`, line by line, as somebody types it who has just installed the packages.
 //!
 //! Idea: the page itself is read. A fenced block `console` has commands, which begin with `#` and
-//! a space, and below each what it prints; `…` stands for whatever differs from host to host: within
-//! a line for a part of it, alone for any lines. Spaces count as one. What only looks is done again
+//! a space, and below each what it prints; `…` stands for whatever differs from host to host, in a
+//! line for a part of it, alone for any lines. Spaces count as one. What only looks is done again
 //! until it shows that, as a reader would; everything else is done once, and has to succeed.
 //! Place: this machine's files with packages on top of them, as in `packages.rs`, so dpkg, apt and
 //! systemd are Debian's own. Guests run under KVM where a guest of the lab's does, else QEMU finds

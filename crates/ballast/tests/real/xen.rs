@@ -1,7 +1,7 @@
 //! Paravirtualized guests of the real Xen.
 //!
-//! Limits: only in the first domain of an outer machine of `ballast-lab nested --xen`; asserts states
-//! and amounts, never times.
+//! Limits: only in the first domain of an outer machine of `ballast-lab nested --xen`; asserts
+//! states and amounts, never times.
 
 use ballast_agent_proto::wire::{
     GuestFrame, GuestMessage, RequestReason, RequestRule, WireRequestKind,
@@ -108,7 +108,7 @@ fn nothing_is_left_of_domains_that_end() {
     });
 }
 
-/// Two guests with agents, at their start, `work` of which is `size` large in the first.
+/// Two guests with agents, at their start; in the first a workload of `size`.
 fn starved_and_idle(size: Bytes) -> Option<Lab> {
     let lab = boot(&["starved", "idle"], |guest| guest.agent = true)?;
     bring_to_start();

@@ -15,8 +15,9 @@ const ROUNDS_MAX: usize = 4;
 /// Most calls of one order: a device and zone each, and the balloon.
 const CALLS_MAX: usize = 65;
 
-/// Takes `data` for answers. Whatever is answered, a guest does not panic, ends each sample, makes no
-/// order longer than a real hypervisor's, holds whole pages, and has no more plugged in than can be.
+/// Takes `data` for answers. Whatever is answered, a guest does not panic, ends each sample, makes
+/// no order longer than a real hypervisor's, holds whole pages, and has no more plugged in than can
+/// be.
 ///
 /// # Panics
 /// It does any of that.

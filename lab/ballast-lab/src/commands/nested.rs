@@ -1,4 +1,4 @@
-//! `ballast-lab nested`: a scenario, a command or a shell on a real KVM or Xen host, on any machine.
+//! `ballast-lab nested`: a scenario, a command or a shell on a real KVM or Xen host, anywhere.
 //!
 //! Idea: an outer machine of the lab ([`ballast_lab_host::Nested`]) is the host; this program and
 //! `ballast` are in it and do there what they do here. Progress and errors of the outer machine go

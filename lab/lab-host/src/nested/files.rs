@@ -31,8 +31,8 @@ const PROGRAMS: [&str; 2] = ["bash", "ldd"];
 const FIRMWARE: [&str; 5] =
     ["bios-256k.bin", "kvmvapic.bin", "linuxboot.bin", "linuxboot_dma.bin", "pvh.bin"];
 
-/// The files of a host: QEMU, a shell, the artifacts that are built, `kernels` with the modules `more`
-/// beside those of every guest, and the programs `with` for its guests.
+/// The files of a host: QEMU, a shell, the artifacts that are built, `kernels` with the modules
+/// `more` beside those of every guest, and the programs `with` for its guests.
 ///
 /// # Errors
 /// When one is missing.

@@ -43,8 +43,8 @@ const XENSTORE: [&str; 7] = [
 /// Memory of the first domain: the lab, the daemon and Xen's services; the guests have the rest of
 /// the machine's but what Xen needs itself.
 pub const DOM0_MEMORY: Bytes = Bytes::mib(768);
-/// The modules of the first domain: what Xen's tools open, what guests' disks need, and what ext4 does
-/// without saying so.
+/// The modules of the first domain: what Xen's tools open, what guests' disks need, and what ext4
+/// needs without saying so.
 pub(crate) const MODULES: [&str; 8] = [
     "xen_privcmd",
     "xen_evtchn",
