@@ -178,7 +178,7 @@ fn the_shipped_unit_names_what_a_policys_user_takes() {
 
 /// With the two lines that the unit has as comments.
 #[test]
-fn the_unit_open_to_users_runs_a_policys_program_as_one() {
+fn the_unit_open_to_users_runs_a_policy_as_one() {
     if !systemd::is_inside() {
         let opened = ["CapabilityBoundingSet=CAP_SETUID", "SystemCallFilter=@setuid"];
         let unit = opened.iter().fold(UNIT.to_owned(), |unit, line| {
@@ -186,7 +186,7 @@ fn the_unit_open_to_users_runs_a_policys_program_as_one() {
             assert_ne!(open, unit, "{line}");
             open
         });
-        let test = "unit::the_unit_open_to_users_runs_a_policys_program_as_one";
+        let test = "unit::the_unit_open_to_users_runs_a_policy_as_one";
         return systemd::run_again(test, &unit);
     }
     // It stays when its input ends: it has to be killed.
