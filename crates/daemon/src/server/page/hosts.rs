@@ -24,7 +24,7 @@ pub(super) fn is_answered(host: &str, configured: &[String], on_socket: bool) ->
     }
     name.eq_ignore_ascii_case("localhost")
         || configured.iter().any(|known| known.eq_ignore_ascii_case(name))
-        || on_socket && !name.contains('.')
+        || on_socket && !name.is_empty() && !name.contains('.')
 }
 
 #[cfg(test)]
@@ -57,6 +57,8 @@ mod tests {
             ("0.0.0.0", false, false),
             ("localhost@evil.example", false, false),
             ("", false, false),
+            (":80", false, false),
+            (":.a", false, false),
             ("a b", false, false),
         ] {
             assert_eq!(is_answered(host, &configured, false), port, "{host:?} on the port");
