@@ -130,11 +130,11 @@ fn configured(budget: Bytes, policy: &str) -> Ground {
     let ground = Ground::new();
     let more = format!(
         "[xen]\nenabled = true\ndom0_floor = \"{DOM0_MEMORY}\"\ntimeout = \"20s\"\n\
-         [host]\nbudget = \"{}\"\nreserve = \"0B\"\n\
+         [host]\nbudget = \"{}MiB\"\nreserve = \"0B\"\n\
          [policy]\nreserve_per_guest = \"16MiB\"\n{policy}\n\
          [guests.Domain-0]\nmanaged = false\n\
          [guests.starved]\nfloor = \"{FLOOR}\"\n[guests.idle]\nfloor = \"{FLOOR}\"",
-        budget.saturating_add(DOM0_MEMORY),
+        budget.saturating_add(DOM0_MEMORY).get() >> 20,
     );
     ground.configure("tick = \"1s\"", &more);
     ground
@@ -194,7 +194,7 @@ fn each_policy_moves_domains_as_the_hypervisor_confirms() {
 
 /// Has a guest say something through its own part of xenstore, as its agent does.
 fn say(lab: &Lab, name: &str, message: GuestMessage) {
-    // Its agent has said less until now.
+    // Its agent has said and asked less until now.
     let uptime_ms = lab.fresh_report(name).uptime_ms;
     let frame = GuestFrame { seq: 1_000_000, uptime_ms, message };
     let mut payload = b"data/mem_req\0".to_vec();
@@ -221,7 +221,7 @@ fn an_emergency_in_xenstore_is_answered_by_a_target() {
     let before = held("starved");
     let why = RequestReason { rule: RequestRule::ReclaimFails, text: "a test".to_owned() };
     let (kind, bytes) = (WireRequestKind::Emergency, Bytes::mib(32).get());
-    say(&lab, "starved", GuestMessage::Request { number: 1, kind, bytes, why });
+    say(&lab, "starved", GuestMessage::Request { number: 1_000, kind, bytes, why });
     let wanted = before.saturating_add(Bytes::mib(32)).saturating_sub(SLACK);
     wait_for("the emergency to be answered", || {
         let held = held("starved");
