@@ -56,8 +56,8 @@ pub struct Args {
     /// fast)
     #[arg(long)]
     truth: bool,
-    /// Who starts the guests instead of what the scenario names: `qemu` (the lab itself) or
-    /// `libvirt`
+    /// Who starts the guests instead of what the scenario names: `qemu` (the lab itself),
+    /// `libvirt` or, under `nested --xen`, `xen`
     #[arg(long, value_name = "NAME")]
     manager: Option<String>,
     /// Simulate the same scenario too, and show how far that is from the real runs
@@ -383,7 +383,7 @@ mod tests {
             ("--policy static --policy static", "each once"),
             ("--policy fastest", "`fastest` is not a policy"),
             ("--policy best", "at least one policy"),
-            ("--manager xen", "settings.manager"),
+            ("--manager hyperv", "settings.manager"),
             ("--policy by-hand", "`by-hand` is not a policy"),
             ("--duration 90", "expected such as 90s"),
         ] {
