@@ -19,6 +19,8 @@ use crate::support::{Lab, wait_ticks};
 const MEMORY: Bytes = Bytes::mib(256);
 /// What each of two guests begins with.
 const START: Bytes = Bytes::mib(160);
+/// What the starved guest goes through.
+const WORK: Bytes = Bytes::mib(208);
 /// What a policy is to give a guest in need, more than any dead band, within so many ticks.
 const GAIN: Bytes = Bytes::mib(12);
 const TICKS_MAX: u64 = 60;
@@ -111,14 +113,7 @@ fn nothing_is_left_of_domains_that_end() {
     });
 }
 
-/// Two guests with agents, at their start; in the first a workload of `size`.
-fn starved_and_idle(size: Bytes) -> Option<Lab> {
-    let lab = boot(&["starved", "idle"], |guest| guest.agent = true)?;
-    bring_to_start();
-    lab.start_constant("starved", size);
-    Some(lab)
-}
-
+/// Brings both guests to their start.
 fn bring_to_start() {
     for name in ["starved", "idle"] {
         xl(&["mem-set", name, &format!("{}k", START.get() >> 10)]).unwrap();
@@ -157,8 +152,10 @@ fn target(daemon: &Daemon<'_>, name: &str) -> Option<Bytes> {
 
 /// Has the daemon decide by `policy` for up to [`TICKS_MAX`]; whether the hypervisor then says that
 /// the starved guest has [`GAIN`] more.
-fn grows_under(policy: PolicyName, budget: Bytes) -> bool {
+fn grows_under(lab: &Lab, policy: PolicyName, budget: Bytes) -> bool {
+    // A guest that thrashes gives nothing for minutes: its work begins at its start.
     bring_to_start();
+    lab.start_constant("starved", WORK);
     let ground = configured(budget, &format!("name = \"{policy}\""));
     let daemon = ground.start();
     let wanted = START.saturating_add(GAIN);
@@ -175,12 +172,13 @@ fn grows_under(policy: PolicyName, budget: Bytes) -> bool {
     assert!(idle.saturating_add(SLACK) >= FLOOR, "{policy}: {idle}");
     assert!(target(&daemon, "starved").is_some(), "{policy}");
     assert!(daemon.stop().success());
+    lab.stop_workload("starved");
     has_grown
 }
 
 #[test]
 fn each_policy_moves_domains_as_the_hypervisor_confirms() {
-    let Some(lab) = starved_and_idle(Bytes::mib(208)) else { return };
+    let Some(lab) = boot(&["starved", "idle"], |guest| guest.agent = true) else { return };
     let both = START.saturating_add(START);
     // Some take from one what the other needs, and some grant only what is free.
     let more = both.saturating_add(Bytes::mib(64));
@@ -192,11 +190,10 @@ fn each_policy_moves_domains_as_the_hypervisor_confirms() {
         (PolicyName::DemandProportional, more),
     ]
     .into_iter()
-    .filter(|(policy, budget)| !grows_under(*policy, *budget))
+    .filter(|(policy, budget)| !grows_under(&lab, *policy, *budget))
     .map(|(policy, _)| policy)
     .collect();
     assert!(idle.is_empty(), "{idle:?} did not let the starved guest grow");
-    lab.stop_workload("starved");
 }
 
 /// Has a guest say something through its own part of xenstore, as its agent does.
