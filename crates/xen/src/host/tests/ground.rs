@@ -221,10 +221,11 @@ pub(crate) fn holds(readings: &[GuestReading], guest: &str) -> Option<u64> {
     Some(of(readings, guest).allocation?.value.get() >> 20)
 }
 
-/// What a guest says it has available, MiB, and how old that is, in seconds.
+/// What a guest says it has available, MiB, and how old that is, to the nearest second: a sample's
+/// own time is real, that between two is not.
 pub(crate) fn available(readings: &[GuestReading], guest: &str) -> Option<(u64, u64)> {
     let stats = of(readings, guest).stats?;
-    Some((stats.value.available?.get() >> 20, stats.age.as_secs()))
+    Some((stats.value.available?.get() >> 20, stats.age.as_secs_f64().round() as u64))
 }
 
 /// Whether a guest can be reached.
