@@ -111,5 +111,5 @@ export function help() {
   dialog("Keys", [make("dl", { class: "why" }, ...rows)], () => {}, null);
 }
 
-/** Whether a question is open, which has the keys. */
-export const isAsking = () => open !== null;
+/** Whether a question is open, which has the keys. One that was closed tells so a moment later. */
+export const isAsking = () => open !== null && open.open;
