@@ -77,9 +77,9 @@ pub(super) const IN_A_LONG_RUN: [Chosen; 3] = [
     },
 ];
 
-/// What every run tries under Xen: that two guests boot and follow xenstore. A machine of two
-/// minutes.
-pub(super) const XEN_IN_EVERY_RUN: [Chosen; 1] =
+/// What a short run tries under Xen: that two guests boot and follow xenstore. A machine of two
+/// minutes. Not in every run: under the emulator Xen once corrupted memory of dom0's programs.
+pub(super) const XEN_IN_A_SHORT_RUN: [Chosen; 1] =
     [Chosen { program: "ballast::real", tests: &["xen::domains_follow"] }];
 
 /// What a long run tries under Xen.
