@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod byte_stream;
 pub mod cli;
 pub mod config;
 pub mod conversation;

@@ -21,6 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use thiserror::Error;
 
+pub use crate::byte_stream::Transport;
 use crate::linux::port;
 use crate::xenstore::{XENBUS, Xenstore};
 
@@ -29,24 +30,6 @@ const VSOCK_HOST: u32 = 2;
 /// Most bytes of one write: the kernel copies them to newly allocated memory, perhaps under memory
 /// pressure.
 const WRITE_BYTES_MAX: usize = 4096;
-
-/// Carries bytes both ways.
-pub trait Transport {
-    /// The descriptor to poll.
-    fn fd(&self) -> BorrowedFd<'_>;
-    /// Whether the host's end is open.
-    fn is_open(&self) -> bool;
-    /// Reads available bytes; `None` if there are none.
-    ///
-    /// # Errors
-    /// The transport is broken.
-    fn read(&mut self, chunk: &mut [u8]) -> io::Result<Option<usize>>;
-    /// Writes as much as possible without blocking; may return 0.
-    ///
-    /// # Errors
-    /// The transport is broken.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
-}
 
 /// Address of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ use ballast_agent_proto::wire::{
 use ballast_xenstore::{Reply, Request, RequestId, StorePath, XenstoreSession};
 use rustix::fs::OFlags;
 
-use crate::transport::Transport;
+use crate::byte_stream::Transport;
 
 /// The device through which a guest's programs reach xenstore.
 pub(crate) const XENBUS: &str = "/dev/xen/xenbus";

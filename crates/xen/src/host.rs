@@ -11,6 +11,7 @@
 //! `claims.rs`.
 
 mod changes;
+mod in_flight;
 mod limits;
 mod orders;
 mod seen;
@@ -35,9 +36,7 @@ use crate::key::{DomainId, DomainKey};
 use crate::xl::XlInfo;
 use crate::xl_program::XlProgram;
 
-use changes::Listing;
-use limits::LimitRun;
-use seen::XlRun;
+use in_flight::{LimitRun, Listing, XlRun};
 
 /// Most notices kept; further ones are dropped.
 const NOTICES_MAX: usize = 1000;

@@ -60,6 +60,7 @@ mod supervisor;
 mod tool;
 mod tracker;
 mod truth;
+mod xen_spec;
 mod xl;
 
 pub use accel::{Accel, AccelChoice};
@@ -81,7 +82,7 @@ pub use nested::{
     DOM0_MEMORY, NESTED_VARIABLE, Nested, NestedOptions, is_inside_xen, with_one_retry,
 };
 pub use process::ProcessId;
-pub use qemu::{Balloon, GuestSpec, XenSpec};
+pub use qemu::{Balloon, GuestSpec};
 pub use reaper::{Helper, REAPER_COMMAND, SUPERVISOR_COMMAND, reaper_main};
 pub use run::{GUESTS_MAX, Run, RunOptions};
 pub use run_folder::{GuestRecord, GuestState, RunFolder, runs_folder};
@@ -92,4 +93,5 @@ pub use scenario_variant::{BEST, BY_HAND, Variant, VariantKind};
 pub use supervisor::{GuestStatus, RunStatus, down, list_runs, supervisor_main, up};
 pub use tracker::{TRACK_LIBRARY, is_tracking_permitted};
 pub use truth::{Truth, TruthRow};
+pub use xen_spec::XenSpec;
 pub use xl::{domain_memory, xl};

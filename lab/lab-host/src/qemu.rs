@@ -19,6 +19,7 @@ use crate::accel::Accel;
 use crate::disk::DiskFile;
 use crate::nested::{DISK_SERIAL, PORTS};
 use crate::postgresql::{self, IMAGE_SIZE};
+use crate::xen_spec::XenSpec;
 use crate::{DiskSpec, Hotplug, LabError, Truth};
 
 /// Host memory for QEMU's translated guest code, in MiB: enough for the kernel and a workload; the
@@ -100,16 +101,6 @@ pub struct GuestSpec {
     /// Further arguments for QEMU.
     #[serde(default)]
     pub extra_args: Vec<String>,
-}
-
-/// Xen below a guest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct XenSpec {
-    /// The hypervisor, not compressed.
-    pub hypervisor: PathBuf,
-    /// Memory of the first domain, in whole MiB; the rest is for others.
-    pub dom0_memory: Bytes,
 }
 
 /// A guest's balloon device.

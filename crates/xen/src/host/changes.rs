@@ -13,6 +13,7 @@ use ballast_model::{LinkDown, Timestamp};
 use ballast_xenstore::{Answer, Reply, Request, StoreError, StorePath};
 use tokio::time::{Instant, timeout_at};
 
+use super::in_flight::ListingParts;
 use super::{Purpose, XenHost};
 use crate::claims::FoundAt;
 use crate::domain::{Domain, News};
@@ -24,25 +25,6 @@ const TOKEN: &str = "ballast";
 const REQUEST_APART: Duration = Duration::from_millis(200);
 /// Most attempts to list domains in parts before their number settles.
 const LISTINGS_MAX: u32 = 8;
-
-/// The list of all domains.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Listing {
-    /// Whether it is to be asked for.
-    is_wanted: bool,
-    /// Whether its answer is awaited.
-    is_asked: bool,
-    /// Where it does not fit one answer: what came so far.
-    parts: Option<ListingParts>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct ListingParts {
-    generation: String,
-    offset: u32,
-    names: Vec<String>,
-    attempts: u32,
-}
 
 impl XenHost {
     /// Asks to be told of changes. The store answers with an event for the watched node itself.

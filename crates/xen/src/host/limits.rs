@@ -6,20 +6,12 @@
 use ballast_model::Bytes;
 
 use super::XenHost;
+use super::in_flight::LimitRun;
 use crate::key::DomainId;
 use crate::xl_program::XlProgram;
 
 /// Most runs of `xl mem-max` at a time.
 pub(super) const RUNS_MAX: usize = 4;
-
-/// A change of maxmem that has ended.
-#[derive(Debug)]
-pub(super) struct LimitRun {
-    id: DomainId,
-    to: Bytes,
-    is_fence: bool,
-    result: Result<(), String>,
-}
 
 impl XenHost {
     /// Takes in the changes that have ended, and begins those that are due.

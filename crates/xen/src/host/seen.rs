@@ -7,11 +7,10 @@
 
 use std::time::Duration;
 
-use ballast_model::Timestamp;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::XenHost;
+use super::in_flight::XlRun;
 use crate::xl::{XlDomain, XlInfo, parse_xl_info, parse_xl_list};
 use crate::xl_program::XlProgram;
 
@@ -19,19 +18,6 @@ use crate::xl_program::XlProgram;
 const REST: Duration = Duration::from_millis(1500);
 /// Time between two attempts where `xl` fails.
 const RETRY: Duration = Duration::from_secs(10);
-
-/// A run, and when it was begun.
-#[derive(Debug)]
-pub(super) struct XlRun {
-    begun: Timestamp,
-    task: JoinHandle<Result<(Vec<XlDomain>, XlInfo), String>>,
-}
-
-impl Drop for XlRun {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
 
 impl XenHost {
     /// Runs `xl`, if it is time and it does not run already.

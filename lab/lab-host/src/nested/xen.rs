@@ -17,7 +17,8 @@ use flate2::read::GzDecoder;
 
 use crate::debian::{missing_packages, unpack_packages};
 use crate::programs::{self, FileMap};
-use crate::{Cache, LabError, XenSpec};
+use crate::xen_spec::XenSpec;
+use crate::{Cache, LabError};
 
 /// What has the hypervisor, and what has its tools; these need others.
 const HYPERVISOR_PACKAGE: &str = "xen-hypervisor-4.17-amd64";
