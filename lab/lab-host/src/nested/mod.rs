@@ -15,19 +15,18 @@
 
 mod apparmor;
 mod files;
+mod guest_modules;
 mod image;
 mod machine;
 mod output;
 mod terminal;
 mod xen;
 
+pub(crate) use guest_modules::modules;
 pub use machine::{Nested, NestedOptions, with_one_retry};
 pub use xen::DOM0_MEMORY;
 
 use ballast_model::Bytes;
-
-use crate::GuestSpec;
-use crate::modules::VSOCK_MODULES;
 
 /// Environment variable that is set inside of an outer machine.
 pub const NESTED_VARIABLE: &str = "BALLAST_NESTED";
@@ -40,8 +39,6 @@ pub(crate) const XEN_TEXT: &str = "xen (nested, emulated: no figure of time mean
 pub(crate) const DISK_SERIAL: &str = "host";
 /// Names of its ports for a command's two outputs.
 pub(crate) const PORTS: [&str; 2] = ["ballast.out", "ballast.err"];
-/// The modules that make it a KVM host, and have its guests and itself connect by vsock.
-const KVM_MODULES: [&str; 3] = ["kvm_amd", "vhost_vsock", "vsock_loopback"];
 /// Smallest memory of an outer machine: it boots, and one small guest in it.
 pub(crate) const MEMORY_MIN: Bytes = Bytes::mib(1536);
 
@@ -53,14 +50,4 @@ pub(crate) fn is_inside() -> bool {
 /// Whether it runs in the first domain of an outer machine under Xen.
 pub fn is_inside_xen() -> bool {
     std::env::var_os(NESTED_VARIABLE).is_some_and(|value| value == NESTED_XEN)
-}
-
-/// The modules of a guest beside those of every guest: of a host, and of one with vsock.
-pub(crate) fn modules(spec: &GuestSpec) -> &'static [&'static str] {
-    match (&spec.host_disk, &spec.xen, spec.vsock_cid) {
-        (Some(_), Some(_), _) => &xen::MODULES,
-        (Some(_), None, _) => &KVM_MODULES,
-        (None, _, Some(_)) => &VSOCK_MODULES,
-        (None, _, None) => &[],
-    }
 }
