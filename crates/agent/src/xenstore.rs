@@ -78,6 +78,13 @@ impl Xenstore {
             let flags = OFlags::NONBLOCK.bits().cast_signed();
             File::options().read(true).write(true).custom_flags(flags).open(path)?
         };
+        let mut store = Xenstore::on(device)?;
+        store.exchange()?;
+        Ok(Box::new(store))
+    }
+
+    /// Speaks to the xenstore at the other end of `device`, and asks it first to watch for answers.
+    fn on(device: File) -> io::Result<Xenstore> {
         let mut store = Xenstore {
             device,
             session: XenstoreSession::new(),
@@ -91,8 +98,7 @@ impl Xenstore {
         };
         let watch = Request::Watch { path: path_of(ANSWER)?, token: TOKEN.to_owned() };
         store.session.request(watch);
-        store.exchange()?;
-        Ok(Box::new(store))
+        Ok(store)
     }
 
     /// Writes and reads what can be now.
@@ -266,19 +272,7 @@ mod tests {
             let device = File::from(OwnedFd::from(connect.join().unwrap()));
             let mut store = StorePeer::new();
             let (client, _) = store.connect();
-            let mut transport = Xenstore {
-                device,
-                session: XenstoreSession::new(),
-                sent: FrameReader::new(),
-                received: Vec::new(),
-                seq: 0,
-                is_greeted: false,
-                last_frame_at: Instant::now(),
-                reading: None,
-                answer: Vec::new(),
-            };
-            let path = path_of(ANSWER).unwrap();
-            transport.session.request(Request::Watch { path, token: TOKEN.to_owned() });
+            let transport = Xenstore::on(device).unwrap();
             Pair { transport, peer, store, client }
         }
 

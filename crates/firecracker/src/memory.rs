@@ -61,7 +61,10 @@ impl Layout {
             return Err(format!("cannot plug {plug}: expected at most {most}"));
         }
         if !self.has_balloon && plug.is_none() {
-            return Err("it has no balloon whose size is told".to_owned());
+            return Err(
+                "the size of its balloon is not known: it has none, or one without statistics"
+                    .to_owned(),
+            );
         }
         let requested = self.hotplug.map_or(Bytes::ZERO, |it| it.requested);
         let wanted = match (plug, self.hotplug) {
@@ -143,7 +146,10 @@ mod tests {
         let why = |layout: Layout, target: u64, plug: Option<u64>| {
             layout.orders(Bytes::mib(target), plug.map(Bytes::mib)).unwrap_err()
         };
-        assert_eq!(why(layout(false, None), 500, None), "it has no balloon whose size is told");
+        assert_eq!(
+            why(layout(false, None), 500, None),
+            "the size of its balloon is not known: it has none, or one without statistics"
+        );
         assert!(why(layout(true, None), 500, Some(2)).contains("expected at most 0"));
         let plugged = Some(status(512, 2, 512, 512));
         assert!(why(layout(true, plugged), 500, None).contains("leave nothing of 500"));

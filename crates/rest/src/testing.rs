@@ -5,6 +5,7 @@
 mod hostile;
 
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,10 +14,20 @@ use tokio::task::JoinSet;
 
 use crate::call::{Call, Method};
 
-pub use hostile::try_rest_guest;
+pub use hostile::{try_rest_guest, try_rest_guest_near};
 
 /// Longest request.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
+
+/// A real hypervisor, killed when dropped.
+#[derive(Debug)]
+pub struct RealProgram(pub Child);
+
+impl Drop for RealProgram {
+    fn drop(&mut self) {
+        let _ = (self.0.kill(), self.0.wait());
+    }
+}
 
 /// What is answered.
 #[derive(Clone, Debug)]

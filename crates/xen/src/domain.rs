@@ -3,8 +3,8 @@
 //! Idea: its size is what the hypervisor counts, video memory and all; `memory/target` is that less
 //! the video memory. What the hypervisor counts differs from what was asked for by some pages that
 //! are no guest memory: the difference is measured once while the domain rests.
-//! Limits: `xl` rounds to whole MiB; a domain that is where it was told to be holds its target, to
-//! the page, and any other up to a MiB more than it shows.
+//! Limits: `xl` rounds to whole MiB. A domain that has reached its target counts as holding it to
+//! the page; any other counts as holding a MiB more than `xl` shows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -26,8 +26,8 @@ const GAIN: Bytes = Bytes::mib(12);
 const TICKS_MAX: u64 = 60;
 /// What a guest always keeps.
 const FLOOR: Bytes = Bytes::mib(96);
-/// How far a guest may be from what it was told: the hypervisor counts in whole MiB, and some pages
-/// that the guest's driver does not.
+/// How far a guest may end from its target: the hypervisor counts in whole MiB, and counts some
+/// pages that the guest's driver does not.
 const SLACK: Bytes = Bytes::mib(2);
 
 /// Some guests with swap of their own size, and `more`; none outside of Xen, which is said.

@@ -7,13 +7,13 @@
 //! asked, unless a test says otherwise.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use ballast_backend::{Backend, SampleRequest, VsockAddress};
 use ballast_model::{Generation, OutcomeKind, Pinned};
-use ballast_rest::testing::{Asked, Reply, RestServer, try_rest_guest};
+use ballast_rest::testing::{Asked, RealProgram, Reply, RestServer, try_rest_guest_near};
 use ballast_rest::{Method, RestConfig, RestGuests, exchange};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -411,21 +411,8 @@ const SEEDS: [&[u8]; 2] = [
 proptest! {
     #[test]
     fn any_answers_are_read_or_refused(bytes: Vec<u8>, seed in 0..2usize, at: prop::sample::Index) {
-        let mut mixed = SEEDS[seed].to_vec();
-        let at = at.index(mixed.len());
-        mixed.splice(at..(at + bytes.len()).min(SEEDS[seed].len()), bytes.iter().copied());
-        for data in [&bytes[..], SEEDS[seed], &mixed] {
-            try_rest_guest::<CloudHypervisorGuest>(data);
-        }
-    }
-}
-
-/// The real program, killed at the end.
-struct Real(Child);
-
-impl Drop for Real {
-    fn drop(&mut self) {
-        let _ = (self.0.kill(), self.0.wait());
+        let at = at.index(SEEDS[seed].len());
+        try_rest_guest_near::<CloudHypervisorGuest>(SEEDS[seed], &bytes, at);
     }
 }
 
@@ -441,7 +428,7 @@ async fn the_real_program_answers_as_the_server_does() {
     let socket = host.folder.path().join("a.sock");
     let mut command = Command::new(program);
     command.arg("--api-socket").arg(&socket).stdin(Stdio::null());
-    let real = Real(command.spawn().expect("the program starts"));
+    let real = RealProgram(command.spawn().expect("the program starts"));
     let begun = Instant::now();
     while host.readings().await.is_empty() {
         assert!(begun.elapsed() < Duration::from_secs(60), "it answers on its socket");

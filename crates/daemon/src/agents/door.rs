@@ -36,7 +36,7 @@ use crate::clock;
 const BACKLOG: i32 = 64;
 /// Pause after a connection could not be accepted, as where there are no more files.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
-/// Most contexts of no guest that are told of.
+/// The log names at most so many contexts that belong to no guest.
 const STRANGERS_MAX: usize = 64;
 /// Any context: that of whoever listens.
 const CID_ANY: u32 = u32::MAX;

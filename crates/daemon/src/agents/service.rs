@@ -54,7 +54,7 @@ pub(crate) struct Agents {
 struct Followed {
     /// Its guest's hypervisor; `None`: not known yet.
     process: Option<ProcessId>,
-    /// The vsock device by which it comes; `None`: by a port.
+    /// The vsock device that the agent connects through; `None`: it uses a virtio-serial port.
     vsock: Option<VsockAddress>,
     _route: Option<VsockRoute>,
     shared: Arc<Shared>,

@@ -15,6 +15,19 @@ const ROUNDS_MAX: usize = 4;
 /// Most calls of one order: a device and zone each, and the balloon.
 const CALLS_MAX: usize = 65;
 
+/// As [`try_rest_guest`] with `bytes`, with the answers `seed`, and with `seed` where `bytes` have
+/// replaced the part from `at` on, which is less than its length.
+///
+/// # Panics
+/// As [`try_rest_guest`].
+pub fn try_rest_guest_near<G: RestGuest>(seed: &[u8], bytes: &[u8], at: usize) {
+    let mut mixed = seed.to_vec();
+    mixed.splice(at..(at + bytes.len()).min(seed.len()), bytes.iter().copied());
+    for data in [bytes, seed, &mixed] {
+        try_rest_guest::<G>(data);
+    }
+}
+
 /// Takes `data` for answers. Whatever is answered, a guest does not panic, ends each sample, makes
 /// no order longer than a real hypervisor's, holds whole pages, and has no more plugged in than can
 /// be.

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use crate::host::{XenConfig, XenHost};
 
-/// Prints what is in its folder, and notes what it was told.
+/// Prints the files `list` and `info` of its folder, and appends what `mem-max` is called with.
 const XL: &str = r#"#!/bin/sh
 cd "$(dirname "$0")" || exit 1
 if [ -e fails ]; then cat fails >&2; exit 1; fi
