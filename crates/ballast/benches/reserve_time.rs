@@ -3,7 +3,8 @@
 //! Goal: at most 1.25 times as long. Two idle guests of 1 GiB hold all of a budget of 2 GiB. In
 //! turns, this program orders both balloons to 512 MiB by QMP and waits until they are there, and
 //! the real `ballast reserve 1GiB` is run against the real daemon; after each, guests get their
-//! memory back. The daemon runs in its own turns only. Cost: two minutes.
+//! memory back. The daemon runs in its own turns only, each with a journal of its own, as a
+//! reservation outlives the daemon. Cost: two minutes.
 //!
 //! Limits: idle guests with their memory free; emulated where KVM does not work.
 //!
@@ -62,7 +63,7 @@ async fn measure(run: &Run, ground: &Path, is_test: bool) {
     for round in 1..=rounds {
         own.push(order(&mut balloons, HALF).await);
         order(&mut balloons, MEMORY).await;
-        ours.push(reserve(ground).await);
+        ours.push(reserve(ground, round, &mut balloons).await);
         order(&mut balloons, MEMORY).await;
         println!("round {round} of {rounds} done");
     }
@@ -80,12 +81,7 @@ async fn order(balloons: &mut [QmpClient], target: Bytes) -> Duration {
         balloon.call(&QmpCommand::Balloon { target }).await.expect("an answer");
     }
     for balloon in balloons {
-        loop {
-            let reply = balloon.call(&QmpCommand::QueryBalloon).await.expect("an answer");
-            let reply: serde_json::Value = serde_json::from_str(&reply).expect("an object");
-            if reply["actual"].as_u64() == Some(target.get()) {
-                break;
-            }
+        while held(balloon).await != target {
             assert!(ordered.elapsed() < PATIENCE, "a balloon does not get to {target:#}");
             tokio::time::sleep(LOOK).await;
         }
@@ -93,12 +89,25 @@ async fn order(balloons: &mut [QmpClient], target: Bytes) -> Duration {
     ordered.elapsed()
 }
 
-/// How long the command takes, against a daemon that knows its guests.
-async fn reserve(ground: &Path) -> Duration {
+/// What the guest holds now, as its balloon says.
+async fn held(balloon: &mut QmpClient) -> Bytes {
+    let reply = balloon.call(&QmpCommand::QueryBalloon).await.expect("an answer");
+    let reply: serde_json::Value = serde_json::from_str(&reply).expect("an object");
+    Bytes::new(reply["actual"].as_u64().expect("a size"))
+}
+
+/// How long the command takes, against a new daemon that knows its guests and left them all they
+/// have.
+async fn reserve(ground: &Path, round: usize, balloons: &mut [QmpClient]) -> Duration {
     let qmp = ground.join("qmp");
     let guests = format!("[qmp]\nfolders = [{qmp:?}]\n[tracking]\nenabled = false\n");
+    let ground = &ground.join(format!("daemon-{round}"));
+    std::fs::create_dir(ground).expect("a folder for the daemon");
     let mut daemon = start_daemon_on(ground, &guests, 2, 1000);
     tokio::time::sleep(SETTLES_IN).await;
+    for balloon in balloons {
+        assert_eq!(held(balloon).await, MEMORY, "the daemon took memory before it was to");
+    }
     let began = Instant::now();
     let status = Command::new(env!("CARGO_BIN_EXE_ballast"))
         .args(["reserve", "1GiB", "--for", "new", "--wait", "60s"])
