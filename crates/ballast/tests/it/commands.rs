@@ -3,7 +3,10 @@
 use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
 
 use crate::program::{self, Done};
 
@@ -48,16 +51,26 @@ fn wrong_usage_and_failure_have_different_exit_statuses() {
     }
 }
 
-/// Runs the hook as libvirt does, with a `ballast` that notes its arguments and fails.
+/// A folder with a `ballast` that notes its arguments and fails, and the path that begins with it.
+fn failing_ballast() -> (TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    note_calls(folder.path(), "ballast", 1);
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    (folder, path)
+}
+
+/// Writes a program that adds its name and arguments to the file `noted` beside it.
+fn note_calls(folder: &Path, name: &str, status: i32) {
+    let noted = folder.join("noted");
+    let text = format!("#!/bin/sh\necho {name} \"$@\" >>{}\nexit {status}\n", noted.display());
+    std::fs::write(folder.join(name), text).unwrap();
+    std::fs::set_permissions(folder.join(name), Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Runs the hook as libvirt does.
 #[test]
 fn the_hook_of_libvirt_reserves_memory_and_never_fails() {
-    let folder = tempfile::tempdir().unwrap();
-    let noted = folder.path().join("noted");
-    let fake = folder.path().join("ballast");
-    std::fs::write(&fake, format!("#!/bin/sh\necho \"$@\" >>{}\nexit 1\n", noted.display()))
-        .unwrap();
-    std::fs::set_permissions(&fake, Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let (folder, path) = failing_ballast();
     let xml = "<domain>\n  <memory unit='KiB'>2097152</memory>\n  \
                <currentMemory unit='KiB'>1048576</currentMemory>\n</domain>\n";
     for (step, xml) in [
@@ -74,8 +87,44 @@ fn the_hook_of_libvirt_reserves_memory_and_never_fails() {
         let _ = child.stdin.take().unwrap().write_all(xml.as_bytes());
         assert!(child.wait().unwrap().success());
     }
-    let noted = std::fs::read_to_string(noted).unwrap();
-    assert_eq!(noted, "reserve 2147483648 --for web --wait 0s\n");
+    let noted = std::fs::read_to_string(folder.path().join("noted")).unwrap();
+    assert_eq!(noted, "ballast reserve 2147483648 --for web --wait 0s\n");
+}
+
+#[test]
+fn the_wrapper_of_qemu_reserves_what_its_guest_is_to_have() {
+    let (folder, path) = failing_ballast();
+    note_calls(folder.path(), "qemu", 0);
+    let wrapper = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/qemu-reserving.sh");
+    for (arguments, environment, status, expected) in [
+        (&["-name", "web", "-m", "2G", "-S"][..], "", 0, "2GiB --for web --wait 30s"),
+        (&["-m", "1536", "-name", "guest=web,process=q"], "", 0, "1536MiB --for web --wait 30s"),
+        (&["-m", "slots=2,size=1g,maxmem=4g", "--name", "web"], "", 0, "1GiB --for web --wait 30s"),
+        (&["-m", "64M", "-name", "a"], "BALLAST_GUEST=b", 0, "64MiB --for b --wait 30s"),
+        (&["-m", "64M", "-name", "a"], "BALLAST_WAIT=2m", 0, "64MiB --for a --wait 2m"),
+        (&["-m", "64M"], "", 0, ""),
+        (&["-name", "web"], "", 0, ""),
+        (&["-m", "64M", "-name", "a"], "BALLAST_REQUIRED=1", 1, "64MiB --for a --wait 30s"),
+        (&["-m", "64M"], "BALLAST_REQUIRED=1", 1, ""),
+    ] {
+        let environment = environment.split_once('=').unwrap_or(("BALLAST_REQUIRED", ""));
+        let mut command = Command::new("sh");
+        command.arg(wrapper).args(arguments).env("PATH", &path).env("BALLAST_QEMU", "qemu");
+        let ended = command.env(environment.0, environment.1).output().unwrap();
+        assert_eq!(ended.status.code(), Some(status), "{arguments:?} {environment:?}: {ended:?}");
+        let mut calls = String::new();
+        if !expected.is_empty() {
+            calls += &format!("ballast reserve {expected}\n");
+        }
+        if status == 0 {
+            calls += &format!("qemu {}\n", arguments.join(" "));
+        } else if !expected.is_empty() {
+            calls += "ballast reserve --release --for a\n";
+        }
+        let noted = folder.path().join("noted");
+        assert_eq!(std::fs::read_to_string(&noted).unwrap_or_default(), calls, "{arguments:?}");
+        let _ = std::fs::remove_file(noted);
+    }
 }
 
 #[test]
