@@ -92,7 +92,7 @@ fn the_hook_of_libvirt_reserves_memory_and_never_fails() {
 }
 
 #[test]
-fn the_wrapper_of_qemu_reserves_what_its_guest_is_to_have() {
+fn the_wrapper_of_qemu_reserves_its_guests_memory() {
     let (folder, path) = failing_ballast();
     note_calls(folder.path(), "qemu", 0);
     let wrapper = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/qemu-reserving.sh");
