@@ -1,7 +1,7 @@
 //! A server that follows Cloud Hypervisor's API, for tests without the real program.
 //!
-//! Source: as of `guest/tests.rs`, which holds it to the published API. Limits: one guest; zones are
-//! not resized.
+//! Source: as of `guest/tests.rs`, which holds it to the published API. Limits: one guest; zones
+//! are not resized.
 
 use ballast_rest::testing::{Asked, Reply};
 use serde_json::{Value, json};

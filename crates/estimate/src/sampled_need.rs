@@ -47,7 +47,8 @@ impl SampledNeed {
         self.lacking = if self.need > held.value { self.lacking.saturating_add(1) } else { 0 };
     }
 
-    /// Its demand by the sample last observed: more than it holds, all of which counts as used.
+    /// Its demand by the sample last observed: more than it holds. All that it holds counts as
+    /// used.
     ///
     /// # Errors
     /// Nothing is seen of it, or that does not say that it lacks memory.

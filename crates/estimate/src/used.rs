@@ -49,7 +49,8 @@ pub enum NoEstimate {
     NoAllocation,
     /// It has sent no statistics, or none that include its available memory.
     NoStatistics,
-    /// It has sent no statistics, and what the host sees it touch does not say that it lacks memory.
+    /// It has sent no statistics, and what the host sees it touch does not say that it lacks
+    /// memory.
     SampledAlone {
         /// What it touches.
         working_set: Bytes,

@@ -24,8 +24,8 @@ pub struct Assessment {
     /// The least that can be left to a guest without swap: what it uses, at most what it holds.
     /// `None`: its floor.
     pub min_without_swap: Option<Bytes>,
-    /// The most that is given to a guest that says nothing itself: what the host sees that it needs.
-    /// Such a guest keeps what it holds (`min_without_swap`). `None`: it says what it needs.
+    /// The most that is given to a guest that says nothing itself: what the host sees that it
+    /// needs. Such a guest keeps what it holds (`min_without_swap`). `None`: it says what it needs.
     pub sampled_most: Option<Bytes>,
     /// Whether it is known what it holds or was promised; else `committed` is the least it can be.
     pub is_counted: bool,

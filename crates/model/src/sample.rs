@@ -196,8 +196,8 @@ impl GuestSample {
         Some(self.allocation?.value.min(self.memory_max().unwrap_or(Bytes::MAX)))
     }
 
-    /// The working set that the host sees of a guest that reports no statistics; `None`: it does, or
-    /// nothing is seen, or not lately, or no more than an upper bound.
+    /// The working set that the host sees of a guest that reports no statistics; `None`: it does,
+    /// or nothing is seen, or not lately, or no more than an upper bound.
     pub fn working_set_alone(&self) -> Option<Measured<Bytes>> {
         let report = self.tracker.as_ref().filter(|_| self.stats.is_none())?;
         let is_exact = report.value.source.of_demand() != DemandSource::Coarse;

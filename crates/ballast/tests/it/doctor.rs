@@ -119,7 +119,7 @@ fn guests_of_a_daemon_are_judged_and_its_sockets_left() {
     assert!(daemon.stop().success());
 }
 
-/// The sockets of two guests of each hypervisor, of which one lacks most, and of a web server.
+/// The sockets of two guests of each hypervisor, one that lacks most, and of a web server.
 fn light_guests(ground: &Ground) -> Vec<RestServer> {
     let (folder, other) = (ground.path("ch"), ground.path("fc"));
     for folder in [&folder, &other] {

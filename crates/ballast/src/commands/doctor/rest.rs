@@ -1,8 +1,8 @@
-//! Cloud Hypervisor's and Firecracker's guests, by their own APIs: who answers, and what a guest was
-//! started without.
+//! Cloud Hypervisor's and Firecracker's guests, by their own APIs: who answers, and what a guest
+//! was started without.
 //!
-//! Limits: pure. What is missing has to be there before a guest boots: no call adds it later, except
-//! Cloud Hypervisor's vsock.
+//! Limits: pure. What is missing has to be there before a guest boots: no call adds it later,
+//! except Cloud Hypervisor's vsock.
 
 use std::collections::BTreeMap;
 use std::path::Path;

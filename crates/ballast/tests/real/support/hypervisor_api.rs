@@ -9,8 +9,8 @@
 //! would have it, to the daemon's socket for that guest. Where this host's kernel serves no vsock,
 //! it comes by a virtio-serial port in the device's place.
 //!
-//! Limits: one hypervisor's guests at a time, as the port of agents is the host's; a connection by a
-//! virtio-serial port is made once. Memory is not plugged in.
+//! Limits: one hypervisor's guests at a time, as the port of agents is the host's; a connection by
+//! a virtio-serial port is made once. Memory is not plugged in.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

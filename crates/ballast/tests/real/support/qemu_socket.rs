@@ -1,7 +1,7 @@
 //! Sockets of a guest's QEMU, at which a test speaks in its place.
 //!
-//! Idea: whose a socket is, the kernel says: whoever called `listen` or `connect`. So QEMU is told
-//! to do that, and the test takes a copy of the file. To whoever is at the other end it is QEMU that
+//! Idea: whose a socket is, the kernel says: whoever called `listen` or `connect`. So QEMU does
+//! that, and the test takes a copy of the file. To whoever is at the other end it is QEMU that
 //! speaks.
 //! Limits: needs the right to trace QEMU.
 
