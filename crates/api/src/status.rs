@@ -293,8 +293,9 @@ impl GuestView {
 }
 
 fn stats_age_ms(sample: &GuestSample, estimate: Option<&Estimate>) -> Option<u64> {
-    let of_estimate = estimate.map(|estimate| match estimate.provenance {
-        Provenance::BalloonStatistics { age } => age,
+    let of_estimate = estimate.and_then(|estimate| match estimate.provenance {
+        Provenance::BalloonStatistics { age } => Some(age),
+        Provenance::WorkingSet { .. } => None,
     });
     sample.stats.map(|stats| stats.age).or(of_estimate).map(millis)
 }

@@ -135,6 +135,10 @@ impl RestGuest for CloudHypervisorGuest {
         Some(&info.config.vsock.as_ref()?.socket)
     }
 
+    fn version(&self) -> Option<&str> {
+        self.ping.as_ref().map(|(ping, _)| ping.version.as_str())
+    }
+
     fn take_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }

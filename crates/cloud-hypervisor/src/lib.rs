@@ -21,6 +21,8 @@
 mod api;
 mod guest;
 mod memory;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use api::{Info, Ping, Version};
 pub use guest::CloudHypervisorGuest;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ballast_backend::{Backend, GuestReading, SampleRequest, Waiting};
-use ballast_model::{Action, Bytes, Change, GuestId, Held, Outcome, OutcomeKind, Plan, Timestamp};
+use ballast_model::{Action, Bytes, GuestId, Outcome, OutcomeKind, Plan, Timestamp};
 use tokio::time::{Instant, timeout_at};
 
 use crate::container::{Container, Done};
@@ -233,10 +233,7 @@ impl Backend for Containers {
             let Ok(place) = place else { continue };
             let guest = &plan.guests[place];
             // Whoever observes takes nothing, not even to see what is idle.
-            let is_left = matches!(
-                guest.change,
-                Change::Hold(Held::OptedOut | Held::Observing | Held::Paused)
-            );
+            let is_left = guest.change.leaves_alone();
             let floor = guest.bounds.map_or(Bytes::MAX, |bounds| bounds.floor);
             container.planned(floor, guest.estimate.is_some() && !is_left);
         }

@@ -121,6 +121,7 @@ fn held_without(missing: NoEstimate) -> Held {
     match missing {
         NoEstimate::NoAllocation => Held::NoAllocation,
         NoEstimate::NoStatistics => Held::NoStatistics,
+        NoEstimate::SampledAlone { working_set } => Held::SampledAlone { working_set },
         NoEstimate::Implausible(what) => Held::Implausible(what),
     }
 }

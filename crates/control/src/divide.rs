@@ -94,12 +94,13 @@ fn contender(guest: &GuestTick<'_>, given_back: Option<Bytes>) -> Option<Contend
     let least = given_back.max(assessment.min_without_swap).unwrap_or_default();
     let unguaranteed = least.saturating_sub(floor);
     let floor = floor.max(least);
+    let ceiling = ceiling.min(assessment.sampled_most.unwrap_or(ceiling)).max(floor);
     Some(Contender {
         id: guest.sample.id.clone(),
         used,
         floor,
         unguaranteed,
-        ceiling: ceiling.max(floor),
+        ceiling,
         shares: limits.shares,
         priority: limits.priority,
         miss_rate_max: limits.miss_rate_max,

@@ -29,7 +29,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use ballast_model::{Bytes, Confidence, Demand, DemandSource, PassedOver, WhyPassedOver};
+use ballast_model::{
+    Bytes, Confidence, Demand, DemandSource, PassedOver, WORKING_SET_AGE_MAX, WhyPassedOver,
+};
 
 /// Confidence in a fresh source, in per cent.
 const fn trust(source: DemandSource) -> u8 {
@@ -43,13 +45,12 @@ const fn trust(source: DemandSource) -> u8 {
     }
 }
 
-/// The age from which a source is stale. A tracker confirms its figure every 3 to 5 s, even at
-/// rest, and may miss a few. The others are read once a second; shrinking a guest by older figures
-/// would hurt it.
+/// The age from which a source is stale. All but working sets are read once a second; shrinking a
+/// guest by older figures would hurt it.
 const fn age_max(source: DemandSource) -> Duration {
     match source {
         DemandSource::WorkingSet | DemandSource::Sampled | DemandSource::Coarse => {
-            Duration::from_secs(30)
+            WORKING_SET_AGE_MAX
         }
         DemandSource::Probing | DemandSource::Used | DemandSource::Committed => {
             Duration::from_secs(10)

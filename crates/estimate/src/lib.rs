@@ -7,7 +7,8 @@
 //! Each module covers one aspect and knows nothing of the others: [`phase`] decides when a working
 //! set need not be tracked, [`hot_set`] and [`granularity`] how finely it is tracked, [`beyond`]
 //! adds the memory that a tracked guest lacks, [`swap_need`] what a guest's swap traffic shows that
-//! it lacks, [`statistical`] and [`probing`] do without a tracker, and [`fusion`] chooses among the
+//! it lacks, [`statistical`] and [`probing`] do without a tracker, `sampled_need` with
+//! nothing but one, and [`fusion`] chooses among the
 //! results and says why.
 //!
 //! Limits: no clock, no I/O; the history kept of each guest is bounded.
@@ -24,6 +25,7 @@ pub mod phase;
 mod plausible;
 pub mod probing;
 mod refine;
+mod sampled_need;
 pub mod statistical;
 pub mod swap_need;
 mod used;

@@ -39,7 +39,7 @@ const KERNEL_AND_FREE: Bytes = Bytes::mib(128);
 
 /// Memory a Linux guest keeps free if it does not report its watermarks. With less free it
 /// reclaims, and loses pages of its working set.
-const KEPT_FREE: Bytes = Bytes::mib(64);
+pub(crate) const KEPT_FREE: Bytes = Bytes::mib(64);
 
 /// Intervals in which a growing working set is ignored: the one in which the guest shrank, and the
 /// next, which still counts the pages given away.

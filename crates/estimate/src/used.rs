@@ -36,6 +36,7 @@ use crate::history::AllocationHistory;
 use crate::plausible;
 use crate::probing::ProbingSettings;
 use crate::refine::Refiner;
+use crate::sampled_need::SampledNeed;
 
 /// Uncertainty of the age of statistics: QEMU polls them once a second and dates them in whole
 /// seconds.
@@ -48,6 +49,12 @@ pub enum NoEstimate {
     NoAllocation,
     /// It has sent no statistics, or none that include its available memory.
     NoStatistics,
+    /// It has sent no statistics, and what the host sees it touch does not say that it lacks
+    /// memory.
+    SampledAlone {
+        /// What it touches.
+        working_set: Bytes,
+    },
     /// Its statistics cannot be true.
     Implausible(Implausible),
 }
@@ -57,6 +64,7 @@ pub enum NoEstimate {
 pub struct Estimator {
     allocations: AllocationHistory,
     refiner: Refiner,
+    sampled_need: SampledNeed,
     /// Allocation less the guest's total, if that difference is constant.
     uncounted: Option<Bytes>,
     /// What it used by the last sample.
@@ -74,6 +82,7 @@ impl Estimator {
         self.held_then = stats.and_then(|stats| self.held_at(guest, stats, now));
         self.in_use = self.nearest_use(guest).or(self.in_use);
         self.refiner.observe(guest, self.uncounted, now, probing);
+        self.sampled_need.observe(guest, now);
     }
 
     /// Estimates the demand of the guest by the sample last observed, on a host with
@@ -89,7 +98,9 @@ impl Estimator {
         now: Timestamp,
     ) -> Result<Estimate, NoEstimate> {
         let allocation = guest.allocation.ok_or(NoEstimate::NoAllocation)?;
-        let stats = guest.stats.as_ref().ok_or(NoEstimate::NoStatistics)?;
+        let Some(stats) = guest.stats.as_ref() else {
+            return self.sampled_need.estimate(guest, allocation.value, now);
+        };
         plausible::check(&stats.value, guest.memory_max()).map_err(NoEstimate::Implausible)?;
         // Old guest kernels report only `free`. That counts page cache as used, which is safe.
         let available =

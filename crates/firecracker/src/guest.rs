@@ -86,15 +86,15 @@ impl FirecrackerGuest {
     }
 
     fn take_config(&mut self, config: VmConfig, now: Timestamp) {
-        let is_blind = config.balloon.as_ref().is_some_and(|it| it.stats_polling_interval_s == 0);
-        if is_blind && self.config.is_none() {
+        let is_new = self.config.is_none();
+        self.config = Some(config);
+        if is_new && self.has_blind_balloon() {
             self.notices.push(
                 "its balloon is not used, as it was configured without statistics before boot \
                  (stats_polling_interval_s), and does not say what it holds"
                     .to_owned(),
             );
         }
-        self.config = Some(config);
         self.next = self.calls_of_sample(now);
     }
 
@@ -223,6 +223,15 @@ impl RestGuest for FirecrackerGuest {
 
     fn vsock_socket(&self) -> Option<&Path> {
         Some(&self.config.as_ref()?.vsock.as_ref()?.uds_path)
+    }
+
+    fn version(&self) -> Option<&str> {
+        self.instance.as_ref().map(|instance| instance.vmm_version.as_str())
+    }
+
+    fn has_blind_balloon(&self) -> bool {
+        let balloon = self.config.as_ref().and_then(|config| config.balloon.as_ref());
+        balloon.is_some() && !self.has_balloon()
     }
 
     fn take_notices(&mut self) -> Vec<String> {

@@ -21,6 +21,8 @@ mod api;
 mod freshness;
 mod guest;
 mod memory;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use api::{BalloonStats, HotplugStatus, Instance, VmConfig};
 pub use freshness::Freshness;

@@ -24,6 +24,9 @@ pub struct Assessment {
     /// The least that can be left to a guest without swap: what it uses, at most what it holds.
     /// `None`: its floor.
     pub min_without_swap: Option<Bytes>,
+    /// The most that is given to a guest that says nothing itself: what the host sees that it
+    /// needs. Such a guest keeps what it holds (`min_without_swap`). `None`: it says what it needs.
+    pub sampled_most: Option<Bytes>,
     /// Whether it is known what it holds or was promised; else `committed` is the least it can be.
     pub is_counted: bool,
     /// What it holds or was promised, whichever is more; at most what its process occupies or may
@@ -171,14 +174,21 @@ impl Assessment {
         let may_use = if capped.is_some() { entitlement } else { used_at_most(in_use) };
         let filled = seen(in_use).map_or(entitlement, |seen| seen.min(may_use));
         let may_keep = used_at_most(holding.resident_at_most());
+        let speechless = verdict.as_ref().ok().filter(|_| sample.stats.is_none());
+        let sampled_most = speechless.map(|estimate| estimate.demand.size.page_ceil());
+        let min_without_swap = match speechless {
+            // Nothing says what of that it could spare.
+            Some(_) => sample.claimed().map(Bytes::page_floor),
+            None => log.and_then(|log| log.min_without_swap(sample, limits, stale_after, may_keep)),
+        };
         Assessment {
             allocation,
             claimed,
             bounds,
             is_counted: allocation.or_else(last_seen).max(promised).is_some()
                 || sample.boot_memory.is_some(),
-            min_without_swap: log
-                .and_then(|log| log.min_without_swap(sample, limits, stale_after, may_keep)),
+            min_without_swap,
+            sampled_most,
             committed,
             uncapped,
             owned: lately.map_or(committed, |lately| committed.min(lately).min(offered)),
@@ -305,10 +315,12 @@ pub fn verdict(
     let (Some(allocation), Some(_)) = (sample.allocation, sample.boot_memory) else {
         return Err(Held::NoAllocation);
     };
-    let Some(stats) = sample.stats else {
-        return Err(Held::NoStatistics);
+    let age = match (sample.stats, sample.working_set_alone()) {
+        (Some(stats), _) => stats.age.max(allocation.age),
+        // Whether that says that it lacks memory is for the estimate.
+        (None, Some(_)) => allocation.age,
+        (None, None) => return Err(Held::NoStatistics),
     };
-    let age = stats.age.max(allocation.age);
     if age > stale_after {
         return Err(Held::Stale { age, limit: stale_after });
     }
@@ -320,6 +332,10 @@ pub fn verdict(
 pub(crate) fn calls_off_shrinking(held: &Held) -> bool {
     matches!(
         held,
-        Held::NoStatistics | Held::Stale { .. } | Held::Implausible(_) | Held::Stuck { .. }
+        Held::NoStatistics
+            | Held::SampledAlone { .. }
+            | Held::Stale { .. }
+            | Held::Implausible(_)
+            | Held::Stuck { .. }
     )
 }

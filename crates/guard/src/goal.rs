@@ -55,6 +55,12 @@ pub fn goal_for(
         target = least;
         clamps.push(Clamped::NoSwap { least });
     }
+    if let Some(most) = assessment.sampled_most
+        && target > most
+    {
+        target = most;
+        clamps.push(Clamped::SampledAlone { most });
+    }
     if let Some(limit) = settings.step_up_max
         && target.saturating_sub(reference) > limit
     {

@@ -78,7 +78,7 @@ impl Estimate {
 
     /// An estimate where nothing is known but the memory in use.
     pub fn of_used(used: Bytes, available: Bytes, provenance: Provenance) -> Estimate {
-        let Provenance::BalloonStatistics { age } = provenance;
+        let age = provenance.age();
         let (source, confidence) = (DemandSource::Used, Confidence::USED);
         Estimate {
             used,
@@ -107,6 +107,22 @@ pub enum Provenance {
         #[cfg_attr(feature = "serde", serde(rename = "age_ns", with = "unit"))]
         age: Duration,
     },
+    /// The working set that the host sees of a guest that says nothing itself; all that it holds
+    /// counts as used.
+    WorkingSet {
+        /// Age of the working set when the estimate was made.
+        #[cfg_attr(feature = "serde", serde(rename = "age_ns", with = "unit"))]
+        age: Duration,
+    },
+}
+
+impl Provenance {
+    /// Its age when the estimate was made.
+    pub const fn age(self) -> Duration {
+        match self {
+            Provenance::BalloonStatistics { age } | Provenance::WorkingSet { age } => age,
+        }
+    }
 }
 
 impl fmt::Display for Provenance {
@@ -114,6 +130,10 @@ impl fmt::Display for Provenance {
         match self {
             Provenance::BalloonStatistics { age } => {
                 write!(f, "balloon statistics {:.1}s old", age.as_secs_f64())
+            }
+            Provenance::WorkingSet { age } => {
+                let age = age.as_secs_f64();
+                write!(f, "no statistics; working set seen by the host {age:.1}s ago")
             }
         }
     }

@@ -46,6 +46,13 @@ pub enum Held {
     },
     /// It has never sent statistics.
     NoStatistics,
+    /// It has never sent statistics, and what the host sees it touch fits what it holds: by that
+    /// alone it may grow, not shrink.
+    SampledAlone {
+        /// What it touches.
+        #[cfg_attr(feature = "serde", serde(rename = "working_set_bytes", with = "unit"))]
+        working_set: Bytes,
+    },
     /// Its statistics are too old to act on.
     Stale {
         /// Their age.
@@ -96,6 +103,19 @@ pub enum Held {
 }
 
 impl Held {
+    /// Whether nothing at all is to be done to the guest, by whatever mechanism: not to see what it
+    /// needs, nor as the host is short.
+    pub const fn leaves_alone(&self) -> bool {
+        matches!(
+            self,
+            Held::Observing
+                | Held::Paused
+                | Held::OptedOut
+                | Held::Unreachable { .. }
+                | Held::AnotherOwner { .. }
+        )
+    }
+
     /// Stable word for machines.
     pub const fn code(&self) -> &'static str {
         match self {
@@ -109,6 +129,7 @@ impl Held {
             Held::DiscardInhibited => "discard-inhibited",
             Held::Pinned { .. } => "pinned",
             Held::NoStatistics => "no-statistics",
+            Held::SampledAlone { .. } => "sampled-alone",
             Held::Stale { .. } => "stale",
             Held::Implausible(_) => "implausible",
             Held::Stuck { .. } => "stuck",
@@ -141,6 +162,11 @@ impl fmt::Display for Held {
             Held::NoStatistics => {
                 f.write_str("no statistics received: is virtio_balloon loaded in the guest, or the agent there?")
             }
+            Held::SampledAlone { working_set } => write!(
+                f,
+                "no statistics received; the host sees it touch {working_set}, which it has room for, \
+                 and not what it could give back: it grows by that, and never shrinks"
+            ),
             Held::Stale { age, limit } => write!(
                 f,
                 "statistics {:.1}s old, limit {:.1}s",

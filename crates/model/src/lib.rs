@@ -85,7 +85,7 @@ pub use plan::{
 pub use policy_answer::{AnswerFault, GuestTarget, PolicyAnswer};
 pub use policy_name::{ParsePolicyNameError, PolicyName};
 pub use reason::{Clamped, Others, Reason, RentLimit, Tax};
-pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport};
+pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport, WORKING_SET_AGE_MAX};
 pub use reservation::Reservation;
 pub use restart::{Handover, LeftGuest, Restart, Stuck, Thrashed};
 pub use sample::{

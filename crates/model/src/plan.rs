@@ -188,6 +188,13 @@ pub enum Change {
     Hold(Held),
 }
 
+impl Change {
+    /// Whether nothing at all is to be done to the guest ([`Held::leaves_alone`]).
+    pub const fn leaves_alone(&self) -> bool {
+        matches!(self, Change::Hold(why) if why.leaves_alone())
+    }
+}
+
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

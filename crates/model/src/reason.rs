@@ -406,6 +406,13 @@ pub enum Clamped {
         #[cfg_attr(feature = "serde", serde(rename = "least_bytes", with = "unit"))]
         least: Bytes,
     },
+    /// Lowered to what the host sees that it needs: it says nothing itself, and would not give
+    /// back more.
+    SampledAlone {
+        /// Its working set and what its kernel keeps free.
+        #[cfg_attr(feature = "serde", serde(rename = "most_bytes", with = "unit"))]
+        most: Bytes,
+    },
     /// Growth limited per decision.
     StepUp {
         /// Largest growth.
@@ -441,6 +448,7 @@ impl Clamped {
             Clamped::Unproven { .. } => "unproven",
             Clamped::Thrashed { .. } => "thrashed",
             Clamped::NoSwap { .. } => "no-swap",
+            Clamped::SampledAlone { .. } => "sampled-alone",
             Clamped::StepUp { .. } => "step-up",
             Clamped::StepDown { .. } => "step-down",
             Clamped::AwaitingRelease { .. } => "awaiting-release",
@@ -463,6 +471,12 @@ impl fmt::Display for Clamped {
             }
             Clamped::NoSwap { least } => {
                 write!(f, "kept at {least}: in use, and no swap is known to back it")
+            }
+            Clamped::SampledAlone { most } => {
+                write!(
+                    f,
+                    "no more than {most}: what the host sees that it needs, as it says nothing itself"
+                )
             }
             Clamped::StepUp { limit } => write!(f, "growth limited to {limit} a decision"),
             Clamped::StepDown { limit } => write!(f, "shrinking limited to {limit} a decision"),

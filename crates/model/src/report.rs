@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_none};
@@ -117,6 +118,10 @@ impl fmt::Display for MemoryRequest {
         }
     }
 }
+
+/// The age from which a working set is not believed any more. A tracker confirms its figure every 3
+/// to 5 s, even at rest, and may miss a few.
+pub const WORKING_SET_AGE_MAX: Duration = Duration::from_secs(30);
 
 /// What the tracker of page touches found of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]

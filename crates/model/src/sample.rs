@@ -10,8 +10,8 @@ use crate::guest_id::place_near;
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_none};
 use crate::{
-    AgentReport, Bytes, Fence, GuestId, HostSample, Measured, Pinned, Timestamp, TrackerReport,
-    Tracking,
+    AgentReport, Bytes, DemandSource, Fence, GuestId, HostSample, Measured, Pinned, Timestamp,
+    TrackerReport, Tracking, WORKING_SET_AGE_MAX,
 };
 
 /// Everything seen in one tick.
@@ -194,6 +194,15 @@ impl GuestSample {
     /// What it claims to hold, which is no more than it can ever hold.
     pub fn claimed(&self) -> Option<Bytes> {
         Some(self.allocation?.value.min(self.memory_max().unwrap_or(Bytes::MAX)))
+    }
+
+    /// The working set that the host sees of a guest that reports no statistics; `None`: it does,
+    /// or nothing is seen, or not lately, or no more than an upper bound.
+    pub fn working_set_alone(&self) -> Option<Measured<Bytes>> {
+        let report = self.tracker.as_ref().filter(|_| self.stats.is_none())?;
+        let is_exact = report.value.source.of_demand() != DemandSource::Coarse;
+        (is_exact && report.age < WORKING_SET_AGE_MAX)
+            .then_some(Measured { value: report.value.working_set, age: report.age })
     }
 
     /// The most memory the guest can ever hold: booted with and all that can be plugged in.

@@ -189,7 +189,7 @@ impl GuestSums {
         let often = |codes: &[&str]| Some(held(codes)).filter(|it| *it >= HELD_MIN_PERCENT);
         let found = [
             often(&["no-balloon"]).map(|_| GuestFinding::NoBalloon { is_domain }),
-            often(&["no-statistics", "stale"])
+            often(&["no-statistics", "sampled-alone", "stale"])
                 .map(|percent| GuestFinding::NoStatistics { percent }),
             often(&["unreachable"]).map(|percent| GuestFinding::Unreachable { percent }),
             often(&["discard-inhibited", "pinned"]).map(|_| GuestFinding::DiscardInhibited),

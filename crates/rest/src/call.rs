@@ -134,7 +134,7 @@ fn head(body: &[u8]) -> &[u8] {
 }
 
 /// Text of another program that is safe in a log: cut, and what does not print is escaped.
-pub(crate) fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     let mut shown = String::new();
     for character in text.chars().take(TEXT_CHARS_MAX) {
         match character {

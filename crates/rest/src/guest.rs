@@ -61,6 +61,16 @@ pub trait RestGuest: Debug + Default {
         None
     }
 
+    /// Its hypervisor's version; `None`: that is not known.
+    fn version(&self) -> Option<&str> {
+        None
+    }
+
+    /// Whether it has a balloon that is not used, as nobody says what that holds.
+    fn has_blind_balloon(&self) -> bool {
+        false
+    }
+
     /// What it has to say since the last call, without the guest's name.
     fn take_notices(&mut self) -> Vec<String>;
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ballast_backend::{Backend, GuestReading, SampleRequest, VsockAddress, Waiting};
 use ballast_model::{
-    Action, Change, GuestId, Held, LinkDown, Outcome, OutcomeKind, Plan, PressureLevel, Timestamp,
+    Action, GuestId, LinkDown, Outcome, OutcomeKind, Plan, PressureLevel, Timestamp,
 };
 use futures_util::future::join_all;
 use tokio::time::Instant;
@@ -258,11 +258,7 @@ impl<G: RestGuest> Backend for RestGuests<G> {
     fn planned(&mut self, plan: &Plan) {
         let mut left_alone = BTreeSet::new();
         for guest in &plan.guests {
-            let is_left = matches!(
-                guest.change,
-                Change::Hold(Held::OptedOut | Held::Observing | Held::Paused)
-            );
-            if is_left {
+            if guest.change.leaves_alone() {
                 left_alone.insert(&guest.id);
             }
         }

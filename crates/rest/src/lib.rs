@@ -9,6 +9,7 @@
 //! client    the calls of one exchange, by HTTP over a Unix socket
 //! pattern   which sockets the configuration names, and what their guests are called
 //! guest     what a hypervisor's crate has to say
+//! look      one look at a guest, for a diagnosis
 //! slot      one guest and the exchange with it
 //! guests    all of them, as a `Backend`
 //! ```
@@ -22,13 +23,15 @@ mod call;
 mod client;
 mod guest;
 mod guests;
+mod look;
 mod pattern;
 mod slot;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use call::{Answer, BODY_BYTES_MAX, Call, Method};
+pub use call::{Answer, BODY_BYTES_MAX, Call, Method, shown};
 pub use client::{CallError, exchange};
 pub use guest::RestGuest;
 pub use guests::{RestConfig, RestGuests};
-pub use pattern::{SocketPattern, SocketPatternError};
+pub use look::look;
+pub use pattern::{FoundSocket, SocketPattern, SocketPatternError};

@@ -39,12 +39,13 @@ pub struct SocketPatternError(String);
 
 /// A socket found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct FoundSocket {
-    pub(crate) path: PathBuf,
+pub struct FoundSocket {
+    /// Where it is.
+    pub path: PathBuf,
     /// What its guest is called, if that is a name.
-    pub(crate) name: String,
+    pub name: String,
     /// Distinguishes it from a later one at the same place.
-    pub(crate) inode: u64,
+    pub inode: u64,
 }
 
 impl fmt::Display for SocketPattern {
@@ -75,7 +76,7 @@ impl SocketPattern {
     const EXAMPLE: &'static str = "/run/cloud-hypervisor/*.sock";
 
     /// The sockets that it names, sorted by path.
-    pub(crate) fn sockets(&self) -> Vec<FoundSocket> {
+    pub fn sockets(&self) -> Vec<FoundSocket> {
         // Each place, and what the last `*` stands for there.
         let mut places = vec![(PathBuf::from("/"), None)];
         for part in &self.parts {

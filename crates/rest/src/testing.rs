@@ -92,7 +92,21 @@ impl RestServer {
     /// # Panics
     /// The socket cannot be made.
     pub fn start(path: &Path, answer: impl FnMut(&Asked) -> Reply + Send + 'static) -> RestServer {
-        let listener = UnixListener::bind(path).expect("a folder for the socket");
+        let listener = std::os::unix::net::UnixListener::bind(path).expect("a folder");
+        RestServer::serve(path, listener, answer)
+    }
+
+    /// The same with a socket that listens at `path` already.
+    ///
+    /// # Panics
+    /// It is no such socket.
+    pub fn serve(
+        path: &Path,
+        listener: std::os::unix::net::UnixListener,
+        answer: impl FnMut(&Asked) -> Reply + Send + 'static,
+    ) -> RestServer {
+        listener.set_nonblocking(true).expect("a socket");
+        let listener = UnixListener::from_std(listener).expect("a socket that listens");
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (log, answer) = (Arc::clone(&asked), Arc::new(Mutex::new(answer)));
         let mut tasks = JoinSet::new();
@@ -100,7 +114,7 @@ impl RestServer {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (log, answer) = (Arc::clone(&log), Arc::clone(&answer));
-                connections.spawn(serve(stream, move |request| {
+                connections.spawn(answer_all(stream, move |request| {
                     log.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
                     (answer.lock().unwrap_or_else(PoisonError::into_inner))(request)
                 }));
@@ -122,7 +136,7 @@ impl RestServer {
 }
 
 /// Answers the requests of one connection.
-async fn serve(mut stream: UnixStream, mut answer: impl FnMut(&Asked) -> Reply) {
+async fn answer_all(mut stream: UnixStream, mut answer: impl FnMut(&Asked) -> Reply) {
     let mut bytes = Vec::new();
     loop {
         let request = loop {

@@ -358,7 +358,43 @@ mod tests {
         assert_eq!(available(&claims, 62), Some((60, 0)));
     }
 
+    /// What a guest may write: rubbish, numbers, and what its agent writes.
+    fn value() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            any::<Vec<u8>>(),
+            "[0-9]{1,12}".prop_map(String::into_bytes),
+            (1..40u64, 0..40_000u64, 0..400u64)
+                .prop_map(|(seq, uptime, mib)| statistics(seq, uptime, mib)),
+            (1..40u64, 1..9u64, "(more|less|emergency)")
+                .prop_map(|(seq, number, kind)| request(seq, number, &kind)),
+        ]
+    }
+
     proptest! {
+        /// What a fuzzer runs: values that come, change or are gone, of any key in any order.
+        #[test]
+        fn no_sequence_of_values_makes_a_guest_larger(
+            values in prop::collection::vec((any::<u8>(), value()), 0..24)
+        ) {
+            let mut claims = Claims::default();
+            for ((key, value), second) in values.into_iter().zip(1_u64..) {
+                let found = FoundAt { changed: at(second).changed.filter(|_| key & 8 == 0), ..at(second) };
+                let value = (key & 16 == 0).then_some(&value[..]);
+                let _ = match key % 4 {
+                    0 => claims.take_stats(value, found, facts()),
+                    1 => claims.take_request(value, found, facts()).map(drop),
+                    2 => claims.take_total(value, facts()),
+                    _ => claims.take_free(value, found),
+                };
+                let most = facts().memory_max;
+                if let Some(stats) = claims.stats(found.now) {
+                    prop_assert!(stats.value.total <= most);
+                }
+                let request = claims.report(found.now).and_then(|report| report.value.request);
+                prop_assert!(request.is_none_or(|request| Some(request.amount) <= most));
+            }
+        }
+
         #[test]
         fn no_value_makes_a_guest_larger_than_it_can_be(
             values in prop::collection::vec((any::<Vec<u8>>(), "[0-9]{1,12}", 0..400u64), 1..12)

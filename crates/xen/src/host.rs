@@ -24,7 +24,7 @@ use std::time::Duration;
 use ballast_agent_proto::wire::HostMessage;
 use ballast_backend::{Backend, GuestReading, HostMemory, SampleRequest, Waiting};
 use ballast_model::{
-    Action, Bytes, Change, Compliance, GuestId, Held, LinkDown, LinkState, Outcome, Plan, Timestamp,
+    Action, Bytes, Compliance, GuestId, LinkDown, LinkState, Outcome, Plan, Timestamp,
 };
 use ballast_xenstore::{Answer, Connection, GuardedWrite, RequestId};
 use tokio::task::JoinSet;
@@ -290,16 +290,7 @@ impl Backend for XenHost {
             else {
                 continue;
             };
-            let is_left = matches!(
-                guest.change,
-                Change::Hold(
-                    Held::OptedOut
-                        | Held::Observing
-                        | Held::Paused
-                        | Held::AnotherOwner { .. }
-                        | Held::Unreachable { .. }
-                )
-            );
+            let is_left = guest.change.leaves_alone();
             let gives_not =
                 matches!(guest.compliance, Compliance::Stuck { .. } | Compliance::Slow { .. });
             domain.ceiling = guest.bounds.map(|bounds| bounds.ceiling);

@@ -125,6 +125,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::key::parse_kib;
 
     /// What xl 4.17.7 printed.
     const LIST: &str = "\
@@ -172,6 +173,7 @@ my guest                                    31  1024     2     ------   99999.9
             let _ = parse_xl_info(&bytes);
             let _ = parse_xl_list(&bytes);
             let _ = parse_xl_list(format!("Name ID Mem\n{rows}").as_bytes());
+            let _ = parse_kib(&bytes);
         }
     }
 }

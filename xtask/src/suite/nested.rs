@@ -68,6 +68,7 @@ pub(super) const IN_A_LONG_RUN: [Chosen; 3] = [
             "paging::a_fence_takes_what_a_stuck_guest_owes",
             "paging::a_guest_ignoring_its_balloon_is_paged_for_its_neighbour",
             "paging::a_guest_moved_in_mid_page_out_keeps_its_memory",
+            "rest::",
             "sampled::",
             "unit::the_shipped_unit_raises_its_limits",
             "unit::the_shipped_unit_names_what_a_policys_user_takes",

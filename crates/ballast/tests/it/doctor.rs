@@ -3,7 +3,10 @@
 //! Limits: asserts that a machine is judged and in which form, not what it is like.
 
 use crate::harness::{Daemon, Ground, finding, guest, wait_for};
+use ballast_cloud_hypervisor::testing::Machine as CloudHypervisor;
+use ballast_firecracker::testing::Machine as Firecracker;
 use ballast_qmp_testing::{Peer, PeerConfig};
+use ballast_rest::testing::{Reply, RestServer};
 use serde_json::Value;
 
 /// What is said of every host, whatever it is like.
@@ -113,6 +116,70 @@ fn guests_of_a_daemon_are_judged_and_its_sockets_left() {
     let (code, out, err) = ground.ballast(&line);
     assert_eq!((code, out.as_str()), (Some(1), ""));
     assert!(err.contains("no guest `db`: it knows web"), "{err}");
+    assert!(daemon.stop().success());
+}
+
+/// The sockets of two guests of each hypervisor, one that lacks most, and of a web server.
+fn light_guests(ground: &Ground) -> Vec<RestServer> {
+    let (folder, other) = (ground.path("ch"), ground.path("fc"));
+    for folder in [&folder, &other] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let mut whole = CloudHypervisor::new();
+    let mut bare = whole.clone();
+    let config = bare.config.as_mut().unwrap();
+    (config["balloon"], config["vsock"]) = (Value::Null, Value::Null);
+    let (mut reports, mut blind) = (Firecracker::new(60), Firecracker::new(0));
+    vec![
+        RestServer::start(&folder.join("whole.sock"), move |asked| whole.answer(asked)),
+        RestServer::start(&folder.join("bare.sock"), move |asked| bare.answer(asked)),
+        RestServer::start(&folder.join("page.sock"), |_| Reply::Html(200)),
+        RestServer::start(&other.join("reports.sock"), move |asked| reports.answer(asked)),
+        RestServer::start(&other.join("blind.sock"), move |asked| blind.answer(asked)),
+    ]
+}
+
+#[test]
+fn sockets_of_rest_apis_are_judged_and_nothing_changed() {
+    let ground = Ground::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let _runtime = runtime.enter();
+    let servers = light_guests(&ground);
+    let more = format!(
+        "[cloud_hypervisor]\nsockets = [\"{0}/ch/*.sock\"]\n\
+         [firecracker]\nsockets = [\"{0}/fc/*.sock\"]\n[agents]\nvsock = true",
+        ground.path("").display()
+    );
+    ground.configure("tick = \"100ms\"", &more);
+    ground.configure_to_observe();
+    let found = findings(&ground, &["host"]);
+    let of = |socket: &str| {
+        let path = ground.path(socket).display().to_string();
+        let of_socket = found.iter().filter(|it| it["subject"] == *path);
+        of_socket
+            .map(|it| format!("{}: {} $ {}", it["severity"], it["found"], it["remedy"]))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    let has = |socket: &str, parts: &[&str]| {
+        let told = of(socket);
+        assert!(parts.iter().all(|part| told.contains(part)), "{parts:?} in {told}");
+    };
+    has("ch/whole.sock", &["Cloud Hypervisor 53.0.0 answers", "has a balloon;", "/run/a.vsock"]);
+    has("ch/bare.sock", &["no balloon", "--balloon size=0", "--vsock cid=3,socket="]);
+    has("ch/page.sock", &["warning", "no guest of Cloud Hypervisor", "correct sockets"]);
+    has("fc/reports.sock", &["Firecracker 1.16.1 answers", "has a balloon with statistics"]);
+    has("fc/blind.sock", &["problem", "configured without statistics", "stats_polling_interval_s"]);
+    for server in &servers {
+        assert_eq!(server.take_changes(), [""; 0]);
+    }
+
+    let daemon = ground.start();
+    wait_for("the guests", || guest(&daemon.status()?, "bare")?.boot_bytes);
+    let found = findings(&ground, &["guests", "bare", "whole"]);
+    let remedies: Vec<&str> = found.iter().filter_map(|it| it["remedy"].as_str()).collect();
+    assert!(remedies.iter().any(|it| it.starts_with("cloud-hypervisor … --balloon")), "{found:?}");
+    assert!(remedies.iter().all(|it| !it.contains("qemu") && !it.contains("virsh")), "{found:?}");
     assert!(daemon.stop().success());
 }
 

@@ -9,6 +9,7 @@ mod merging;
 mod neighbours;
 mod packages;
 mod paging;
+mod rest;
 mod sampled;
 mod support;
 mod tour;

@@ -21,6 +21,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::memory::{RESIZE, RESIZE_ZONE};
+use crate::testing::{MIB, Machine};
 
 /// The calls that are made: method, path, the status of success, and those of errors that the
 /// published API has.
@@ -74,92 +75,6 @@ fn object(schema: &str) -> Value {
         ((*name).to_owned(), value)
     };
     Value::Object(of_schema.map(value).collect())
-}
-
-/// A Cloud Hypervisor with one guest.
-#[derive(Debug)]
-struct Machine {
-    version: &'static str,
-    /// What `vm.info` has as the guest's configuration; `None`: no guest was created.
-    config: Option<Value>,
-    /// What the balloon holds and what is plugged in.
-    ballooned: u64,
-    plugged: u64,
-    /// Whether the guest does what it is asked.
-    obeys: bool,
-}
-
-const MIB: u64 = 1 << 20;
-
-impl Machine {
-    fn new() -> Machine {
-        let config = json!({
-            "memory": { "size": 1024 * MIB, "hotplug_method": "Acpi", "zones": null },
-            "balloon": { "size": 0, "deflate_on_oom": true, "free_page_reporting": false },
-            "vsock": { "cid": 3, "socket": "/run/a.vsock" },
-            "payload": { "kernel": "/boot/vmlinux" },
-        });
-        Machine { version: "53.0.0", config: Some(config), ballooned: 0, plugged: 0, obeys: true }
-    }
-
-    fn with_virtio_mem(mut self, mib: u64) -> Machine {
-        let memory = &mut self.config.as_mut().unwrap()["memory"];
-        memory["hotplug_method"] = json!("VirtioMem");
-        memory["hotplug_size"] = json!(mib * MIB);
-        self
-    }
-
-    fn answer(&mut self, asked: &Asked) -> Reply {
-        let body: Value = serde_json::from_str(&asked.body).unwrap_or_default();
-        match asked.path.as_str() {
-            "/api/v1/vmm.ping" => {
-                let ping = json!({ "version": self.version, "pid": std::process::id() });
-                Reply::Json(200, ping.to_string())
-            }
-            "/api/v1/vm.info" => self.info(),
-            RESIZE => self.resize(&body),
-            _ => refusal(404, &["Not Found"]),
-        }
-    }
-
-    fn info(&self) -> Reply {
-        let Some(config) = &self.config else {
-            return refusal(404, &["Error from API", "The VM info is not available"]);
-        };
-        let holds = config["memory"]["size"].as_u64().unwrap() - self.ballooned + self.plugged;
-        let info = json!({ "config": config, "state": "Running", "memory_actual_size": holds });
-        Reply::Json(200, info.to_string())
-    }
-
-    fn resize(&mut self, body: &Value) -> Reply {
-        let Some(config) = &mut self.config else {
-            return refusal(404, &["Error from API", "VM is not created"]);
-        };
-        let boot = config["memory"]["size"].as_u64().unwrap();
-        if let Some(size) = body["desired_ram"].as_u64() {
-            let most = config["memory"]["hotplug_size"].as_u64().unwrap_or(0);
-            let asked = config["memory"]["hotplugged_size"].as_u64().unwrap_or(0);
-            let plugged = size.checked_sub(boot).filter(|plugged| *plugged <= most);
-            let is_fit = |it: &u64| *it != asked && it.is_multiple_of(2 * MIB);
-            let Some(plugged) = plugged.filter(is_fit) else {
-                return refusal(500, &["Error from API", "The VM could not be resized"]);
-            };
-            config["memory"]["hotplugged_size"] = json!(plugged);
-            self.plugged = if self.obeys { plugged } else { self.plugged };
-        }
-        if let Some(size) = body["desired_balloon"].as_u64() {
-            if config["balloon"].is_null() {
-                return refusal(500, &["Error from API", "Missing balloon"]);
-            }
-            config["balloon"]["size"] = json!(size);
-            self.ballooned = if self.obeys { size } else { self.ballooned };
-        }
-        Reply::Json(204, String::new())
-    }
-}
-
-fn refusal(status: u16, texts: &[&str]) -> Reply {
-    Reply::Json(status, json!(texts).to_string())
 }
 
 /// One guest, `a`, of a host.

@@ -23,6 +23,7 @@ fn mood() -> impl Strategy<Value = Mood> {
         1 => Just(Mood::Silent),
         1 => Just(Mood::Gone),
         1 => Just(Mood::Lying),
+        1 => Just(Mood::Unheard),
     ]
 }
 
@@ -167,6 +168,40 @@ proptest! {
                     prop_assert!(guest.holds <= guest.boot);
                 }
                 prop_assert_eq!(world.controller.plans_refused(), 0, "{:?}", plan.notes);
+            }
+        }
+    }
+
+    /// A guest that says nothing is never asked for memory, and is given no more at a time than its
+    /// kernel keeps free beside what the host sees it touch.
+    #[test]
+    fn a_guest_that_says_nothing_grows_by_steps_alone(
+        guests in guests(),
+        unheard in 0..6usize,
+        turns in prop::collection::vec(turn(), 1..12),
+        policy in policy(),
+        spare in 0..2000u64,
+    ) {
+        const STEP_MAX: u64 = 64;
+        let unheard = unheard % guests.len();
+        // Too little from the beginning on, too.
+        let budget = guests.iter().map(|g| g.holds).sum::<u64>() / 2 + spare;
+        let mut world = World::new(settings(policy, budget), guests);
+        for turn in turns {
+            let at = turn.guest % world.guests.len();
+            let boot = world.guests[at].boot;
+            world.guests[at].used = turn.used.min(boot);
+            world.guests[at].mood = turn.mood;
+            world.guests[unheard].mood = Mood::Unheard;
+            for _ in 0..turn.ticks {
+                let before = world.guests[unheard].clone();
+                world.tick();
+                let guest = &world.guests[unheard];
+                prop_assert!(guest.holds >= before.holds && guest.target >= before.holds);
+                prop_assert!(guest.target <= before.target.max(guest.holds + STEP_MAX), "{guest:?}");
+                let lacks = guest.used.min(guest.holds) + STEP_MAX.min(guest.holds / 4) > guest.holds;
+                prop_assert!(lacks || guest.target <= before.target, "{guest:?}");
+                prop_assert_eq!(world.controller.plans_refused(), 0);
             }
         }
     }

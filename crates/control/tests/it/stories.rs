@@ -31,6 +31,29 @@ fn memory_follows_demand_and_comes_back() {
 }
 
 #[test]
+fn a_guest_that_says_nothing_grows_by_what_it_touches() {
+    let mut world = two(PolicyName::Global);
+    world.guest("a").mood = Mood::Unheard;
+    world.ticks(20);
+    assert_eq!(world.holds(), [512, 512]);
+    let plan = world.tick();
+    let a = plan.guest(&id("a")).unwrap();
+    let alone = Held::SampledAlone { working_set: Bytes::mib(100) };
+    assert_eq!(a.change, Change::Hold(alone.clone()), "{alone}");
+    world.guest("a").used = 750;
+    world.ticks(60);
+    let [grown, b] = world.holds()[..] else { panic!() };
+    assert!((750..=830).contains(&grown) && b <= 1024 - grown, "{grown} {b}");
+    world.guest("a").used = 100;
+    world.guest("b").used = 400;
+    world.ticks(60);
+    assert_eq!(world.holds()[0], grown, "what of that it could give back nobody knows");
+    world.guest("a").mood = Mood::Willing;
+    world.ticks(60);
+    assert!(world.holds()[0] < grown - 100, "it says so itself: {:?}", world.holds());
+}
+
+#[test]
 fn a_guest_that_fills_its_memory_does_not_wait() {
     // The policy decides every other tick.
     let ticks_until_decided = |before: u64| {

@@ -11,7 +11,7 @@ use ballast_model::{
     Action, AgentReport, Bytes, Capabilities, GuestId, GuestSample, GuestStats, HostSample,
     Hotplug, HotplugKind, LinkDown, LinkState, Measured, MemoryRequest, Outcome, OutcomeKind,
     Pinned, Plan, PolicyAnswer, PolicyName, Pressure, ProcessId, RequestKind, Restart, RunState,
-    Snapshot, Timestamp,
+    Snapshot, Timestamp, TrackerReport, TrackingSource,
 };
 use ballast_policy::Question;
 
@@ -30,6 +30,8 @@ pub(crate) enum Mood {
     Lying,
     /// Claims to hold what it was asked to, and gives nothing.
     Hiding,
+    /// Follows and says nothing: the host sees what it touches.
+    Unheard,
     /// Its kernel has panicked: nothing moves any more.
     Panicked,
 }
@@ -217,7 +219,7 @@ impl ToyGuest {
             }),
             process: self.process(),
             resident: Some(Measured::fresh(Bytes::mib(self.resident()))),
-            stats: Some(Measured {
+            stats: (self.mood != Mood::Unheard).then(|| Measured {
                 value: GuestStats {
                     available: Some(Bytes::mib(available)),
                     swap_in: Some(Bytes::mib(self.swap_in)),
@@ -229,6 +231,11 @@ impl ToyGuest {
                     ..GuestStats::default()
                 },
                 age: Duration::from_secs(self.silent_for),
+            }),
+            tracker: (self.mood == Mood::Unheard).then(|| {
+                let working_set = Bytes::mib(self.used.min(self.holds));
+                let source = TrackingSource::Damon;
+                Box::new(Measured::fresh(TrackerReport { working_set, curve: None, source }))
             }),
             agent: self.request.map(|request| {
                 let report = AgentReport { request: Some(request), ..AgentReport::default() };

@@ -21,8 +21,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::memory::BALLOON;
-
-const HINTING: &str = "/balloon/hinting/start";
+use crate::testing::{HINTING, Machine, fault, ok};
 
 /// The calls that are made: method, path, the status of success, and those of errors that the
 /// published API names. Any call may have others (`default`).
@@ -83,135 +82,6 @@ fn object(schema: &str) -> Value {
         ((*name).to_owned(), value)
     };
     Value::Object(of_schema.map(value).collect())
-}
-
-/// A Firecracker with one guest.
-#[derive(Debug)]
-struct Machine {
-    state: &'static str,
-    config: Value,
-    /// What the balloon was asked to hold and holds, in MiB.
-    target: u64,
-    ballooned: u64,
-    hotplug: Option<HotplugStatus>,
-    /// What the guest reports: free memory, in MiB.
-    free: u64,
-    /// Whether the guest does what it is asked.
-    obeys: bool,
-}
-
-impl Machine {
-    /// Of 1 GiB, with a balloon that reports every `period` seconds.
-    fn new(period: u64) -> Machine {
-        let config = json!({
-            "balloon": {
-                "amount_mib": 0, "deflate_on_oom": false, "stats_polling_interval_s": period,
-                "free_page_hinting": true, "free_page_reporting": true,
-            },
-            "drives": [],
-            "machine-config": { "vcpu_count": 1, "mem_size_mib": 1024, "huge_pages": "None" },
-            "memory-hotplug": null,
-            "vsock": { "guest_cid": 3, "uds_path": "./v.sock" },
-        });
-        Machine {
-            state: "Running",
-            config,
-            target: 0,
-            ballooned: 0,
-            hotplug: None,
-            free: 500,
-            obeys: true,
-        }
-    }
-
-    fn with_hotplug(mut self, mib: u64) -> Machine {
-        self.config["memory-hotplug"] = json!({ "total_size_mib": mib });
-        let status = HotplugStatus { total_size_mib: mib, block_size_mib: 2, ..Default::default() };
-        self.hotplug = Some(status);
-        self
-    }
-
-    fn has_statistics(&self) -> bool {
-        self.config["balloon"]["stats_polling_interval_s"].as_u64().is_some_and(|it| it > 0)
-    }
-
-    fn answer(&mut self, asked: &Asked) -> Reply {
-        // A GET with a body is refused, and a PATCH without.
-        if (asked.method == "GET") != asked.body.is_empty() {
-            return fault(400, "GET request cannot have a body.");
-        }
-        let body: Value = serde_json::from_str(&asked.body).unwrap_or_default();
-        match (asked.method.as_str(), asked.path.as_str()) {
-            ("GET", "/") => ok(&json!({
-                "id": "anonymous-instance", "state": self.state, "vmm_version": "1.16.1",
-                "app_name": "Firecracker",
-            })),
-            ("GET", "/vm/config") => ok(&self.config),
-            _ if self.state == "Not started" => {
-                fault(400, "The requested operation is not supported before starting the microVM.")
-            }
-            ("GET", "/balloon/statistics") if self.has_statistics() => ok(&json!({
-                "target_pages": self.target * 256, "actual_pages": self.ballooned * 256,
-                "target_mib": self.target, "actual_mib": self.ballooned,
-                "free_memory": self.free << 20, "total_memory": 1000 << 20,
-                "available_memory": (self.free + 100) << 20, "minor_faults": 9,
-            })),
-            ("PATCH", "/balloon/statistics") if self.has_statistics() => {
-                self.config["balloon"]["stats_polling_interval_s"] =
-                    body["stats_polling_interval_s"].clone();
-                done()
-            }
-            (_, "/balloon/statistics") => {
-                fault(400, "Received stats query when stats are disabled.")
-            }
-            ("PATCH", BALLOON) => match body["amount_mib"].as_u64() {
-                Some(amount) if amount <= 1024 => {
-                    self.target = amount;
-                    self.ballooned = if self.obeys { amount } else { self.ballooned };
-                    done()
-                }
-                _ => fault(400, "Requested memory should be less than 1024MiB"),
-            },
-            ("PATCH", HINTING) => done(),
-            (method, HOTPLUG) => self.answer_hotplug(method, &body),
-            (method, path) => {
-                fault(400, &format!("Invalid request method and/or path: {method} {path}."))
-            }
-        }
-    }
-
-    fn answer_hotplug(&mut self, method: &str, body: &Value) -> Reply {
-        let Some(status) = &mut self.hotplug else { return fault(400, "Device not found") };
-        let is_fit = |it: &u64| *it <= status.total_size_mib && it.is_multiple_of(2);
-        match (method, body["requested_size_mib"].as_u64().filter(is_fit)) {
-            ("PATCH", Some(requested)) => {
-                status.requested_size_mib = requested;
-                if self.obeys {
-                    status.plugged_size_mib = requested;
-                }
-                done()
-            }
-            ("PATCH", None) => fault(400, "Size is invalid"),
-            _ => ok(&json!({
-                "total_size_mib": status.total_size_mib, "slot_size_mib": 128,
-                "block_size_mib": status.block_size_mib,
-                "plugged_size_mib": status.plugged_size_mib,
-                "requested_size_mib": status.requested_size_mib,
-            })),
-        }
-    }
-}
-
-fn ok(value: &Value) -> Reply {
-    Reply::Json(200, value.to_string())
-}
-
-fn done() -> Reply {
-    Reply::Json(204, String::new())
-}
-
-fn fault(status: u16, text: &str) -> Reply {
-    Reply::Json(status, json!({ "fault_message": text }).to_string())
 }
 
 /// One guest, `a`, of a host whose clock the test moves.
@@ -336,7 +206,7 @@ async fn a_balloon_moves_and_its_statistics_have_an_age() {
         (can.balloon, can.statistics, can.free_page_reporting),
         (Some(true), Some(true), Some(true))
     );
-    machine.lock().unwrap().free = 400;
+    machine.lock().unwrap().reported["free_memory"] = json!(400 << 20);
     let stats = host.sample().await.stats.unwrap();
     assert_eq!((stats.value.free, seconds(stats.age)), (Some(Bytes::mib(400)), 1));
     let frozen = host.sample().await.stats.unwrap();

@@ -77,11 +77,15 @@ pub(super) fn check_guest(
     // Where the host holds its process to less than it holds, an action up to that gives it nothing
     // all the same.
     let covered = committed.max(holds).page_ceil();
+    let reduces = action.target < holds && action.target < reference;
     let too_old = match sample.stats {
-        None => true,
+        // What the host sees it touch says that it lacks memory, never what it can spare.
+        None => {
+            let is_seen = sample.working_set_alone().is_some();
+            reduces || !is_seen || allocation.age > rules.stale_after
+        }
         Some(stats) => stats.age.max(allocation.age) > rules.stale_after,
     };
-    let reduces = action.target < holds && action.target < reference;
     if too_old && (reduces || action.target > covered) {
         found.push(Violation::OnStaleFigures(id()));
     }

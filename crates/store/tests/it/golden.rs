@@ -36,6 +36,7 @@ fn clamps() -> Vec<Clamped> {
         Clamped::StepDown { limit: Bytes::mib(32) },
         Clamped::AwaitingRelease { short: Bytes::mib(5) },
         Clamped::HostReserve { short: Bytes::mib(6) },
+        Clamped::SampledAlone { most: Bytes::mib(576) },
     ]
 }
 
@@ -114,6 +115,7 @@ fn held() -> Vec<Held> {
         Held::PlanRefused { violation: "floor of a".into() },
         Held::ClockBackwards,
         Held::Observing,
+        Held::SampledAlone { working_set: Bytes::mib(96) },
     ]
 }
 
@@ -235,6 +237,7 @@ fn estimates() -> Vec<Estimate> {
         },
         Estimate { curve: Some(curve(&[5, 5]).into()), ..plain.clone() },
         Estimate { swap_need: Bytes::mib(60), ..plain.clone() },
+        Estimate { provenance: Provenance::WorkingSet { age: 3 * MS }, ..plain.clone() },
     ];
     all.extend(DemandSource::ALL.map(|source| by(source, 80)));
     all

@@ -400,6 +400,7 @@ fn clamped() -> BoxedStrategy<Clamped> {
         }),
         bytes().prop_map(|held| Clamped::Thrashed { held }),
         bytes().prop_map(|least| Clamped::NoSwap { least }),
+        bytes().prop_map(|most| Clamped::SampledAlone { most }),
         bytes().prop_map(|short| Clamped::AwaitingRelease { short }),
         bytes().prop_map(|short| Clamped::HostReserve { short }),
     ]
@@ -495,6 +496,7 @@ pub(crate) fn held() -> impl Strategy<Value = Held> + Clone {
         Just(Held::DiscardInhibited),
         prop::sample::select(&Pinned::ALL[..]).prop_map(|by| Held::Pinned { by }),
         Just(Held::NoStatistics),
+        bytes().prop_map(|working_set| Held::SampledAlone { working_set }),
         (span(), span()).prop_map(|(age, limit)| Held::Stale { age, limit }),
         implausible().prop_map(Held::Implausible),
         (span(), bytes(), span()).prop_map(|(idle, asked, retry_in)| Held::Stuck {

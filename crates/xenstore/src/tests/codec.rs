@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use crate::message::HEADER_LEN;
+use crate::testing::try_session;
 use crate::{Message, MessageBuffer, MessageError, MessageKind, PATH_MAX, PAYLOAD_MAX, StorePath};
 
 fn message() -> impl Strategy<Value = Message> {
@@ -23,6 +24,12 @@ fn written(message: &Message) -> Vec<u8> {
     bytes.extend(&message.payload);
     bytes
 }
+
+/// Bytes to begin with, as the fuzzer does.
+const SEEDS: [&[u8]; 2] = [
+    include_bytes!("../../../../fuzz/seeds/xenstore_session/answers"),
+    include_bytes!("../../../../fuzz/seeds/xenstore_session/event"),
+];
 
 proptest! {
     #[test]
@@ -49,6 +56,21 @@ proptest! {
             }
         }
         prop_assert_eq!(found, sent);
+    }
+
+    /// What a fuzzer runs, from its seeds on.
+    #[test]
+    fn any_answers_end_a_session_or_are_taken(
+        bytes: Vec<u8>,
+        seed in 0..SEEDS.len(),
+        at: prop::sample::Index,
+    ) {
+        let mut mixed = SEEDS[seed].to_vec();
+        let at = at.index(mixed.len());
+        mixed.splice(at..(at + bytes.len()).min(mixed.len()), bytes.iter().copied());
+        for data in [&bytes[..], SEEDS[seed], &mixed] {
+            try_session(data);
+        }
     }
 
     #[test]

@@ -11,12 +11,17 @@ use ballast_daemon::track::{GuestDiagnosis, TrackingDiagnosis};
 use ballast_report::format::{size, span};
 
 use super::finding::{Area, Finding, Severity};
+use super::probe::{RestHypervisor, RestSeen};
+use super::rest::{BalloonStart, programs};
 
 /// Codes of a guest's state in which its figures do not count.
 const NOT_RUNNING: [&str; 4] = ["paused", "shutdown", "panicked", "other"];
 
 /// By which source each guest that was seen can be tracked, by name; `None`: by none.
 type Sources = BTreeMap<String, Option<&'static str>>;
+
+/// Which program runs each guest whose API answers, by name.
+type Programs = BTreeMap<String, RestHypervisor>;
 
 /// The findings about the guests called `names`, or about all.
 ///
@@ -26,6 +31,7 @@ pub(super) fn judge(
     status: &StatusReply,
     names: &[String],
     tracking: &TrackingDiagnosis,
+    rest: &[RestSeen],
     stale_after: Duration,
 ) -> anyhow::Result<Vec<Finding>> {
     for name in names {
@@ -38,9 +44,10 @@ pub(super) fn judge(
     }
     let named = |it: &GuestDiagnosis| it.guest.clone().map(|name| (name, it.best()));
     let sources: Sources = tracking.guests.iter().filter_map(named).collect();
+    let programs = programs(rest);
     let is_asked = |guest: &&GuestView| names.is_empty() || names.contains(&guest.guest);
     let guests = status.guests.iter().filter(is_asked);
-    Ok(guests.flat_map(|guest| of_guest(guest, &sources, stale_after)).collect())
+    Ok(guests.flat_map(|guest| of_guest(guest, &sources, &programs, stale_after)).collect())
 }
 
 /// The finding where no daemon tells of guests, though `hypervisors` run.
@@ -52,12 +59,18 @@ pub(super) fn not_looked_at(why: &str, hypervisors: usize, severity: Severity) -
         .remedy("ballast daemon --config /etc/ballast/ballast.toml")
 }
 
-fn of_guest(guest: &GuestView, sources: &Sources, stale_after: Duration) -> Vec<Finding> {
-    let mut findings = vec![monitor(guest), balloon(guest)];
+fn of_guest(
+    guest: &GuestView,
+    sources: &Sources,
+    programs: &Programs,
+    stale_after: Duration,
+) -> Vec<Finding> {
+    let program = programs.get(&guest.guest).copied();
+    let mut findings = vec![monitor(guest), balloon(guest, program)];
     if guest.capabilities.balloon != Some(false) {
-        findings.push(statistics(guest, stale_after));
-        findings.push(free_page_reporting(guest));
-        findings.push(deflate_on_oom(guest));
+        findings.push(statistics(guest, program, stale_after));
+        findings.push(free_page_reporting(guest, program));
+        findings.push(deflate_on_oom(guest, program));
     }
     findings.push(hotplug(guest));
     findings.push(working_set(guest, sources));
@@ -86,26 +99,65 @@ fn monitor(guest: &GuestView) -> Finding {
     }
 }
 
+/// What a balloon device is to be started with beside what it has.
+struct DeviceOption {
+    /// As QEMU calls it.
+    option: &'static str,
+    /// As libvirt does.
+    attribute: &'static str,
+    start: BalloonStart,
+}
+
+const PLAIN: DeviceOption = DeviceOption {
+    option: "",
+    attribute: "",
+    start: BalloonStart { deflate_on_oom: false, free_page_reporting: false },
+};
+const REPORTING: DeviceOption = DeviceOption {
+    option: ",free-page-reporting=on",
+    attribute: " freePageReporting='on'",
+    start: BalloonStart { free_page_reporting: true, ..PLAIN.start },
+};
+const DEFLATING: DeviceOption = DeviceOption {
+    option: ",deflate-on-oom=on",
+    attribute: " autodeflate='on'",
+    start: BalloonStart { deflate_on_oom: true, ..PLAIN.start },
+};
+
 /// The option of its balloon device, for whoever starts the guest.
-fn device(guest: &GuestView, option: &str, attribute: &str) -> String {
+fn device(guest: &GuestView, program: Option<RestHypervisor>, option: &DeviceOption) -> String {
     let name = &guest.guest;
-    match guest.capabilities.shared_control {
+    let can = &guest.capabilities;
+    let DeviceOption { option, attribute, start } = option;
+    if let Some(program) = program {
+        let deflate_on_oom = start.deflate_on_oom || can.deflate_on_oom == Some(true);
+        let free_page_reporting =
+            start.free_page_reporting || can.free_page_reporting == Some(true);
+        return program.balloon_line(name, BalloonStart { deflate_on_oom, free_page_reporting });
+    }
+    match can.shared_control {
         Some(true) => format!("virsh edit {name}    # <memballoon model='virtio'{attribute}/>"),
         _ => format!("qemu-system-x86_64 … -device virtio-balloon-pci{option}    # for {name}"),
     }
 }
 
-fn balloon(guest: &GuestView) -> Finding {
+fn balloon(guest: &GuestView, program: Option<RestHypervisor>) -> Finding {
     const WHY: &str = "Memory is taken from a guest and given back by its balloon.";
     let found = |severity, found: &str| finding("balloon", WHY, severity, found);
     match guest.capabilities.balloon {
         Some(true) => found(Severity::Ok, "has a balloon device"),
-        Some(false) => found(Severity::Problem, "no balloon device").remedy(device(guest, "", "")),
+        Some(false) => {
+            found(Severity::Problem, "no balloon device").remedy(device(guest, program, &PLAIN))
+        }
         None => found(Severity::Note, "not known: its hypervisor has not said yet"),
     }
 }
 
-fn statistics(guest: &GuestView, stale_after: Duration) -> Finding {
+fn statistics(
+    guest: &GuestView,
+    program: Option<RestHypervisor>,
+    stale_after: Duration,
+) -> Finding {
     const WHY: &str = "What a guest needs is estimated from what its balloon's driver reports; on \
         old figures it is held.";
     let found = |severity, found: String| finding("statistics", WHY, severity, found);
@@ -118,9 +170,15 @@ fn statistics(guest: &GuestView, stale_after: Duration) -> Finding {
             let text = format!("the driver's last report is {} old", span(age));
             found(Severity::Warning, text).remedy(format!("ballast explain {}", guest.guest))
         }
+        // Not of this program's balloon.
+        (None, Some(false)) if program.is_some() => {
+            let text = "none without an agent, so it gives nothing back".to_owned();
+            let remedy = "ballast-agent --connect vsock    # inside the guest";
+            found(Severity::Warning, text).remedy(remedy)
+        }
         (None, Some(false)) => {
             found(Severity::Warning, "its balloon device reports none".to_owned())
-                .remedy(device(guest, "", ""))
+                .remedy(device(guest, program, &PLAIN))
         }
         (None, _) if guest.state.code != "running" => {
             found(Severity::Note, "none from a guest that does not run or answer".to_owned())
@@ -130,32 +188,24 @@ fn statistics(guest: &GuestView, stale_after: Duration) -> Finding {
     }
 }
 
-fn free_page_reporting(guest: &GuestView) -> Finding {
+fn free_page_reporting(guest: &GuestView, program: Option<RestHypervisor>) -> Finding {
     const WHY: &str =
         "With it the host gets back what the guest's kernel frees without being asked.";
     let found = |severity, found: &str| finding("free-page-reporting", WHY, severity, found);
     match guest.capabilities.free_page_reporting {
         Some(true) => found(Severity::Ok, "on"),
-        Some(false) => found(Severity::Note, "off").remedy(device(
-            guest,
-            ",free-page-reporting=on",
-            " freePageReporting='on'",
-        )),
+        Some(false) => found(Severity::Note, "off").remedy(device(guest, program, &REPORTING)),
         None => found(Severity::Note, "not known: its hypervisor has not said"),
     }
 }
 
-fn deflate_on_oom(guest: &GuestView) -> Finding {
+fn deflate_on_oom(guest: &GuestView, program: Option<RestHypervisor>) -> Finding {
     const WHY: &str = "With it the balloon gives memory back by itself before the guest's kernel \
         kills a process.";
     let found = |severity, found: &str| finding("deflate-on-oom", WHY, severity, found);
     match guest.capabilities.deflate_on_oom {
         Some(true) => found(Severity::Ok, "on"),
-        Some(false) => found(Severity::Note, "off").remedy(device(
-            guest,
-            ",deflate-on-oom=on",
-            " autodeflate='on'",
-        )),
+        Some(false) => found(Severity::Note, "off").remedy(device(guest, program, &DEFLATING)),
         None => found(Severity::Note, "not known: its hypervisor has not said"),
     }
 }

@@ -1,12 +1,13 @@
 //! `ballast doctor`: what works on this host, what does not, and what to do about it.
 //!
 //! Idea: three steps. `probe.rs` and `ballast_host::HostFacts` look, `host.rs`, `hypervisors.rs`,
-//! `guests.rs` and `permissions.rs` judge what was seen and touch nothing, `render.rs` prints it.
-//! Guests are what the daemon knows of them, so without one they are not looked at.
+//! `rest.rs`, `guests.rs` and `permissions.rs` judge what was seen and touch nothing, `render.rs`
+//! prints it. Guests are what the daemon knows of them, so without one they are not looked at.
 //! Begin with `finding.rs`.
 //!
-//! Limits: one moment. It changes nothing, but it connects to QMP sockets that no daemon holds, and
-//! takes DAMON into use for an instant (`ballast_daemon::track::TrackingDiagnosis`).
+//! Limits: one moment. It changes nothing, but it connects to QMP sockets that no daemon holds and
+//! to APIs of hypervisors, and takes DAMON into use for an instant
+//! (`ballast_daemon::track::TrackingDiagnosis`).
 
 mod finding;
 mod guests;
@@ -15,6 +16,7 @@ mod hypervisors;
 mod permissions;
 mod probe;
 mod render;
+mod rest;
 #[cfg(test)]
 mod tests;
 mod tracking;
@@ -32,6 +34,7 @@ use serde::Serialize;
 
 use super::Connection;
 use finding::{Finding, Severity};
+use probe::RestSeen;
 
 /// The daemon's configuration where its unit has it.
 const USUAL_CONFIG: &str = "/etc/ballast/ballast.toml";
@@ -141,6 +144,8 @@ struct Diagnosis {
     /// What the daemon says, or why none does.
     status: Result<StatusReply, String>,
     tracking: TrackingDiagnosis,
+    /// Cloud Hypervisor's and Firecracker's guests.
+    rest: Vec<RestSeen>,
     findings: Vec<Finding>,
 }
 
@@ -164,7 +169,8 @@ impl Diagnosis {
             Err(error) => Err(error.to_string()),
         };
         let (socket, tracking) = (socket.ok(), TrackingDiagnosis::of_host());
-        Ok(Diagnosis { config, is_read, socket, status, tracking, findings: Vec::new() })
+        let rest = probe::rest(&config).await;
+        Ok(Diagnosis { config, is_read, socket, status, tracking, rest, findings: Vec::new() })
     }
 
     async fn look_at_host(&mut self) {
@@ -180,6 +186,9 @@ impl Diagnosis {
         let patterns = probe::patterns(config, cgroups.as_ref().ok().and_then(Option::as_ref));
         let file = config.path.display().to_string();
         found.extend(hypervisors::judge(&folders, &libvirts, xen.as_ref(), &patterns, &file));
+
+        let hears_vsock = config.agents.as_ref().is_some_and(|agents| agents.vsock);
+        found.extend(rest::judge(&self.rest, hears_vsock, &file));
 
         let owners = balloon_owners(Path::new(PROC));
         found.extend(permissions::judge_owners(&owners));
@@ -200,7 +209,7 @@ impl Diagnosis {
             }
             Ok(status) => {
                 let stale_after = self.config.settings.guard.stale_after;
-                guests::judge(status, names, &self.tracking, stale_after)?
+                guests::judge(status, names, &self.tracking, &self.rest, stale_after)?
             }
         };
         self.findings.extend(found);

@@ -10,19 +10,22 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ballast_api::StatusReply;
-use ballast_config::Config;
+use ballast_cloud_hypervisor::CloudHypervisorGuest;
+use ballast_config::{Config, RestSettings};
 use ballast_daemon::track::TrackingDiagnosis;
+use ballast_firecracker::FirecrackerGuest;
 use ballast_host::{PROC, ProcessRights};
 use ballast_libvirt::{LibvirtVersion, ask_version};
-use ballast_model::LinkDown;
+use ballast_model::{GuestSample, LinkDown, Timestamp};
 use ballast_qmp::client::{QmpClient, connect, peer_pid};
 use ballast_qmp::fleet::{Notice, list_sockets};
 use ballast_reclaim::{CgroupVersion, MemoryCgroup, parse_mountinfo};
+use ballast_rest::{FoundSocket, RestGuest, look};
 use ballast_xen::{XenFound, find_xen};
 use rustix::fs::{Access, access};
 use tokio::task::JoinSet;
 
-/// Most QMP sockets that are asked at once; the others are only listed.
+/// Most sockets of one kind that are asked at once; the others are only listed.
 const ASKED_MAX: usize = 256;
 /// Where xenstored listens.
 const XEN_SOCKET: &str = "/run/xenstored/socket";
@@ -176,6 +179,92 @@ pub(super) async fn xen(config: &Config) -> Option<XenSeen> {
     }
     let found = find_xen(&socket, &xl, timeout).await;
     Some(XenSeen { socket, is_configured, found })
+}
+
+/// A hypervisor with a REST API on a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RestHypervisor {
+    CloudHypervisor,
+    Firecracker,
+}
+
+/// What the configured sockets of one are.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RestSeen {
+    pub(super) hypervisor: RestHypervisor,
+    /// Each pattern, and how many sockets it names.
+    pub(super) patterns: Vec<(String, usize)>,
+    pub(super) sockets: Vec<RestSocket>,
+}
+
+/// The socket of one guest's API.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RestSocket {
+    pub(super) path: PathBuf,
+    /// What its guest is called.
+    pub(super) guest: String,
+    /// What was answered; `None`: there are too many to ask them all.
+    pub(super) answer: Option<Result<RestAnswer, LinkDown>>,
+}
+
+/// What the API says of its guest.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RestAnswer {
+    pub(super) version: Option<String>,
+    pub(super) sample: GuestSample,
+    /// Whether it has a balloon that does not say what it holds.
+    pub(super) has_blind_balloon: bool,
+    /// The socket of its vsock device.
+    pub(super) vsock: Option<PathBuf>,
+}
+
+/// Asks the configured sockets of Cloud Hypervisor and Firecracker, beside a daemon that does, too.
+pub(super) async fn rest(config: &Config) -> Vec<RestSeen> {
+    let mut seen = Vec::new();
+    if let Some(settings) = &config.cloud_hypervisor {
+        let hypervisor = RestHypervisor::CloudHypervisor;
+        seen.push(rest_of::<CloudHypervisorGuest>(hypervisor, settings).await);
+    }
+    if let Some(settings) = &config.firecracker {
+        let hypervisor = RestHypervisor::Firecracker;
+        seen.push(rest_of::<FirecrackerGuest>(hypervisor, settings).await);
+    }
+    seen
+}
+
+async fn rest_of<G: RestGuest + Send + 'static>(
+    hypervisor: RestHypervisor,
+    settings: &RestSettings,
+) -> RestSeen {
+    let (mut patterns, mut sockets) = (Vec::new(), Vec::new());
+    let mut asking = JoinSet::new();
+    for pattern in &settings.sockets {
+        let found = pattern.sockets();
+        patterns.push((pattern.to_string(), found.len()));
+        for FoundSocket { path, name, .. } in found {
+            if sockets.len() < ASKED_MAX {
+                let (at, path, timeout) = (sockets.len(), path.clone(), settings.timeout);
+                asking.spawn(async move { (at, look::<G>(&path, timeout).await) });
+            }
+            sockets.push(RestSocket { path, guest: name, answer: None });
+        }
+    }
+    while let Some(answer) = asking.join_next().await {
+        let Ok((at, answer)) = answer else { continue };
+        let answer = answer.and_then(|guest| answer_of(&guest, &sockets[at].guest));
+        sockets[at].answer = Some(answer);
+    }
+    RestSeen { hypervisor, patterns, sockets }
+}
+
+fn answer_of<G: RestGuest>(guest: &G, name: &str) -> Result<RestAnswer, LinkDown> {
+    let id = name.parse().map_err(|error| LinkDown::Protocol(format!("{error}")))?;
+    Ok(RestAnswer {
+        version: guest.version().map(str::to_owned),
+        sample: guest.sample(&id, Timestamp::ZERO),
+        has_blind_balloon: guest.has_blind_balloon(),
+        vsock: guest.vsock_socket().map(Path::to_owned),
+    })
 }
 
 /// What a pattern of `[containers]` names.

@@ -5,9 +5,7 @@
 //! QEMU's own listening socket, as a guest that has broken out would, and answers in its place.
 
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use ballast_agent_proto::wire::message::{decode, encode};
@@ -16,11 +14,9 @@ use ballast_agent_proto::wire::{
     Statistics, VERSION, VERSION_OLDEST, WireRequestKind,
 };
 use ballast_lab_host::Guest;
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-use serde_json::json;
 
 use super::monitor::Monitor;
-use crate::harness::wait_for;
+use super::qemu_socket::taken_over;
 
 /// Time between two rounds of lies.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -28,15 +24,8 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// Lies to whoever connects to the socket of `guest`'s agent, for as long as the process lives.
 pub fn lie(guest: &Guest) {
     let socket = guest.agent_socket().unwrap();
-    // QEMU serves one client, and listens no more while it does.
-    let first = UnixStream::connect(socket).unwrap();
     let mut monitor = Monitor::connect(guest.lab_qmp_socket());
-    wait_for("QEMU to be busy", || {
-        let devices = monitor.run("query-chardev", &json!({})).to_string();
-        let waiting = format!("disconnected:unix:{}", socket.display());
-        (!devices.contains(&waiting)).then_some(())
-    });
-    let listener = UnixListener::from(listening_socket(guest.pid(), socket));
+    let (listener, first) = taken_over(guest.pid(), socket, &mut monitor);
     std::thread::spawn(move || {
         let _first = first;
         loop {
@@ -49,27 +38,6 @@ pub fn lie(guest: &Guest) {
             }
         }
     });
-}
-
-/// A copy of the socket with which process `pid` listens at `path`.
-fn listening_socket(pid: i32, path: &Path) -> OwnedFd {
-    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
-    let path = path.display().to_string();
-    let is_listening = |fields: &Vec<&str>| fields.len() == 8 && fields[3] == "00010000";
-    let inode = sockets
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .filter(is_listening)
-        .find_map(|fields| (fields[7] == path).then(|| fields[6].to_owned()))
-        .expect("a socket that listens");
-    let name = format!("socket:[{inode}]");
-    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
-    let file = files
-        .filter(|file| std::fs::read_link(file.path()).is_ok_and(|link| link.as_os_str() == &*name))
-        .find_map(|file| file.file_name().to_str()?.parse().ok())
-        .expect("a file of QEMU");
-    let process = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
-    pidfd_getfd(process, file, PidfdGetfdFlags::empty()).unwrap()
 }
 
 fn lie_to(mut stream: UnixStream) -> std::io::Result<()> {

@@ -3,11 +3,13 @@
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
 pub mod balloon_device;
+pub mod hypervisor_api;
 pub mod journal;
 pub mod liar;
 pub mod monitor;
 pub mod moved;
 pub mod own_cgroup;
+pub mod qemu_socket;
 pub mod rounds;
 pub mod squeezes;
 pub mod systemd;

@@ -1,0 +1,262 @@
+//! Cloud Hypervisor's and Firecracker's guests, by their own APIs: who answers, and what a guest
+//! was started without.
+//!
+//! Limits: pure. What is missing has to be there before a guest boots: no call adds it later,
+//! except Cloud Hypervisor's vsock.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ballast_model::LinkDown;
+use ballast_rest::shown;
+
+use super::finding::{Area, Finding, Severity};
+use super::probe::{RestAnswer, RestHypervisor, RestSeen, RestSocket};
+
+/// With what a guest's balloon is to be started, beside its statistics where there are any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BalloonStart {
+    /// That it deflates before the guest's kernel kills a process.
+    pub(super) deflate_on_oom: bool,
+    /// That it reports free pages.
+    pub(super) free_page_reporting: bool,
+}
+
+impl RestHypervisor {
+    const fn name(self) -> &'static str {
+        match self {
+            RestHypervisor::CloudHypervisor => "Cloud Hypervisor",
+            RestHypervisor::Firecracker => "Firecracker",
+        }
+    }
+
+    /// Its topic in findings.
+    const fn topic(self) -> &'static str {
+        match self {
+            RestHypervisor::CloudHypervisor => "cloud-hypervisor",
+            RestHypervisor::Firecracker => "firecracker",
+        }
+    }
+
+    const fn table(self) -> &'static str {
+        match self {
+            RestHypervisor::CloudHypervisor => "cloud_hypervisor",
+            RestHypervisor::Firecracker => "firecracker",
+        }
+    }
+
+    /// How `guest` is started with a balloon: Cloud Hypervisor by a flag, Firecracker by its file.
+    pub(super) fn balloon_line(self, guest: &str, start: BalloonStart) -> String {
+        let BalloonStart { deflate_on_oom, free_page_reporting } = start;
+        match self {
+            RestHypervisor::CloudHypervisor => {
+                let mut with = "size=0".to_owned();
+                for (name, is_on) in [
+                    ("deflate_on_oom", deflate_on_oom),
+                    ("free_page_reporting", free_page_reporting),
+                ] {
+                    if is_on {
+                        with.push_str(&format!(",{name}=on"));
+                    }
+                }
+                format!("cloud-hypervisor … --balloon {with}    # for {guest}")
+            }
+            RestHypervisor::Firecracker => format!(
+                "firecracker … --config-file    # for {guest}, with \"balloon\": \
+                 {{ \"amount_mib\": 0, \"deflate_on_oom\": {deflate_on_oom}, \
+                 \"stats_polling_interval_s\": 1, \
+                 \"free_page_reporting\": {free_page_reporting} }} in it"
+            ),
+        }
+    }
+
+    /// How `guest`, whose API is at `api`, is started with a vsock device.
+    fn vsock_line(self, guest: &str, api: &Path) -> String {
+        let socket = api.with_extension("vsock");
+        let socket = socket.display();
+        match self {
+            RestHypervisor::CloudHypervisor => {
+                format!("cloud-hypervisor … --vsock cid=3,socket={socket}    # for {guest}")
+            }
+            RestHypervisor::Firecracker => format!(
+                "firecracker … --config-file    # for {guest}, with \"vsock\": \
+                 {{ \"guest_cid\": 3, \"uds_path\": \"{socket}\" }} in it"
+            ),
+        }
+    }
+}
+
+/// Which program runs each guest whose API answers.
+pub(super) fn programs(seen: &[RestSeen]) -> BTreeMap<String, RestHypervisor> {
+    let mut programs = BTreeMap::new();
+    for RestSeen { hypervisor, sockets, .. } in seen {
+        for socket in sockets.iter().filter(|it| matches!(it.answer, Some(Ok(_)))) {
+            programs.insert(socket.guest.clone(), *hypervisor);
+        }
+    }
+    programs
+}
+
+/// The findings about all that was seen. `hears_vsock`: agents may connect by vsock; `config` is
+/// the configuration's file.
+pub(super) fn judge(seen: &[RestSeen], hears_vsock: bool, config: &str) -> Vec<Finding> {
+    const WHY: &str = "Every socket that these patterns name is a guest.";
+    let mut findings = Vec::new();
+    for RestSeen { hypervisor, patterns, sockets } in seen {
+        let note = |found: String| {
+            Finding::new(Area::Hypervisors, hypervisor.topic(), WHY, Severity::Note, found)
+        };
+        for (pattern, _) in patterns.iter().filter(|(_, count)| *count == 0) {
+            let found = note("names no socket now".to_owned()).of(pattern.clone());
+            findings.push(found.remedy(format!("ls -l {pattern}")));
+        }
+        let asked = sockets.iter().filter(|it| it.answer.is_some()).count();
+        if asked < sockets.len() {
+            findings.push(note(format!("{asked} of {} sockets were asked", sockets.len())));
+        }
+        for socket in sockets {
+            findings.extend(of_socket(*hypervisor, socket, hears_vsock, config));
+        }
+    }
+    findings
+}
+
+fn of_socket(
+    hypervisor: RestHypervisor,
+    socket: &RestSocket,
+    hears_vsock: bool,
+    config: &str,
+) -> Vec<Finding> {
+    const WHY: &str = "A guest is balanced only while its hypervisor's API answers.";
+    let path = shown(&socket.path.to_string_lossy());
+    let found = |why, severity, found: String| {
+        Finding::new(Area::Hypervisors, hypervisor.topic(), why, severity, found).of(path.clone())
+    };
+    let answer = match &socket.answer {
+        None => return Vec::new(),
+        Some(Ok(answer)) => answer,
+        Some(Err(down)) => {
+            return vec![of_silence(hypervisor, down, &path, |s, f| found(WHY, s, f))];
+        }
+    };
+    let version = answer.version.as_deref().map_or(String::new(), |it| format!(" {}", shown(it)));
+    let state = match &answer.sample.run_state {
+        Some(state) => format!("its guest: {state}"),
+        None => "what its guest does it does not say".to_owned(),
+    };
+    let text = format!("{}{version} answers; {state}", hypervisor.name());
+    let mut findings = vec![found(WHY, Severity::Ok, text)];
+    // Before its boot nothing is known of its devices.
+    if answer.sample.boot_memory.is_some() {
+        findings.push(balloon(hypervisor, &socket.guest, answer, found));
+        findings.extend(deflate_on_oom(hypervisor, &socket.guest, answer, found));
+        findings.push(agent(hypervisor, socket, answer, hears_vsock, config, found));
+    }
+    findings
+}
+
+/// Why nobody answers as the hypervisor would.
+fn of_silence(
+    hypervisor: RestHypervisor,
+    down: &LinkDown,
+    path: &str,
+    found: impl Fn(Severity, String) -> Finding,
+) -> Finding {
+    match down {
+        LinkDown::PermissionDenied => found(Severity::Problem, "this user may not connect".into())
+            .remedy("sudo ballast doctor host    # run the daemon as root, too"),
+        LinkDown::Refused => found(Severity::Note, down.to_string()).remedy(format!("rm {path}")),
+        LinkDown::Protocol(_) => {
+            let told = format!("no guest of {}: {down}", hypervisor.name());
+            let table = hypervisor.table();
+            found(Severity::Warning, told)
+                .remedy(format!("fuser -v {path}    # who does; correct sockets of [{table}]"))
+        }
+        _ => found(Severity::Warning, down.to_string())
+            .remedy(format!("fuser -v {path}    # which process that is")),
+    }
+}
+
+fn balloon(
+    hypervisor: RestHypervisor,
+    guest: &str,
+    answer: &RestAnswer,
+    found: impl Fn(&'static str, Severity, String) -> Finding,
+) -> Finding {
+    const WHY: &str = "Memory is taken from a guest and given back by its balloon.";
+    let can = answer.sample.capabilities;
+    let start = BalloonStart {
+        deflate_on_oom: can.balloon != Some(true) || can.deflate_on_oom == Some(true),
+        free_page_reporting: can.free_page_reporting == Some(true),
+    };
+    let line = || hypervisor.balloon_line(guest, start);
+    if answer.has_blind_balloon {
+        let text = "its balloon is not used: it was configured without statistics before boot, and \
+                    does not say what it holds";
+        return found(WHY, Severity::Problem, text.into()).remedy(line());
+    }
+    match (can.balloon, can.memory_devices, can.statistics) {
+        (Some(true), _, Some(true)) => {
+            found(WHY, Severity::Ok, "has a balloon with statistics".into())
+        }
+        (Some(true), ..) => {
+            found(WHY, Severity::Ok, "has a balloon; this program's have no statistics".into())
+        }
+        (_, Some(true), _) => {
+            let text = "no balloon: it is moved by virtio-mem alone".into();
+            found(WHY, Severity::Note, text).remedy(line())
+        }
+        _ => {
+            let text = "no balloon: its memory cannot be moved".into();
+            found(WHY, Severity::Problem, text).remedy(line())
+        }
+    }
+}
+
+fn deflate_on_oom(
+    hypervisor: RestHypervisor,
+    guest: &str,
+    answer: &RestAnswer,
+    found: impl Fn(&'static str, Severity, String) -> Finding,
+) -> Option<Finding> {
+    const WHY: &str = "With it the balloon gives memory back by itself before the guest's kernel \
+        kills a process.";
+    let can = answer.sample.capabilities;
+    let is_off = can.balloon == Some(true) && can.deflate_on_oom == Some(false);
+    let free_page_reporting = can.free_page_reporting == Some(true);
+    let start = BalloonStart { deflate_on_oom: true, free_page_reporting };
+    let line = hypervisor.balloon_line(guest, start);
+    is_off.then(|| found(WHY, Severity::Note, "deflate_on_oom is off".into()).remedy(line))
+}
+
+/// What is known of the guest's need: of Cloud Hypervisor's by an agent alone.
+fn agent(
+    hypervisor: RestHypervisor,
+    socket: &RestSocket,
+    answer: &RestAnswer,
+    hears_vsock: bool,
+    config: &str,
+    found: impl Fn(&'static str, Severity, String) -> Finding,
+) -> Finding {
+    const WHY: &str = "What a guest needs its balloon's statistics say, or an agent in it, which \
+        comes by vsock.";
+    let needs_agent = answer.sample.capabilities.statistics != Some(true);
+    let severity = if needs_agent { Severity::Warning } else { Severity::Note };
+    let but = match needs_agent {
+        true => ": nothing says what it could give back, and it gives nothing",
+        false => ": an agent cannot come by it",
+    };
+    match (&answer.vsock, hears_vsock) {
+        (None, _) => found(WHY, severity, format!("no vsock device{but}"))
+            .remedy(hypervisor.vsock_line(&socket.guest, &socket.path)),
+        (Some(_), false) => found(WHY, severity, format!("agents by vsock are not heard{but}"))
+            .remedy(format!(
+                "sed -i '/^\\[agents\\]/,/^\\[/ s/^vsock = false/vsock = true/' {config}"
+            )),
+        (Some(vsock), true) => {
+            let at = shown(&vsock.to_string_lossy());
+            let line = "`ballast-agent --connect vsock` in the guest";
+            found(WHY, Severity::Ok, format!("{line} comes by its device at {at}"))
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! A server of Cloud Hypervisor's or Firecracker's API before a real guest of QEMU.
+//!
+//! Idea: neither program can be had here. What the daemon sees of one is a process that listens on
+//! the API's socket, holds the guest's memory, and passes the guest's vsock on to a Unix socket; so
+//! QEMU is all three, by the program's name. The server is the one that the hypervisor's own tests
+//! hold to the published API. Here its guest is real: what its balloon holds and reports is asked
+//! by QMP for each call, and what a call asks of it is asked of the real balloon. The guest's agent
+//! comes by the guest's real vsock device to this host's kernel, and from there, as the program
+//! would have it, to the daemon's socket for that guest. Where this host's kernel serves no vsock,
+//! it comes by a virtio-serial port in the device's place.
+//!
+//! Limits: one hypervisor's guests at a time, as the port of agents is the host's; a connection by
+//! a virtio-serial port is made once. Memory is not plugged in.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use ballast_agent_proto::wire::VSOCK_PORT;
+use ballast_cloud_hypervisor::testing::Machine as CloudHypervisor;
+use ballast_firecracker::testing::Machine as Firecracker;
+use ballast_lab_host::Guest;
+use ballast_model::Bytes;
+use ballast_rest::testing::{Asked, Reply, RestServer};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, VsockAddr, bind, getpeername, listen, socket,
+};
+use rustix::net::{SocketFlags, accept_with};
+use serde_json::{Value, json};
+
+use super::monitor::Monitor;
+use super::qemu_socket::{connected_socket, taken_over};
+
+/// The guest's balloon device.
+const BALLOON: &str = "/machine/peripheral/balloon0";
+/// Figures of a guest's balloon: QEMU's names, and Firecracker's.
+const FIGURES: [(&str, &str); 8] = [
+    ("stat-swap-in", "swap_in"),
+    ("stat-swap-out", "swap_out"),
+    ("stat-major-faults", "major_faults"),
+    ("stat-minor-faults", "minor_faults"),
+    ("stat-free-memory", "free_memory"),
+    ("stat-total-memory", "total_memory"),
+    ("stat-available-memory", "available_memory"),
+    ("stat-disk-caches", "disk_caches"),
+];
+
+/// Whose API is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hypervisor {
+    CloudHypervisor,
+    Firecracker,
+}
+
+impl Hypervisor {
+    /// Its table in the daemon's configuration.
+    pub fn table(self) -> &'static str {
+        match self {
+            Hypervisor::CloudHypervisor => "cloud_hypervisor",
+            Hypervisor::Firecracker => "firecracker",
+        }
+    }
+
+    /// Arguments under which QEMU has the program's name.
+    pub fn qemu_arguments(self) -> Vec<String> {
+        let name = match self {
+            Hypervisor::CloudHypervisor => "cloud-hypervisor",
+            Hypervisor::Firecracker => "firecracker",
+        };
+        vec!["-name".to_owned(), format!("process={name}")]
+    }
+}
+
+/// The server of one guest's API.
+pub struct HypervisorApi {
+    pid: i32,
+    monitor: Arc<Mutex<Monitor>>,
+    vsock: PathBuf,
+    boot: Bytes,
+    _first: UnixStream,
+    _server: RestServer,
+}
+
+impl HypervisorApi {
+    /// Serves the API of `guest`, which has `boot` and is called `name`, in `folder`. Needs a tokio
+    /// runtime.
+    pub fn start(
+        hypervisor: Hypervisor,
+        guest: &Guest,
+        name: &str,
+        boot: Bytes,
+        folder: &Path,
+    ) -> HypervisorApi {
+        let (api, vsock) =
+            (folder.join(format!("{name}.sock")), folder.join(format!("{name}.vsock")));
+        let pid = guest.pid();
+        let mut monitor = Monitor::connect(guest.qmp_socket());
+        add_socket(&mut monitor, "api", &api, true);
+        let (listener, first) = taken_over(pid, &api, &mut monitor);
+        let period =
+            json!({ "path": BALLOON, "property": "guest-stats-polling-interval", "value": 1 });
+        monitor.run("qom-set", &period);
+        let monitor = Arc::new(Mutex::new(monitor));
+        let mut program = Program::new(hypervisor, pid, boot, &vsock);
+        let asking = Arc::clone(&monitor);
+        let server = RestServer::serve(&api, listener, move |asked| {
+            program.answer(asked, boot, &mut asking.lock().unwrap())
+        });
+        HypervisorApi { pid, monitor, vsock, boot, _first: first, _server: server }
+    }
+
+    /// What QEMU says that the guest holds.
+    pub fn held(&self) -> Bytes {
+        self.boot.saturating_sub(ballooned(self.boot, &mut self.monitor.lock().unwrap()))
+    }
+
+    /// Has QEMU connect to the socket that the daemon has for this guest's agent.
+    fn connect_to_daemon(&self) -> Option<UnixStream> {
+        let mut path = self.vsock.as_os_str().to_owned();
+        path.push(format!("_{VSOCK_PORT}"));
+        let path = PathBuf::from(path);
+        if !path.exists() {
+            return None;
+        }
+        let mut monitor = self.monitor.lock().unwrap();
+        add_socket(&mut monitor, "agent-by-vsock", &path, false);
+        let stream = connected_socket(self.pid, path.file_name()?.to_str()?);
+        // The copy alone is left.
+        monitor.run("chardev-remove", &json!({ "id": "agent-by-vsock" }));
+        stream
+    }
+}
+
+/// Has QEMU listen at, or connect to, a Unix socket.
+fn add_socket(monitor: &mut Monitor, id: &str, path: &Path, is_server: bool) {
+    let mut data = json!({
+        "addr": { "type": "unix", "data": { "path": path } }, "server": is_server,
+    });
+    if is_server {
+        data["wait"] = json!(false);
+    }
+    monitor.run("chardev-add", &json!({ "id": id, "backend": { "type": "socket", "data": data } }));
+}
+
+/// What the guest's balloon holds.
+fn ballooned(boot: Bytes, monitor: &mut Monitor) -> Bytes {
+    let actual = monitor.run("query-balloon", &json!({}))["actual"].as_u64().unwrap();
+    boot.saturating_sub(Bytes::new(actual))
+}
+
+/// What answers: the server of the hypervisor's own tests, without a guest of its own.
+enum Program {
+    CloudHypervisor(CloudHypervisor),
+    Firecracker(Firecracker),
+}
+
+impl Program {
+    fn new(hypervisor: Hypervisor, pid: i32, boot: Bytes, vsock: &Path) -> Program {
+        match hypervisor {
+            Hypervisor::CloudHypervisor => {
+                let mut machine = CloudHypervisor::new();
+                let config = machine.config.as_mut().unwrap();
+                config["memory"]["size"] = json!(boot.get());
+                config["balloon"]["deflate_on_oom"] = json!(false);
+                config["vsock"]["socket"] = json!(vsock);
+                (machine.pid, machine.obeys) = (pid.cast_unsigned(), false);
+                Program::CloudHypervisor(machine)
+            }
+            Hypervisor::Firecracker => {
+                let mut machine = Firecracker::new(1);
+                machine.config["machine-config"]["mem_size_mib"] = json!(boot.get() >> 20);
+                machine.config["vsock"]["uds_path"] = json!(vsock);
+                (machine.reported, machine.obeys) = (json!({}), false);
+                Program::Firecracker(machine)
+            }
+        }
+    }
+
+    /// Answers a call by what the guest holds and reports, and passes on what it asks of the guest.
+    fn answer(&mut self, asked: &Asked, boot: Bytes, monitor: &mut Monitor) -> Reply {
+        let held_back = ballooned(boot, monitor);
+        let (reply, wanted) = match self {
+            Program::CloudHypervisor(machine) => {
+                machine.ballooned = held_back.get();
+                let reply = machine.answer(asked);
+                (reply, machine.config.as_ref().unwrap()["balloon"]["size"].as_u64().unwrap())
+            }
+            Program::Firecracker(machine) => {
+                machine.ballooned = held_back.to_pages();
+                machine.reported = reported(monitor);
+                (machine.answer(asked), machine.target << 20)
+            }
+        };
+        let is_done = matches!(reply, Reply::Json(200..300, _));
+        if asked.method != "GET" && is_done {
+            monitor.run("balloon", &json!({ "value": boot.get() - wanted }));
+        }
+        reply
+    }
+}
+
+/// What the guest's balloon last reported, by Firecracker's names.
+fn reported(monitor: &mut Monitor) -> Value {
+    let statistics = monitor.run("qom-get", &json!({ "path": BALLOON, "property": "guest-stats" }));
+    let mut reported = json!({});
+    for (name, field) in FIGURES {
+        // What the guest does not report QEMU has as the largest number.
+        let figure = statistics["stats"][name].as_u64().filter(|figure| *figure < u64::MAX);
+        if let Some(figure) = figure {
+            reported[field] = json!(figure);
+        }
+    }
+    reported
+}
+
+/// Passes what guests connect to the host's kernel by vsock on to the daemon's sockets, as their
+/// hypervisors would; by their numbers. Lives as long as this process.
+pub fn pass_vsock_on(guests: BTreeMap<u32, Arc<HypervisorApi>>) {
+    let kind = SockType::Stream;
+    let listener = socket(AddressFamily::Vsock, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    bind(listener.as_raw_fd(), &VsockAddr::new(u32::MAX, VSOCK_PORT)).unwrap();
+    listen(&listener, Backlog::new(16).unwrap()).unwrap();
+    thread::spawn(move || {
+        loop {
+            let Ok(guest) = accept_with(&listener, SocketFlags::CLOEXEC) else { return };
+            let cid = getpeername::<VsockAddr>(guest.as_raw_fd()).unwrap().cid();
+            if let Some(daemon) = guests.get(&cid).and_then(|api| api.connect_to_daemon()) {
+                join(UnixStream::from(guest), daemon);
+            }
+        }
+    });
+}
+
+/// The same of a guest without a vsock device: what its agent says at the port whose socket is
+/// `port` comes to the daemon's socket for that guest.
+pub fn pass_port_on(api: Arc<HypervisorApi>, port: &Path) {
+    let agent = UnixStream::connect(port).unwrap();
+    thread::spawn(move || {
+        loop {
+            if let Some(daemon) = api.connect_to_daemon() {
+                return join(agent, daemon);
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+}
+
+/// Copies bytes both ways until one end closes.
+fn join(guest: UnixStream, daemon: UnixStream) {
+    daemon.set_nonblocking(false).unwrap();
+    let ends = (guest.try_clone().unwrap(), daemon.try_clone().unwrap());
+    thread::spawn(move || pass(guest, daemon));
+    thread::spawn(move || pass(ends.1, ends.0));
+}
+
+fn pass(mut from: UnixStream, mut to: UnixStream) {
+    let mut chunk = [0; 4096];
+    while let Ok(len @ 1..) = from.read(&mut chunk) {
+        if to.write_all(&chunk[..len]).is_err() {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}

@@ -1,0 +1,172 @@
+//! What a guest needs that says nothing itself, by what the host sees it touch.
+//!
+//! Idea: a working set seen by the host is evidence of need, and none of what could be given back.
+//! What the guest does not touch may be memory of a program for which it has no swap; and a guest
+//! from which too much was taken touches no more than it is left, so that nothing the host sees
+//! would say so. So such a guest grows, and never shrinks: it lacks memory while its working set
+//! and what its kernel keeps free do not fit what it holds, in [`REPORTS_MIN`] reports in a row,
+//! and then grows up to that much. As it does not give it back, one look is not enough: a scan of
+//! a file fills any memory once.
+//!
+//! Cost: O(1) a guest and report. Source: ours.
+//! Limits: it grows by what its kernel keeps free at most, and is looked at again after.
+
+use ballast_model::{Bytes, DemandSource, Estimate, GuestSample, Provenance, Timestamp};
+
+use crate::before;
+use crate::fusion::{SourceDemand, fuse};
+use crate::refine::KEPT_FREE;
+use crate::used::NoEstimate;
+
+/// Reports in a row by which a guest has to lack memory.
+const REPORTS_MIN: u32 = 3;
+
+/// How the working set of a guest without statistics fits what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SampledNeed {
+    /// When the last report was made; `None`: there is none, or it says itself what it needs.
+    last: Option<Timestamp>,
+    /// Reports in a row that did not fit, and what it needs by the last one.
+    lacking: u32,
+    need: Bytes,
+}
+
+impl SampledNeed {
+    /// Observes a sample taken at `now`. Each report counts once.
+    pub(crate) fn observe(&mut self, guest: &GuestSample, now: Timestamp) {
+        let Some((seen, held)) = guest.working_set_alone().zip(guest.allocation) else {
+            *self = SampledNeed::default();
+            return;
+        };
+        let at = before(now, seen.age);
+        if self.last.is_some_and(|last| at <= last) {
+            return;
+        }
+        self.last = Some(at);
+        self.need = seen.value.saturating_add(kept_free(held.value));
+        self.lacking = if self.need > held.value { self.lacking.saturating_add(1) } else { 0 };
+    }
+
+    /// Its demand by the sample last observed: more than it holds. All that it holds counts as
+    /// used.
+    ///
+    /// # Errors
+    /// Nothing is seen of it, or that does not say that it lacks memory.
+    pub(crate) fn estimate(
+        &self,
+        guest: &GuestSample,
+        held: Bytes,
+        now: Timestamp,
+    ) -> Result<Estimate, NoEstimate> {
+        let report = guest.working_set_alone().and(guest.tracker.as_deref());
+        let (Some(report), Some(at)) = (report, self.last) else {
+            return Err(NoEstimate::NoStatistics);
+        };
+        let working_set = report.value.working_set;
+        let (kind, age) = (report.value.source.of_demand(), now.saturating_since(at));
+        if self.lacking < REPORTS_MIN || self.need <= held {
+            return Err(NoEstimate::SampledAlone { working_set });
+        }
+        let source = SourceDemand { kind, demand: self.need, age };
+        let demand = fuse(&[source]).map_err(|_| NoEstimate::NoStatistics)?.demand;
+        debug_assert!(kind != DemandSource::Coarse);
+        let plain = Estimate::of_used(held, Bytes::ZERO, Provenance::WorkingSet { age });
+        Ok(Estimate { demand, ..plain })
+    }
+}
+
+/// What a guest that holds `held` keeps free, which it does not touch.
+fn kept_free(held: Bytes) -> Bytes {
+    KEPT_FREE.min(held.fraction(1, 4))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ballast_model::{GuestStats, LinkState, Measured, TrackerReport, TrackingSource};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn guest(held: u64, working_set: u64, source: TrackingSource, age_s: u64) -> GuestSample {
+        let report = TrackerReport { working_set: Bytes::mib(working_set), curve: None, source };
+        let age = Duration::from_secs(age_s);
+        GuestSample {
+            boot_memory: Some(Bytes::gib(4)),
+            allocation: Some(Measured::fresh(Bytes::mib(held))),
+            tracker: Some(Box::new(Measured { value: report, age })),
+            ..GuestSample::unknown("a".parse().unwrap(), LinkState::Up)
+        }
+    }
+
+    fn at(second: u64) -> Timestamp {
+        Timestamp::from_millis(second * 1000)
+    }
+
+    /// What it needs in MiB by samples of one source, each a second after the one before.
+    fn needs(source: TrackingSource, samples: &[(u64, u64)]) -> Vec<Result<u64, NoEstimate>> {
+        let mut need = SampledNeed::default();
+        let of_sample = |((held, working_set), second): (&(u64, u64), u64)| {
+            let guest = guest(*held, *working_set, source, 0);
+            need.observe(&guest, at(second));
+            let estimate = need.estimate(&guest, Bytes::mib(*held), at(second))?;
+            Ok(estimate.demand.size.get() >> 20)
+        };
+        samples.iter().zip(1..).map(of_sample).collect()
+    }
+
+    #[test]
+    fn a_guest_that_keeps_touching_all_it_holds_grows() {
+        let fits = |mib| Err(NoEstimate::SampledAlone { working_set: Bytes::mib(mib) });
+        let samples =
+            [(512, 500), (512, 500), (512, 448), (512, 449), (512, 500), (512, 510), (600, 510)];
+        assert_eq!(
+            needs(TrackingSource::Damon, &samples),
+            [fits(500), fits(500), fits(448), fits(449), fits(500), Ok(574), fits(510)]
+        );
+        let refused = needs(TrackingSource::DamonHuge, &samples);
+        assert!(refused.iter().all(|it| *it == Err(NoEstimate::NoStatistics)), "an upper bound");
+    }
+
+    #[test]
+    fn one_report_counts_once_and_none_when_it_is_old() {
+        let mut need = SampledNeed::default();
+        for second in 0..60 {
+            // Made at second 1.
+            let guest = guest(100, 100, TrackingSource::Damon, second);
+            need.observe(&guest, at(second + 1));
+            let estimate = need.estimate(&guest, Bytes::mib(100), at(second + 1));
+            let expected = match second {
+                0..30 => NoEstimate::SampledAlone { working_set: Bytes::mib(100) },
+                _ => NoEstimate::NoStatistics,
+            };
+            assert_eq!(estimate, Err(expected), "{second}");
+        }
+    }
+
+    proptest! {
+        /// The oracle goes through all reports again.
+        #[test]
+        fn it_lacks_memory_by_its_last_reports_alone(
+            samples in prop::collection::vec((64..1024u64, 0..1024u64, any::<bool>(), 1..4u64), 1..30)
+        ) {
+            let (mut need, mut second, mut lacking) = (SampledNeed::default(), 0, 0);
+            for (held, working_set, reports_itself, apart) in samples {
+                second += apart;
+                let mut guest = guest(held, working_set.min(held), TrackingSource::Damon, 0);
+                guest.stats = reports_itself.then(|| Measured::fresh(GuestStats::default()));
+                need.observe(&guest, at(second));
+                let least = working_set.min(held) + (held / 4).min(64);
+                lacking = if least > held && !reports_itself { lacking + 1 } else { 0 };
+                let estimate = need.estimate(&guest, Bytes::mib(held), at(second));
+                prop_assert_eq!(estimate.is_ok(), lacking >= 3);
+                if let Ok(estimate) = estimate {
+                    prop_assert_eq!((estimate.used, estimate.available), (Bytes::mib(held), Bytes::ZERO));
+                    let beyond = estimate.demand.size - Bytes::mib(held);
+                    prop_assert!(beyond > Bytes::ZERO && beyond <= KEPT_FREE);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! One look at a guest, for a diagnosis.
+//!
+//! Idea: the calls of a sample that read, once, by whoever has no backend. Nothing is changed.
+//! Limits: what takes two looks (how old statistics are) is not known.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ballast_model::{LinkDown, Timestamp};
+use tokio::time::Instant;
+
+use crate::call::Method;
+use crate::client::exchange;
+use crate::guest::RestGuest;
+
+/// Most rounds of calls: a sample of a real hypervisor has three.
+const ROUNDS_MAX: usize = 4;
+
+/// Asks whoever listens on `socket` what a sample needs, for `timeout` at most.
+///
+/// # Errors
+/// It does not answer as this hypervisor does.
+pub async fn look<G: RestGuest>(socket: &Path, timeout: Duration) -> Result<G, LinkDown> {
+    let until = Instant::now() + timeout;
+    let mut guest = G::default();
+    guest.begin(Timestamp::ZERO);
+    for _ in 0..ROUNDS_MAX {
+        let mut calls = guest.calls();
+        calls.retain(|call| call.method == Method::Get);
+        if calls.is_empty() {
+            break;
+        }
+        let (answers, error) = exchange(socket, calls, false, until).await.into_answers();
+        for (call, answer) in &answers {
+            guest.take(call, answer, Timestamp::ZERO, Timestamp::ZERO)?;
+        }
+        if let Some(error) = error {
+            return Err(error.why);
+        }
+    }
+    Ok(guest)
+}
