@@ -238,7 +238,7 @@ impl Scenario {
 
 impl HostSpec {
     /// Global §4.5 measures a slowdown of 1.5 for a guest that gains 600 MB per second, and of 2 at
-    /// 1.2 GB per second: 0.58 and 0.44 ms per MiB.
+    /// 1.2 GB per second: 0.58 and 0.44 ms per MiB. So a simulation cannot confirm that figure.
     pub const SCRUB_PER_MIB_DEFAULT: Duration = Duration::from_micros(500);
 
     /// A host with this much memory and defaults otherwise.

@@ -13,9 +13,11 @@ mod headers;
 mod leftovers;
 mod lengths;
 mod map;
+mod markdown;
 mod names;
 mod paths;
 mod purity;
+mod records;
 mod rust;
 mod tree;
 mod unsafe_code;
@@ -25,7 +27,7 @@ pub use tree::{Dependency, DependencyKind, Package, Tree};
 
 /// All checks, in the order of their places.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    const CHECKS: [fn(&Tree) -> Vec<Finding>; 12] = [
+    const CHECKS: [fn(&Tree) -> Vec<Finding>; 13] = [
         arrows::check,
         comments::check,
         decisions::check,
@@ -37,6 +39,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         names::check,
         paths::check,
         purity::check,
+        records::check,
         unsafe_code::check,
     ];
     let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| check(tree)).collect();

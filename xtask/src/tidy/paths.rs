@@ -1,9 +1,11 @@
 //! Documents point at what exists.
 //!
 //! Idea: a word in backquotes that begins with a folder of the workspace is a path, and so is the
-//! target of a Markdown link; both must be there.
-//! Limits: anchors are not followed; a path with a placeholder (`NNNN`, `…`, `*`) is not one.
+//! target of a Markdown link; both must be there, and so must the heading that a link's anchor
+//! names.
+//! Limits: a path with a placeholder (`NNNN`, `…`, `*`) is not one; anchors are those of headings.
 
+use super::markdown::{self, anchors};
 use super::{Finding, Tree};
 
 const FOLDERS: [&str; 8] =
@@ -17,37 +19,27 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             let named = quoted
                 .filter(|word| FOLDERS.iter().any(|folder| word.starts_with(folder)))
                 .map(str::to_owned);
-            let linked = links(line).map(|target| resolve(path, target));
+            let linked = markdown::links(line).filter(|(target, _)| !target.is_empty());
+            let linked = linked.map(|(target, _)| markdown::resolve(path, target));
+            let place = format!("{path}:{}", index + 1);
             for target in named.chain(linked).filter(|target| !exists(tree, target)) {
-                let what = format!("`{target}` does not exist");
-                findings.push(Finding::failure(format!("{path}:{}", index + 1), what));
+                findings.push(Finding::failure(&place, format!("`{target}` does not exist")));
+            }
+            for (target, anchor) in markdown::links(line) {
+                let (Some(anchor), false) = (anchor, line.starts_with("    ")) else { continue };
+                let target = match target {
+                    "" => path.clone(),
+                    target => markdown::resolve(path, target),
+                };
+                let document = tree.files.get(&target).filter(|_| target.ends_with(".md"));
+                if document.is_some_and(|text| !anchors(text).iter().any(|it| it == anchor)) {
+                    let what = format!("`{target}` has no heading `#{anchor}`");
+                    findings.push(Finding::failure(&place, what));
+                }
             }
         }
     }
     findings
-}
-
-/// Targets of the Markdown links in a line that lead into the workspace.
-fn links(line: &str) -> impl Iterator<Item = &str> {
-    line.split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split(')').next())
-        .map(|target| target.split('#').next().unwrap_or(target))
-        .filter(|target| !target.is_empty() && !target.contains(':'))
-}
-
-/// `target` as seen from the folder of `document`, as a path from the root.
-fn resolve(document: &str, target: &str) -> String {
-    let mut parts: Vec<&str> = document.split('/').collect();
-    parts.pop();
-    for part in target.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    parts.join("/")
 }
 
 fn exists(tree: &Tree, target: &str) -> bool {
@@ -70,16 +62,18 @@ mod tests {
         for (line, found) in [
             ("see `lab/lab-host/src/lib.rs` and `lab/lab-host/`", false),
             ("see `lab/lab-host/src/gone.rs`", true),
-            ("see [the map](ARCHITECTURE.md#arrows)", false),
+            ("see [the map](ARCHITECTURE.md#arrows-of-it)", false),
+            ("see [the map](ARCHITECTURE.md#gone)", true),
             ("see [the readme](../README.md)", false),
             ("see [the map](gone.md)", true),
-            ("see [elsewhere](https://example.com/x.md) or [below](#below)", false),
+            ("see [elsewhere](https://example.com/x.md) or [below](#below)\n# Below", false),
+            ("see [below](#below)", true),
             ("`docs/decisions/NNNN-title.md` and `crates/*` are patterns", false),
             ("`cargo test` is no path", false),
         ] {
             let tree = Tree::of([
                 ("docs/a.md", line),
-                ("docs/ARCHITECTURE.md", ""),
+                ("docs/ARCHITECTURE.md", "## Arrows of it"),
                 ("README.md", ""),
                 ("lab/lab-host/src/lib.rs", ""),
             ]);

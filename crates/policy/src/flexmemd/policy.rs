@@ -7,9 +7,9 @@
 //! that. An emergency counts as a request too: it makes a policy that uses statistics run at once,
 //! and a policy that uses requests grants it.
 //!
-//! Limits: statistics describe the memory a guest held, but are applied to the target in force, the
-//! paper's `old_target`. While a balloon lags behind a raised target, free memory looks smaller
-//! than it will be, and the guest may seem to want more than it does.
+//! Limits: wants from statistics are reckoned from the memory a guest held at their time, where the
+//! paper has `old_target`: while a balloon lags, the two differ, and the figures belong to the
+//! former. Where that is not known they are applied to the target in force.
 
 use ballast_model::{
     Bytes, Clamped, Desired, GuestId, PolicyName, Reason, RentLimit, RequestKind, Timestamp,
