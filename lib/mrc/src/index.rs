@@ -167,6 +167,11 @@ impl TagIndex {
         self.tags[number as usize]
     }
 
+    /// The greatest tag; 0 if there is none.
+    pub(crate) fn greatest(&self) -> u64 {
+        self.greatest
+    }
+
     /// How many tags there are.
     pub(crate) fn len(&self) -> u64 {
         self.tags.len() as u64

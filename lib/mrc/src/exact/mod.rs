@@ -6,14 +6,17 @@
 //! are renumbered by rank, and their number doubles while more than a quarter is live.
 //!
 //! Tags that are page numbers index `last` directly. Once they are too far apart for that they are
-//! numbered in order of their first reference ([`TagIndex`]).
+//! numbered in order of their first reference ([`TagIndex`]). So are tags below [`DIRECT_MIN`] that
+//! are far apart, until there were enough references to make up for an array as long as the
+//! greatest: a short trace would spend more time on its pages than on its references.
 //!
 //! Cost: 20 to 160 million references a second where an AVL tree does 1 to 20 (`ballast bench mrc`;
 //! `docs/benchmarks/`). Memory: 4 bytes for each page number up to the greatest, and an eighth of
 //! that to grow; 4 to 8 slots a tag, of 0.16 bytes each: less than 6 bytes a tag where all page
 //! numbers are used. While page numbers are below [`DIRECT_MIN`] the array is as long as the
-//! greatest, up to 64 MiB. A tag that is numbered costs up to 70 bytes: 8 in `last`, 16 and 40 in
-//! the index. While `last` grows, the old one and the new one are there.
+//! greatest, up to 64 MiB, once there were references enough. A tag that is numbered costs up to 70
+//! bytes: 8 in `last`, 16 and 40 in the index. While `last` grows, the old one and the new one are
+//! there.
 //!
 //! Source: Bennett and Kruskal 1975 for the bit a reference; the counts are ours.
 //! Limits: [`TAGS_MAX`] tags.
@@ -30,8 +33,16 @@ use crate::index::TagIndex;
 use crate::stack::count_blocks;
 use crate::{Full, Stack, TAGS_MAX};
 
-/// Entries `last` may always have: page numbers of 64 GiB, in 64 MiB.
+/// Entries `last` may have however few the tags, once there were references enough: page numbers of
+/// 64 GiB, in 64 MiB.
 const DIRECT_MIN: u64 = 1 << 24;
+/// Entries `last` may have from the first reference on: page numbers of 4 GiB, in 4 MiB, which the
+/// system makes in about a millisecond.
+const DIRECT_AT_ONCE: u64 = 1 << 20;
+/// Entries `last` may have for each reference so far, up to [`DIRECT_MIN`]: the system's work for
+/// so many takes as long as finding the number of a tag instead of going without
+/// (`docs/benchmarks/2026-11-27-short-traces.md`).
+const DIRECT_PER_REFERENCE: u64 = 8;
 /// Entries `last` may have for each tag.
 const DIRECT_SPREAD: u64 = 8;
 /// Slots for each live tag after renumbering, at least.
@@ -60,6 +71,8 @@ pub struct Exact {
     position: Position,
     path: Path,
     tags_max: u64,
+    /// References so far, without repetitions that were squeezed out.
+    references: u64,
     /// The numbers of a block.
     ids: Vec<u32>,
     /// Made when a block is squeezed.
@@ -116,6 +129,7 @@ impl Exact {
             position: Position::after(0),
             path,
             tags_max: TAGS_MAX,
+            references: 0,
             ids: Vec::with_capacity(BLOCK),
             scratch: None,
         }
@@ -169,6 +183,7 @@ impl Exact {
 
     /// Writes the numbers of `tags` to `ids`, all of them below `last.len()`.
     fn identify(&mut self, tags: &[u64]) -> Result<(), Full> {
+        self.references += tags.len() as u64;
         if let Names::Direct = self.names {
             // Nothing but shifts, so that the compiler uses vectors.
             self.ids.clear();
@@ -188,7 +203,8 @@ impl Exact {
     /// Makes `last` long enough for `greatest` if it may be, when `more` tags may be new.
     fn reach(&mut self, greatest: u64, more: usize) -> bool {
         let live = u64::from(self.position.live) + more as u64;
-        if greatest >= DIRECT_MIN.max(live * DIRECT_SPREAD).min(u64::from(u32::MAX)) {
+        let paid = (self.references * DIRECT_PER_REFERENCE).clamp(DIRECT_AT_ONCE, DIRECT_MIN);
+        if greatest >= paid.max(live * DIRECT_SPREAD).min(u64::from(u32::MAX)) {
             return false;
         }
         let grown = self.last.len() + self.last.len() / 8;
@@ -209,7 +225,26 @@ impl Exact {
         self.ids.resize(tags.len(), 0);
         let result = index.number_all(tags, &mut self.ids);
         self.last.resize(index.len() as usize, NO_SLOT);
+        // Half of what would do, so that the greatest doubles before they are numbered again.
+        let paid = self.references * DIRECT_PER_REFERENCE / 2;
+        if result.is_ok() && index.greatest() < paid.min(DIRECT_MIN) {
+            self.return_to_direct();
+            self.ids.clear();
+            self.ids.extend(tags.iter().map(|&tag| tag as u32));
+        }
         result
+    }
+
+    /// Takes tags for their own numbers again: all are below [`DIRECT_MIN`].
+    #[cold]
+    fn return_to_direct(&mut self) {
+        let Names::Numbered(index) = &self.names else { return };
+        let mut last = vec![NO_SLOT; index.greatest() as usize + 1];
+        for (&slot, number) in self.last.iter().zip(0..) {
+            last[index.tag(number) as usize] = slot;
+        }
+        self.last = last;
+        self.names = Names::Direct;
     }
 
     /// Numbers the tags there are.
@@ -399,6 +434,32 @@ mod tests {
     }
 
     #[test]
+    fn few_tags_far_apart_are_numbered_until_an_array_pays() {
+        // Below `DIRECT_MIN`, one in 25,000.
+        let tags: Vec<u64> = (0..400).map(|at| at * 25_000 + 1).collect();
+        let greatest = tags[399];
+        for mut stack in both() {
+            distances(&mut stack, &tags);
+            assert!(matches!(stack.names, Names::Numbered(_)));
+            let mut references = 400;
+            while references * DIRECT_PER_REFERENCE / 2 <= greatest {
+                assert!(matches!(stack.names, Names::Numbered(_)), "{references}");
+                assert!(distances(&mut stack, &tags).iter().all(|&distance| distance == 400));
+                references += 400;
+            }
+            assert!(matches!(stack.names, Names::Direct), "{references}");
+            assert!(distances(&mut stack, &tags).iter().all(|&distance| distance == 400));
+            assert_eq!(stack.len(), 400);
+            // A greater one does not change that, one beyond `DIRECT_MIN` does, for good.
+            distances(&mut stack, &[greatest + 1]);
+            assert!(matches!(stack.names, Names::Direct));
+            distances(&mut stack, &[DIRECT_MIN]);
+            assert!(matches!(stack.names, Names::Numbered(_)));
+            assert_eq!(distances(&mut stack, &[greatest + 1, tags[399]]), [2, 3]);
+        }
+    }
+
+    #[test]
     fn a_full_stack_says_so_and_keeps_what_it_took() {
         for mut stack in both() {
             stack.tags_max = 100;
@@ -444,10 +505,10 @@ mod tests {
     #[test]
     fn the_array_is_as_long_as_page_numbers_ask_for() {
         let mut stack = Exact::new();
-        distances(&mut stack, &[DIRECT_MIN - 1]);
+        distances(&mut stack, &[DIRECT_AT_ONCE - 1]);
         assert!(matches!(stack.names, Names::Direct));
-        assert!(stack.memory_bytes() < (DIRECT_MIN + (1 << 16)) * 4);
-        distances(&mut stack, &[DIRECT_MIN]);
+        assert!(stack.memory_bytes() < (DIRECT_AT_ONCE + (1 << 16)) * 4);
+        distances(&mut stack, &[DIRECT_AT_ONCE]);
         assert!(matches!(stack.names, Names::Numbered(_)));
         assert!(stack.memory_bytes() < 1 << 20, "{}", stack.memory_bytes());
     }
