@@ -309,6 +309,7 @@ const RULES: &[Rule] = &[
             "ballast-sim",
             "ballast-storm",
             "ballast-store",
+            "ballast-toml-strict",
             "ballast-trace",
         ],
     ),
