@@ -1,4 +1,4 @@
-//! A report: rows of one type, with columns declared once for tables, pages and CSV.
+//! A report: rows of one type, with columns declared once for tables, pages, Markdown and CSV.
 //!
 //! Idea: a column is a name, an alignment and a function from row to cell. JSON uses the rows' own
 //! `Serialize`.
@@ -144,6 +144,21 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
         }
     }
 
+    /// The table of `rows` in Markdown.
+    pub fn markdown<R: Borrow<Row>>(&self, rows: impl IntoIterator<Item = R>) -> String {
+        let line = |cells: &mut dyn Iterator<Item = String>| {
+            let cells: Vec<String> = cells.map(|cell| cell.replace('|', "\\|")).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let mut out = line(&mut self.heads().map(|(name, _)| name.to_owned()));
+        let rules = self.heads().map(|(_, is_figure)| if is_figure { "--:" } else { "---" });
+        out.push_str(&line(&mut rules.map(str::to_owned)));
+        for row in rows {
+            out.push_str(&line(&mut self.cells(row.borrow()).into_iter()));
+        }
+        out
+    }
+
     /// Writes the header line of a CSV file.
     ///
     /// # Errors
@@ -184,6 +199,8 @@ mod tests {
         report.write_csv(rows, &mut csv).unwrap();
         assert_eq!(String::from_utf8(csv).unwrap(), "name,size\n\"a,b\",7\nc,100\n");
         assert_eq!(report.heads().collect::<Vec<_>>(), [("name", false), ("size", true)]);
+        let markdown = report.markdown([("a|b", 7)]);
+        assert_eq!(markdown, "| name | size |\n| --- | --: |\n| a\\|b | 7 |\n");
         let table = report.in_capitals().table(rows, None);
         assert_eq!(table, "NAME  SIZE\na,b      7\nc      100\n");
     }

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{demo, imt, lab, mrc, nested, replay, simulate, storm, track_page};
+use crate::commands::{demo, evaluate, imt, lab, mrc, nested, replay, simulate, storm, track_page};
 
 /// Real guests, simulation, miss-ratio curves and benchmarks for Ballast.
 #[derive(Clone, Debug, Parser)]
@@ -39,6 +39,8 @@ pub enum Command {
     Imt(imt::Args),
     /// Compare policies on a simulated host.
     Simulate(simulate::Args),
+    /// The papers' tables and figures beside ours.
+    Evaluate(evaluate::Args),
     /// A storm of faults around the daemon's engine, and whether its promises hold.
     Storm(storm::Args),
     /// What another policy would have done on recorded days.

@@ -6,6 +6,7 @@
 
 pub mod cli;
 pub mod commands;
+mod evaluate;
 pub mod imt;
 mod mrc;
 mod replay;

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use ballast_lab::cli::{Cli, Command};
-use ballast_lab::commands::{demo, imt, lab, mrc, nested, replay, simulate, storm, track_page};
+use ballast_lab::commands::{
+    demo, evaluate, imt, lab, mrc, nested, replay, simulate, storm, track_page,
+};
 use clap::Parser;
 
 fn main() -> ExitCode {
@@ -29,6 +31,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Lab(args) => lab::run(args).await,
         Command::Nested(args) => nested::run(args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Evaluate(args) => evaluate::run(args).await,
         Command::Storm(args) => storm::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Mrc(args) => mrc::run(args),

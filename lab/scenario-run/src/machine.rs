@@ -20,14 +20,12 @@ const QEMU: &str = "qemu-system-x86_64";
 /// Looks at the machine on which `run` runs.
 pub(super) fn look(run: &Run) -> Machine {
     let (host, _) = HostReader::new(Path::new(PROC)).sample();
-    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let guest = run.guests().next().and_then(|guest| guest.ready().ok());
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
     let has_qemu = run.accel() != Accel::Xen;
     let qemu = has_qemu.then(|| first_line(QEMU, &["--version"])).flatten();
-    let describe = ["-C", SOURCE, "describe", "--always", "--dirty", "--abbrev=12"];
     Machine {
-        cpu: cpu_model(&cpuinfo),
+        cpu: cpu(),
         cores: std::thread::available_parallelism().ok().map(usize::from),
         memory_bytes: host.memory_total.map(Bytes::get),
         kernel: kernel.map(|kernel| kernel.trim().to_owned()),
@@ -35,8 +33,18 @@ pub(super) fn look(run: &Run) -> Machine {
         qemu: qemu.map(|line| version(&line)),
         accelerator: run.accel().described(),
         ballast: env!("CARGO_PKG_VERSION").to_owned(),
-        commit: first_line("git", &describe),
+        commit: commit(),
     }
+}
+
+/// The model of its processor.
+pub fn cpu() -> Option<String> {
+    cpu_model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+}
+
+/// The commit of the source tree this program was built in, with `-dirty` where files differ.
+pub fn commit() -> Option<String> {
+    first_line("git", &["-C", SOURCE, "describe", "--always", "--dirty", "--abbrev=12"])
 }
 
 fn cpu_model(cpuinfo: &str) -> Option<String> {

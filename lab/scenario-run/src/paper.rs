@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use ballast_lab_host::Scenario;
 use serde_json::Value;
 
-use super::compare::{Comparison, Figure, Ratio};
+use super::compare::{Comparison, Figure, Ratio, Spread};
 use super::record::Record;
 use crate::simulate::beside::shown;
 use crate::simulate::paper::{Metric, PAPER_MAX, PaperFigure};
@@ -18,7 +18,7 @@ use ballast_report::Report;
 ///
 /// # Errors
 /// Which of them is none, and why.
-pub(super) fn figures(scenario: &Scenario) -> anyhow::Result<Vec<PaperFigure>> {
+pub fn figures(scenario: &Scenario) -> anyhow::Result<Vec<PaperFigure>> {
     if scenario.paper.len() > PAPER_MAX {
         bail!("{} tables [[paper]]: expected at most {PAPER_MAX}", scenario.paper.len());
     }
@@ -42,17 +42,17 @@ pub(super) fn report(comparison: &Comparison) -> Report<'_, PaperFigure> {
         .text("guest", |it| it.guest_name().to_owned())
         .text("policy", |it| it.policy.clone())
         .figure("paper", |it| shown(it.metric, Some(it.value)))
-        .figure("here", |it| shown(it.metric, here(it, comparison)))
+        .figure("here", |it| shown(it.metric, measured(it, comparison).map(|it| it.median)))
         .text("source", |it| it.source.clone())
 }
 
-/// Our figure; `None` if there is none, or the policy did not run.
-fn here(paper: &PaperFigure, comparison: &Comparison) -> Option<f64> {
+/// Our figure over repetitions; `None` if there is none, or the policy did not run.
+pub fn measured(paper: &PaperFigure, comparison: &Comparison) -> Option<Spread> {
     let guest = paper.guest.as_ref().map(|guest| guest.as_str());
     let row = comparison.row(guest, &paper.policy)?;
-    let value = |figure| Some(row.cell(figure)?.value?.median);
+    let value = |figure| row.cell(figure)?.value;
     let to_static = |figure| match row.cell(figure)?.ratio {
-        Some(Ratio::Times(times)) if comparison.policies.first()? == "static" => Some(times.median),
+        Some(Ratio::Times(times)) if comparison.policies.first()? == "static" => Some(times),
         _ => None,
     };
     match paper.metric {

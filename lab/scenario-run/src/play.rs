@@ -27,6 +27,11 @@ use super::{describe, machine, measure, moves, needs, start_size, transfer};
 /// Name of the daemon's folder in the run's folder.
 const DAEMON_FOLDER: &str = "daemon";
 
+/// The moment, RFC 3339 in UTC.
+pub fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
 /// Plays every run of `scenario`; `description` says what it is about.
 ///
 /// # Errors
@@ -36,7 +41,7 @@ pub async fn play(
     description: &str,
     live: &mut Live,
 ) -> anyhow::Result<Record> {
-    let started_at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let started_at = now();
     settings::check(scenario)?;
     let mut info = describe::scenario(scenario, description);
     if scenario.needs {

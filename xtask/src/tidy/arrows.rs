@@ -312,6 +312,7 @@ const RULES: &[Rule] = &[
             "ballast-sim",
             "ballast-storm",
             "ballast-store",
+            "ballast-toml-strict",
             "ballast-trace",
         ],
     ),

@@ -309,7 +309,7 @@ fn write(
 }
 
 /// What a scenario is about: the comment at the head of its file.
-fn description(text: &str) -> String {
+pub(crate) fn description(text: &str) -> String {
     let lines = text.lines().skip_while(|line| line.trim().is_empty());
     let comment = lines.map_while(|line| line.strip_prefix('#')).map(str::trim);
     let lines: Vec<&str> = comment.filter(|line| !line.is_empty()).collect();

@@ -1,6 +1,7 @@
 //! The commands: arguments in; figures, tables, pages and files out.
 
 pub mod demo;
+pub mod evaluate;
 pub mod imt;
 pub mod lab;
 pub mod lab_run;

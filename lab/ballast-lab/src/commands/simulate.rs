@@ -81,7 +81,7 @@ fn read(path: &Path) -> anyhow::Result<ScenarioFile> {
 /// # Errors
 /// The scenario cannot be read or cannot be, or a file or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let ScenarioFile { mut scenario, policies, paper } = read(&args.scenario)?;
+    let ScenarioFile { mut scenario, policies, paper, .. } = read(&args.scenario)?;
     if let Some(seed) = args.seed {
         scenario.seed = seed;
     }

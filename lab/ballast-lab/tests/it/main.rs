@@ -1,5 +1,6 @@
 //! The program as scripts see it: traces, series and simulations in, figures, files and errors out.
 
+mod evaluate;
 mod examples;
 mod imt;
 mod mrc;

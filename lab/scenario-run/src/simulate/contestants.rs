@@ -23,6 +23,11 @@ impl Contestants {
         Contestants(names)
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// The policies, new, by these settings.
     pub fn build(&self, settings: &PolicySettings) -> Vec<Box<dyn Policy>> {
         let policy = |name: &PolicyName| match name {

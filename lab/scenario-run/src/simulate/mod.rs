@@ -7,6 +7,7 @@ pub mod csv;
 pub mod json;
 pub mod page;
 pub mod paper;
+pub mod parameter;
 mod plot;
 pub mod progress;
 pub mod scenario_file;

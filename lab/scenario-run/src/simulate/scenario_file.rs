@@ -4,8 +4,8 @@
 //! reads here as it is, and what only real guests have (`repetitions`, `accel`, `settle`, …) is
 //! read and not used. What only the simulator has comes on top: the machine (`host.memory`,
 //! `block`, `[defaults]`, disks' times), workloads that no real guest can run, `count` guests of
-//! one table, and what a paper measured in this situation (`[[paper]]`), to be shown beside what is
-//! simulated. Reading is a pure function of the text; every error names file, line, column and key.
+//! one table, what a paper measured in this situation (`[[paper]]`), to be shown beside what is
+//! simulated, and where the figures of the machine come from (`[[parameters]]`). Reading is a pure function of the text; every error names file, line, column and key.
 //! Limits: unknown keys are refused; bounds are the constants below and the simulator's own.
 
 use std::collections::BTreeSet;
@@ -25,6 +25,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::paper::{PAPER_MAX, PaperFigure};
+use super::parameter::{PARAMETERS_MAX, Parameter};
 use super::scenario_machine::{
     BalloonTable, DataTable, KernelTable, Machine, ReclaimTable, SourcesTable, balloon, disk,
     kernel, sources,
@@ -44,6 +45,8 @@ pub struct ScenarioFile {
     pub policies: Vec<PolicyName>,
     /// What a paper found in this situation.
     pub paper: Vec<PaperFigure>,
+    /// Where the figures of its machine come from.
+    pub parameters: Vec<Parameter>,
 }
 
 #[derive(Deserialize)]
@@ -80,6 +83,8 @@ struct FileTable {
     guests: Vec<GuestTable>,
     #[serde(default)]
     paper: Vec<PaperFigure>,
+    #[serde(default)]
+    parameters: Vec<Parameter>,
 }
 
 #[derive(Deserialize)]
@@ -243,6 +248,7 @@ impl FileTable {
             return Err(mistake(&["policies"], "expected at least one policy, and each once"));
         }
         check_paper(&self.paper)?;
+        check_parameters(&self.parameters)?;
         let reserve = self.host.reserve.unwrap_or(GuardSettings::HOST_RESERVE_DEFAULT);
         let budget = self.host.budget;
         let host = self.host.convert(reserve)?;
@@ -287,7 +293,12 @@ impl FileTable {
             guests,
         };
         scenario.validate().map_err(|error| place_of(&error, &scenario, &places))?;
-        Ok(ScenarioFile { scenario, policies: self.policies, paper: self.paper })
+        Ok(ScenarioFile {
+            scenario,
+            policies: self.policies,
+            paper: self.paper,
+            parameters: self.parameters,
+        })
     }
 }
 
@@ -300,6 +311,19 @@ fn check_paper(paper: &[PaperFigure]) -> Result<(), Mistake> {
         figure
             .validate()
             .map_err(|(key, message)| mistake(&["paper", &place.to_string(), key], message))?;
+    }
+    Ok(())
+}
+
+fn check_parameters(parameters: &[Parameter]) -> Result<(), Mistake> {
+    if parameters.len() > PARAMETERS_MAX {
+        let message = format!("{} of them: expected at most {PARAMETERS_MAX}", parameters.len());
+        return Err(mistake(&["parameters"], message));
+    }
+    for (place, parameter) in parameters.iter().enumerate() {
+        parameter
+            .validate()
+            .map_err(|(key, message)| mistake(&["parameters", &place.to_string(), key], message))?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@
 //! Properties: every target is whole pages within floor and ceiling; their minimum is our floor,
 //! their maximum our ceiling. Decisions do not depend on the order of guests except by name. *Not*
 //! guaranteed: that targets sum to at most the budget. `mom` and `proxmox` use the host's free
-//! memory and have no budget; the guard then grants only what is free.
+//! memory and have no budget, `senpai` knows no other guest; the guard then grants only what is free.
 //!
 //! Cost: O(n log n) per decision, `proxmox` O(n) times its rounds.
 //! Source: each rival's published rules or code, named in its header.
@@ -21,6 +21,7 @@ mod mom;
 mod proxmox;
 mod qmemman;
 mod rule;
+mod senpai;
 mod squeezed;
 mod xenmm;
 
@@ -32,12 +33,24 @@ pub use hyperv::HyperV;
 pub use mom::Mom;
 pub use proxmox::Proxmox;
 pub use qmemman::Qmemman;
+pub use senpai::Senpai;
 pub use squeezed::Squeezed;
 pub use xenmm::Xenmm;
 
 /// Every rival, in the order of lists.
-pub const ALL: [PolicyName; 7] =
-    [mom::NAME, qmemman::NAME, squeezed::NAME, proxmox::NAME, hyperv::NAME, esx::NAME, xenmm::NAME];
+pub const ALL: [PolicyName; 8] = [
+    mom::NAME,
+    qmemman::NAME,
+    squeezed::NAME,
+    proxmox::NAME,
+    hyperv::NAME,
+    esx::NAME,
+    xenmm::NAME,
+    senpai::NAME,
+];
+
+/// What says that a rival is meant and no policy of ours, where both are named.
+pub const PREFIX: &str = "rival:";
 
 /// Builds the rival of that name; `None` if there is none.
 pub fn build(name: &str) -> Option<Box<dyn Policy>> {
@@ -50,12 +63,14 @@ pub fn build(name: &str) -> Option<Box<dyn Policy>> {
         "hyperv" => Box::new(HyperV),
         "esx" => Box::new(Esx::default()),
         "xenmm" => Box::new(Xenmm::default()),
+        "senpai" => Box::new(Senpai::default()),
         _ => return None,
     })
 }
 
-/// Finds the name of a rival.
+/// Finds the name of a rival, also with [`PREFIX`] before it.
 pub fn find(name: &str) -> Option<PolicyName> {
+    let name = name.strip_prefix(PREFIX).unwrap_or(name);
     ALL.into_iter().find(|rival| rival.as_str() == name)
 }
 

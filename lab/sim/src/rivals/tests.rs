@@ -39,6 +39,7 @@ pub(super) fn targets(division: &Division) -> Vec<Bytes> {
 fn every_name_builds_its_rival() {
     for name in ALL {
         assert_eq!(find(name.as_str()), Some(name));
+        assert_eq!(find(&format!("rival:{name}")), Some(name));
         assert_eq!(build(name.as_str()).unwrap().name(), name);
         assert!(name.as_str().parse::<PolicyName>().is_err(), "{name} is also a built-in policy");
     }
@@ -126,7 +127,7 @@ proptest! {
         }
     }
 
-    /// `mom` and `proxmox` use the host's memory and have no budget; `esx` leaves every guest 35 %
+    /// `mom`, `proxmox` and `senpai` have no budget; `esx` leaves every guest 35 %
     /// of its maximum and `qmemman` its allocation while nothing is spare, whatever the budget.
     #[test]
     fn rivals_with_a_budget_do_not_exceed_it(

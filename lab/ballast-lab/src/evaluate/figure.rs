@@ -1,0 +1,393 @@
+//! A row's figures: the paper's, and ours from what its jobs found.
+//!
+//! Idea: what a job found is the JSON of the command that it stands for: of `simulate`, of `imt`
+//! for each series, or the record of `lab run`. Figures of the paper are those of the scenarios
+//! whose source is the row's place; ours are looked up beside them there.
+//! Limits: of recorded series ours is the mean over series, as the paper's is over programs; a
+//! series without the figure is left out of it.
+
+use anyhow::{Context, ensure};
+use ballast_lab_host::Scenario;
+use ballast_scenario_run::compare::{Comparison, Spread};
+use ballast_scenario_run::paper;
+use ballast_scenario_run::record::{GuestRun, Record, RunRecord};
+use ballast_scenario_run::simulate::paper::PaperFigure;
+use ballast_scenario_run::simulate::parameter::{Parameter, defaults};
+use ballast_scenario_run::simulate::scenario_file::ScenarioFile;
+use serde_json::Value;
+use std::path::Path;
+
+use super::catalogue::{OwnFigure, Row};
+use super::job::{Task, read_bounded};
+use super::measure::Measure;
+
+/// The threshold of `imt` that adapts itself.
+const ADAPTIVE: &str = "adaptive";
+/// Thresholds this near are the same.
+const THRESHOLD_WITHIN: f64 = 1e-6;
+
+/// A figure to compare.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Figure {
+    /// What was measured, in words.
+    pub(crate) what: String,
+    /// The scenario it is of, or the folder of series.
+    pub(crate) subject: String,
+    /// The policy, or the threshold of intermittent tracking.
+    pub(crate) policy: String,
+    /// The guest; `None`: all together.
+    pub(crate) guest: Option<String>,
+    pub(crate) measure: Measure,
+    /// The paper's; `None`: there is none, it is a goal.
+    pub(crate) paper: Option<f64>,
+    /// Which parameters of the model were fitted to this place of the paper, in words.
+    pub(crate) fitted: Option<String>,
+    found: Lookup,
+}
+
+/// Where ours is.
+#[derive(Clone, Debug, PartialEq)]
+enum Lookup {
+    /// This figure of the scenario's own, by its number.
+    OfScenario(usize, PaperFigure),
+    /// One that the catalogue has.
+    Own(OwnFigure),
+}
+
+#[cfg(test)]
+impl Figure {
+    /// The policies that it is of.
+    pub(crate) fn policies(&self) -> Vec<&str> {
+        let others = match &self.found {
+            Lookup::Own(own) => own.against.iter().map(String::as_str).collect(),
+            Lookup::OfScenario(..) => Vec::new(),
+        };
+        [self.policy.as_str()].into_iter().chain(others).collect()
+    }
+}
+
+/// The figures of `row` that `task` has.
+///
+/// # Errors
+/// The scenario cannot be read.
+pub(crate) fn figures(row: &Row, task: &Task, scenarios: &Path) -> anyhow::Result<Vec<Figure>> {
+    let (papers, parameters) = of_scenario(task, scenarios)?;
+    let of_row = |paper: &PaperFigure| row.sources.contains(&paper.source);
+    let numbered = papers.into_iter().enumerate().filter(|(_, paper)| of_row(paper));
+    let from_scenario = numbered.map(|(number, paper)| Figure {
+        what: paper.what.clone(),
+        subject: task.subject().to_owned(),
+        policy: paper.policy.clone(),
+        guest: paper.guest.as_ref().map(ToString::to_string),
+        measure: paper.metric.into(),
+        paper: Some(paper.value),
+        fitted: fitted(&parameters, &paper.source),
+        found: Lookup::OfScenario(number, paper),
+    });
+    let own = row.figures.iter().map(|own| Figure {
+        what: own.what.clone(),
+        subject: task.subject().to_owned(),
+        policy: own.policy.clone(),
+        guest: own.guest.clone(),
+        measure: own.metric,
+        paper: own.value,
+        fitted: own
+            .value
+            .and_then(|_| row.sources.iter().find_map(|source| fitted(&parameters, source))),
+        found: Lookup::Own(own.clone()),
+    });
+    Ok(from_scenario.chain(own).collect())
+}
+
+fn of_scenario(
+    task: &Task,
+    scenarios: &Path,
+) -> anyhow::Result<(Vec<PaperFigure>, Vec<Parameter>)> {
+    match task {
+        Task::Simulate { scenario, .. } => {
+            let path = scenarios.join(scenario);
+            let file = ScenarioFile::parse(&read_bounded(&path)?, &path)?;
+            let mut parameters = file.parameters;
+            let is_set = |key: &str| parameters.iter().any(|own| own.key == key);
+            let others = defaults().into_iter().map(|(parameter, _)| parameter);
+            let others: Vec<Parameter> = others.filter(|it| !is_set(&it.key)).collect();
+            parameters.extend(others);
+            Ok((file.paper, parameters))
+        }
+        Task::Lab { scenario } => {
+            let path = scenarios.join(scenario);
+            let scenario = Scenario::parse(&read_bounded(&path)?, &path)?;
+            Ok((paper::figures(&scenario)?, Vec::new()))
+        }
+        Task::Series { .. } => Ok((Vec::new(), Vec::new())),
+    }
+}
+
+/// The keys that were fitted to `source`, in words.
+fn fitted(parameters: &[Parameter], source: &str) -> Option<String> {
+    let is_to = |parameter: &&Parameter| parameter.fitted_to.iter().any(|it| it == source);
+    let keys: Vec<&str> = parameters.iter().filter(is_to).map(|it| it.key.as_str()).collect();
+    match &keys[..] {
+        [] => None,
+        [one] => Some(format!("{one} was")),
+        several => Some(format!("{} were", several.join(", "))),
+    }
+}
+
+/// Ours for each of `figures`, from what the repetitions of `task` found.
+///
+/// # Errors
+/// A result is not what the task leaves.
+pub(crate) fn ours(
+    task: &Task,
+    figures: &[Figure],
+    results: &[Value],
+) -> anyhow::Result<Vec<Option<Spread>>> {
+    match task {
+        Task::Simulate { .. } => {
+            let spread = |figure: &Figure| {
+                Spread::of(results.iter().filter_map(|result| simulated(figure, result)))
+            };
+            Ok(figures.iter().map(spread).collect())
+        }
+        Task::Series { .. } => {
+            let spread = |figure: &Figure| {
+                Spread::of(results.iter().filter_map(|result| replayed(figure, result)))
+            };
+            Ok(figures.iter().map(spread).collect())
+        }
+        Task::Lab { .. } => {
+            let record = joined(results)?;
+            let comparison = Comparison::new(&record);
+            figures.iter().map(|figure| measured(figure, &record, &comparison)).collect()
+        }
+    }
+}
+
+fn simulated(figure: &Figure, result: &Value) -> Option<f64> {
+    let own = match &figure.found {
+        Lookup::OfScenario(number, _) => {
+            return result["paper"].get(*number)?["simulated"].as_f64();
+        }
+        Lookup::Own(own) => own,
+    };
+    let guest = own.guest.as_deref();
+    let of = |policy: &str| of_policy(result, policy, guest);
+    let against = |value: &dyn Fn(&str) -> Option<f64>| {
+        let others: Vec<f64> = own.against.iter().map(|it| value(it)).collect::<Option<_>>()?;
+        let most = others.into_iter().reduce(f64::max).filter(|most| *most > 0.0)?;
+        Some(value(&own.policy)? / most)
+    };
+    let field = |name: &str| of(&own.policy)?.get(name)?.as_f64();
+    match own.metric {
+        Measure::TouchesAgainst => against(&|policy| touches(of(policy)?)),
+        Measure::WorkAgainst => against(&|policy| of(policy)?.get("work_ratio")?.as_f64()),
+        Measure::WorkRatio => field("work_ratio"),
+        Measure::SpeedupVsStatic if guest.is_none() => field("speedup_vs_static"),
+        Measure::SpeedupVsStatic => {
+            let under_static = touches(of("static")?)?;
+            (under_static > 0.0).then_some(touches(of(&own.policy)?)? / under_static)
+        }
+        Measure::MajorFaults => field("major_faults"),
+        Measure::MajorFaultsVsStatic => {
+            let under_static = of("static")?.get("major_faults")?.as_f64()?;
+            (under_static > 0.0).then_some(field("major_faults")? / under_static)
+        }
+        Measure::AllocationBytes | Measure::AllocationMeanBytes => field("allocation_mean_bytes"),
+        Measure::AllocationMaxBytes => field("allocation_max_bytes"),
+        Measure::AllocationLastBytes => field("allocation_last_bytes"),
+        Measure::ConvergeS => field("converge_s"),
+        Measure::SwapBytes => field("swap_used_max_bytes"),
+        Measure::Violations => field("violations"),
+        Measure::UpRatio | Measure::Mre => None,
+    }
+}
+
+/// What a simulation says of a policy, or of a guest under it.
+fn of_policy<'a>(result: &'a Value, policy: &str, guest: Option<&str>) -> Option<&'a Value> {
+    let named = |list: &'a Value, key: &str, name: &str| {
+        list.as_array()?.iter().find(|it| it[key].as_str() == Some(name))
+    };
+    let own = named(&result["policies"], "policy", policy)?;
+    match guest {
+        None => Some(own),
+        Some(guest) => named(&own["guests"], "guest", guest),
+    }
+}
+
+/// Page touches of a guest, or of all guests of a policy.
+fn touches(of: &Value) -> Option<f64> {
+    match of.get("guests") {
+        None => of.get("work")?.as_f64(),
+        Some(guests) => guests.as_array()?.iter().map(|guest| guest["work"].as_f64()).sum(),
+    }
+}
+
+/// The mean over series.
+fn replayed(figure: &Figure, result: &Value) -> Option<f64> {
+    let key = match figure.measure {
+        Measure::UpRatio => "up_ratio",
+        Measure::Mre => "mre",
+        _ => return None,
+    };
+    let is_wanted = |run: &&Value| match figure.policy.parse::<f64>() {
+        Ok(wanted) => {
+            run["threshold"].as_f64().is_some_and(|it| (it - wanted).abs() < THRESHOLD_WITHIN)
+        }
+        Err(_) => figure.policy == ADAPTIVE && run["mode"].as_str() == Some(ADAPTIVE),
+    };
+    let of_series =
+        |series: &Value| series["runs"].as_array()?.iter().find(is_wanted)?[key].as_f64();
+    let values: Vec<f64> = result.as_array()?.iter().filter_map(of_series).collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+fn measured(
+    figure: &Figure,
+    record: &Record,
+    comparison: &Comparison,
+) -> anyhow::Result<Option<Spread>> {
+    let wanted = match &figure.found {
+        Lookup::OfScenario(_, paper) => paper.clone(),
+        Lookup::Own(own) if own.metric == Measure::TouchesAgainst => {
+            let ratios =
+                (1..=record.scenario.repetitions).filter_map(|it| against(own, record, it));
+            return Ok(Spread::of(ratios));
+        }
+        Lookup::Own(own) => PaperFigure {
+            what: own.what.clone(),
+            policy: own.policy.clone(),
+            guest: own.guest.as_ref().map(|guest| guest.parse()).transpose()?,
+            metric: own.metric.metric().context("a measure that no real run has")?,
+            value: own.value.unwrap_or_default(),
+            source: figure.subject.clone(),
+        },
+    };
+    Ok(paper::measured(&wanted, comparison))
+}
+
+/// Page touches under the policy of `own` against the most under any of the others, in one
+/// repetition.
+fn against(own: &OwnFigure, record: &Record, repetition: u32) -> Option<f64> {
+    let touches = |policy: &str| -> Option<u64> {
+        let is_it = |run: &&RunRecord| run.policy == policy && run.repetition == repetition;
+        let guests = &record.runs.iter().find(is_it)?.guests;
+        let is_own = |guest: &&GuestRun| own.guest.as_ref().is_none_or(|it| *it == guest.guest);
+        let known: Vec<u64> = guests.iter().filter(is_own).filter_map(GuestRun::touches).collect();
+        (!known.is_empty()).then(|| known.iter().sum())
+    };
+    let others: Vec<u64> = own.against.iter().map(|it| touches(it)).collect::<Option<_>>()?;
+    let most = others.into_iter().max().filter(|most| *most > 0)?;
+    Some(touches(&own.policy)? as f64 / most as f64)
+}
+
+/// The records of single repetitions as one record.
+pub(crate) fn joined(results: &[Value]) -> anyhow::Result<Record> {
+    let mut whole: Option<Record> = None;
+    for (number, result) in (1..).zip(results) {
+        let mut record: Record =
+            serde_json::from_value(result.clone()).context("a kept result is no record")?;
+        record.runs.iter_mut().for_each(|run| run.repetition = number);
+        match &mut whole {
+            None => whole = Some(record),
+            Some(whole) => {
+                let (ours, other) = (&whole.machine.accelerator, &record.machine.accelerator);
+                ensure!(ours == other, "one repetition ran under {ours}, another under {other}");
+                whole.scenario.repetitions = number;
+                whole.runs.append(&mut record.runs);
+            }
+        }
+    }
+    whole.context("no repetition")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn own(metric: Measure, policy: &str, guest: Option<&str>, against: &[&str]) -> Figure {
+        let own = OwnFigure {
+            what: "w".to_owned(),
+            policy: policy.to_owned(),
+            guest: guest.map(str::to_owned),
+            metric,
+            value: None,
+            against: against.iter().map(|&it| it.to_owned()).collect(),
+        };
+        Figure {
+            what: own.what.clone(),
+            subject: "s".to_owned(),
+            policy: own.policy.clone(),
+            guest: own.guest.clone(),
+            measure: metric,
+            paper: None,
+            fitted: None,
+            found: Lookup::Own(own),
+        }
+    }
+
+    fn result() -> Value {
+        let policy = |name: &str, work: u64, ratio: f64| {
+            json!({"policy": name, "work_ratio": ratio, "violations": 0, "guests": [
+                {"guest": "a", "work": work, "major_faults": 4, "allocation_max_bytes": 7},
+                {"guest": "b", "work": 10, "major_faults": 0, "allocation_max_bytes": 9},
+            ]})
+        };
+        json!({"policies": [
+            policy("static", 10, 0.25), policy("global", 70, 0.75), policy("mom", 30, 0.5),
+        ]})
+    }
+
+    #[test]
+    fn figures_of_a_simulation_are_looked_up() {
+        let found = |figure: &Figure| simulated(figure, &result());
+        let touches = Measure::TouchesAgainst;
+        assert_eq!(found(&own(touches, "global", None, &["mom", "static"])), Some(2.0));
+        assert_eq!(found(&own(touches, "global", Some("a"), &["static"])), Some(7.0));
+        assert_eq!(found(&own(Measure::WorkAgainst, "global", None, &["mom"])), Some(1.5));
+        assert_eq!(found(&own(Measure::SpeedupVsStatic, "mom", Some("a"), &[])), Some(3.0));
+        assert_eq!(found(&own(Measure::AllocationMaxBytes, "mom", Some("b"), &[])), Some(9.0));
+        assert_eq!(found(&own(Measure::Violations, "mom", None, &[])), Some(0.0));
+    }
+
+    #[test]
+    fn an_absent_policy_or_guest_has_no_figure() {
+        let found = |figure: &Figure| simulated(figure, &result());
+        let touches = Measure::TouchesAgainst;
+        assert_eq!(found(&own(touches, "global", None, &["mom", "esx"])), None);
+        assert_eq!(found(&own(Measure::WorkRatio, "esx", None, &[])), None);
+        assert_eq!(found(&own(Measure::SpeedupVsStatic, "mom", Some("c"), &[])), None);
+        let zero = own(Measure::MajorFaultsVsStatic, "mom", Some("b"), &[]);
+        assert_eq!(found(&zero), None);
+    }
+
+    #[test]
+    fn series_have_the_mean_of_those_that_know() {
+        let run = |mode: &str, threshold: Option<f64>, up: f64, mre: Option<f64>| json!({"mode": mode, "threshold": threshold, "up_ratio": up, "mre": mre});
+        let series = |up: f64, mre: Option<f64>| json!({"runs": [run("fixed", Some(0.05), up, mre), run("adaptive", None, 0.5, mre)]});
+        let result = json!([series(0.2, Some(0.1)), series(0.4, None)]);
+        let found = |measure, policy| replayed(&own(measure, policy, None, &[]), &result);
+        assert!((found(Measure::UpRatio, "0.05").unwrap() - 0.3).abs() < 1e-9);
+        assert_eq!(found(Measure::Mre, "0.05"), Some(0.1));
+        assert_eq!(found(Measure::UpRatio, "adaptive"), Some(0.5));
+        assert_eq!(found(Measure::UpRatio, "0.10"), None);
+        assert_eq!(found(Measure::WorkRatio, "adaptive"), None);
+    }
+
+    #[test]
+    fn parameters_fitted_to_a_place_are_named() {
+        let parameter = |key: &str, places: &[&str]| Parameter {
+            key: key.to_owned(),
+            origin: ballast_scenario_run::simulate::parameter::Origin::Fitted,
+            because: "b".to_owned(),
+            fitted_to: places.iter().map(|&it| it.to_owned()).collect(),
+        };
+        let all =
+            [parameter("a", &["MEB Table V"]), parameter("b", &["MEB Table IV", "MEB Table V"])];
+        assert_eq!(fitted(&all, "MEB Table IV").as_deref(), Some("b was"));
+        assert_eq!(fitted(&all, "MEB Table V").as_deref(), Some("a, b were"));
+        assert_eq!(fitted(&all, "MEB Table VI"), None);
+    }
+}

@@ -1,0 +1,53 @@
+//! An evaluation as a page of the documentation.
+
+use ballast_report::figures::or_none;
+
+use super::findings::{Findings, PaperFindings, RowFindings};
+use super::origins::{self, OriginRow};
+use super::tables;
+
+/// The whole text; `command` made it.
+pub(crate) fn render(findings: &Findings, origins: &[OriginRow], command: &str) -> String {
+    let mut out = format!(
+        "# The papers' tables and figures, and ours\n\n\
+         For researchers: what Ballast shows of each table and figure of the papers that it follows. This page is \
+         written by a command; [how to run it](evaluating.md). Nobody typed a verdict.\n\n\
+         Run on {}, commit `{}`, {}, {} repetitions:\n\n    {command}\n\n\
+         {}.\n\n",
+        findings.ended_at,
+        or_none(findings.commit.as_deref()),
+        or_none(findings.cpu.as_deref()),
+        findings.repetitions,
+        findings.counts.shown(),
+    );
+    for (name, meaning) in tables::MEANINGS {
+        out.push_str(&format!("- **{name}**: {meaning}\n"));
+    }
+    for paper in &findings.papers {
+        out.push_str(&format!("\n## {}\n\n{}\n\n", paper.paper, paper.title));
+        out.push_str(&tables::rows().markdown(&paper.rows));
+        details(paper, &mut out);
+    }
+    out.push_str(
+        "\n## Where the simulator's figures come from\n\n\
+         From the scenarios' own `[[parameters]]` and the simulator's defaults. What is fitted is never cited as \
+         agreement with the place that it is fitted to.\n\n",
+    );
+    out.push_str(&origins::columns().markdown(origins));
+    out
+}
+
+fn details(paper: &PaperFindings, out: &mut String) {
+    let with_figures = |row: &&RowFindings| !row.figures.is_empty();
+    for row in paper.rows.iter().filter(with_figures) {
+        out.push_str(&format!("\n### {}: {}\n\n", row.id, row.what));
+        let how: Vec<String> = row.how.iter().map(|how| format!("`{how}`")).collect();
+        out.push_str(&format!("Seen {}, by {}.\n\n", or_none(row.seen.as_deref()), how.join(", ")));
+        out.push_str(&tables::figures().markdown(&row.figures));
+        out.push('\n');
+        for band in row.bands() {
+            let metric = band.metric.name();
+            out.push_str(&format!("- `{metric}`: {}, because {}\n", band.shown(), band.because));
+        }
+    }
+}

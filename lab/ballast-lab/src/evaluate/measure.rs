@@ -1,0 +1,125 @@
+//! What a figure of the evaluation measures, and how it is shown.
+//!
+//! Idea: the metrics that scenarios' `[[paper]]` tables name, and those that only the catalogue
+//! asks for: what intermittent tracking saves and costs, and one policy's work against others'.
+
+use ballast_report::figures;
+use ballast_scenario_run::simulate::beside;
+use ballast_scenario_run::simulate::paper::Metric;
+use serde::{Deserialize, Serialize};
+
+/// A measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Measure {
+    WorkRatio,
+    SpeedupVsStatic,
+    MajorFaults,
+    MajorFaultsVsStatic,
+    AllocationBytes,
+    AllocationMeanBytes,
+    ConvergeS,
+    SwapBytes,
+    /// Largest allocation of a guest, in bytes; simulated only.
+    AllocationMaxBytes,
+    /// Allocation of a guest in the end, in bytes; simulated only.
+    AllocationLastBytes,
+    /// Page touches against the most under any of the policies in `against`.
+    TouchesAgainst,
+    /// Mean share of the work with unlimited memory, against the most under any of the policies in
+    /// `against`; simulated only.
+    WorkAgainst,
+    /// Ticks in which guests held more than the budget; simulated only.
+    Violations,
+    /// Share of intervals that are tracked, 0 to 1; of recorded series.
+    UpRatio,
+    /// Mean relative error of the working set, from 0; of recorded series.
+    Mre,
+}
+
+impl Measure {
+    /// The metric of scenario files that it is, if it is one.
+    pub(crate) const fn metric(self) -> Option<Metric> {
+        Some(match self {
+            Measure::WorkRatio => Metric::WorkRatio,
+            Measure::SpeedupVsStatic => Metric::SpeedupVsStatic,
+            Measure::MajorFaults => Metric::MajorFaults,
+            Measure::MajorFaultsVsStatic => Metric::MajorFaultsVsStatic,
+            Measure::AllocationBytes => Metric::AllocationBytes,
+            Measure::AllocationMeanBytes => Metric::AllocationMeanBytes,
+            Measure::ConvergeS => Metric::ConvergeS,
+            Measure::SwapBytes => Metric::SwapBytes,
+            _ => return None,
+        })
+    }
+
+    /// Whether its figures are those of recorded series, under a threshold instead of a policy.
+    pub(crate) const fn is_of_series(self) -> bool {
+        matches!(self, Measure::UpRatio | Measure::Mre)
+    }
+
+    /// Whether runs on real guests have it.
+    pub(crate) const fn is_of_lab(self) -> bool {
+        self.metric().is_some() || matches!(self, Measure::TouchesAgainst)
+    }
+
+    /// Whether it is a share of something, shown in per cent.
+    pub(crate) const fn is_share(self) -> bool {
+        matches!(self, Measure::WorkRatio | Measure::UpRatio | Measure::Mre)
+    }
+
+    /// Whether it compares policies with others that the figure names.
+    pub(crate) const fn is_against(self) -> bool {
+        matches!(self, Measure::TouchesAgainst | Measure::WorkAgainst)
+    }
+
+    /// Its name in the catalogue's files.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Measure::WorkRatio => "work_ratio",
+            Measure::SpeedupVsStatic => "speedup_vs_static",
+            Measure::MajorFaults => "major_faults",
+            Measure::MajorFaultsVsStatic => "major_faults_vs_static",
+            Measure::AllocationBytes => "allocation_bytes",
+            Measure::AllocationMeanBytes => "allocation_mean_bytes",
+            Measure::ConvergeS => "converge_s",
+            Measure::SwapBytes => "swap_bytes",
+            Measure::AllocationMaxBytes => "allocation_max_bytes",
+            Measure::AllocationLastBytes => "allocation_last_bytes",
+            Measure::TouchesAgainst => "touches_against",
+            Measure::WorkAgainst => "work_against",
+            Measure::Violations => "violations",
+            Measure::UpRatio => "up_ratio",
+            Measure::Mre => "mre",
+        }
+    }
+
+    /// A value of it, for people.
+    pub(crate) fn shown(self, value: f64) -> String {
+        match self {
+            Measure::TouchesAgainst | Measure::WorkAgainst => figures::times(value),
+            Measure::AllocationMaxBytes | Measure::AllocationLastBytes => figures::size(value),
+            Measure::Violations => figures::count(value),
+            Measure::UpRatio | Measure::Mre => format!("{:.1} %", value * 100.0),
+            _ => self.metric().map_or_else(
+                || figures::NONE.to_owned(),
+                |metric| beside::shown(metric, Some(value)),
+            ),
+        }
+    }
+}
+
+impl From<Metric> for Measure {
+    fn from(metric: Metric) -> Measure {
+        match metric {
+            Metric::WorkRatio => Measure::WorkRatio,
+            Metric::SpeedupVsStatic => Measure::SpeedupVsStatic,
+            Metric::MajorFaults => Measure::MajorFaults,
+            Metric::MajorFaultsVsStatic => Measure::MajorFaultsVsStatic,
+            Metric::AllocationBytes => Measure::AllocationBytes,
+            Metric::AllocationMeanBytes => Measure::AllocationMeanBytes,
+            Metric::ConvergeS => Measure::ConvergeS,
+            Metric::SwapBytes => Measure::SwapBytes,
+        }
+    }
+}

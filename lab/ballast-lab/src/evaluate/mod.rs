@@ -1,0 +1,25 @@
+//! The papers' tables and figures beside ours, with verdicts that follow from bands argued
+//! beforehand.
+//!
+//! Idea: a catalogue says what is compared, jobs run what is missing and keep it, and findings are
+//! made of what was kept; page, text and JSON are made of findings.
+//! Begin reading at `catalogue.rs`.
+
+pub(crate) mod band;
+pub(crate) mod catalogue;
+pub(crate) mod figure;
+pub(crate) mod findings;
+pub(crate) mod job;
+pub(crate) mod markdown;
+pub(crate) mod measure;
+pub(crate) mod origins;
+pub(crate) mod page;
+pub(crate) mod run;
+pub(crate) mod state;
+pub(crate) mod tables;
+pub(crate) mod time_left;
+pub(crate) mod verdict;
+pub(crate) mod work;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! Running one job.
+//!
+//! Idea: a job is a command that there is anyway, by the same code, with its JSON as the result.
+
+use std::path::Path;
+
+use anyhow::Context;
+use ballast_estimate::phase::IntermittentSettings;
+use ballast_lab_host::Scenario;
+use ballast_scenario_run::Live;
+use ballast_scenario_run::simulate::contestants::Contestants;
+use ballast_scenario_run::simulate::json::SimulationJson;
+use ballast_scenario_run::simulate::progress::Bar;
+use ballast_scenario_run::simulate::scenario_file::ScenarioFile;
+use ballast_sim::compare;
+use serde_json::{Value, json};
+
+use super::job::{Job, Task, read_bounded};
+use super::time_left::Load;
+use crate::commands::lab_run::description;
+use crate::imt::json::Figures;
+use crate::imt::{parse_with, runs::runs};
+
+/// What starting and ending guests takes on real guests, in seconds a run, beside what is measured.
+const AROUND_RUN_S: f64 = 40.0;
+/// Runs of a simulation beside its policies': unlimited memory, and `static`.
+const BASELINE_RUNS: usize = 2;
+
+/// Runs `job`; what it found.
+///
+/// # Errors
+/// An input is wrong, anything needed is missing, or a run fails.
+pub(crate) async fn run(job: &Job, scenarios: &Path) -> anyhow::Result<Value> {
+    match &job.task {
+        Task::Simulate { scenario, policies } => {
+            simulate(&scenarios.join(scenario), policies.as_deref(), job.repetition)
+        }
+        Task::Lab { scenario } => lab(&scenarios.join(scenario)).await,
+        Task::Series { events, .. } => replay(&job.task, events, scenarios),
+    }
+}
+
+fn simulate(path: &Path, policies: Option<&str>, repetition: u32) -> anyhow::Result<Value> {
+    let (mut file, contestants) = simulation(path, policies)?;
+    file.scenario.seed = file.scenario.seed.wrapping_add(u64::from(repetition.saturating_sub(1)));
+    let bar = Bar::default();
+    let policies = contestants.build(&file.scenario.control.policy_settings);
+    let report = compare(&file.scenario, policies, &mut |at| bar.show(at))
+        .with_context(|| path.display().to_string())?;
+    drop(bar);
+    Ok(serde_json::to_value(SimulationJson::new(&report, &file.paper, false))?)
+}
+
+fn simulation(path: &Path, policies: Option<&str>) -> anyhow::Result<(ScenarioFile, Contestants)> {
+    let file = ScenarioFile::parse(&read_bounded(path)?, path)?;
+    let contestants = match policies {
+        Some(list) => list.parse().map_err(anyhow::Error::msg)?,
+        None => Contestants::new(file.policies.clone()),
+    };
+    Ok((file, contestants))
+}
+
+async fn lab(path: &Path) -> anyhow::Result<Value> {
+    let text = read_bounded(path)?;
+    let mut scenario = Scenario::parse(&text, path)?;
+    scenario.repetitions = 1;
+    let record =
+        ballast_scenario_run::play(&scenario, &description(&text), &mut Live::new()).await?;
+    Ok(serde_json::to_value(record)?)
+}
+
+fn replay(task: &Task, events: &str, scenarios: &Path) -> anyhow::Result<Value> {
+    let mut all = Vec::new();
+    for path in task.inputs(scenarios)? {
+        let text = read_bounded(&path)?;
+        let series = parse_with(text.as_bytes(), events)
+            .map_err(|fault| anyhow::anyhow!("{}:{fault}", path.display()))?;
+        let runs = runs(&series, IntermittentSettings::default());
+        let figures: Vec<Figures> = runs.iter().map(Figures::from).collect();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        all.push(json!({"series": name, "runs": figures}));
+    }
+    Ok(Value::Array(all))
+}
+
+/// What `job` does, as far as its time is told by it; of what cannot be read nothing.
+pub(crate) fn load(job: &Job, scenarios: &Path) -> Load {
+    match &job.task {
+        Task::Simulate { scenario, policies } => {
+            let read = simulation(&scenarios.join(scenario), policies.as_deref());
+            Load::Simulated(read.map_or(0.0, |(file, contestants)| {
+                let runs = contestants.count() + BASELINE_RUNS;
+                let guests = file.scenario.guests.len();
+                file.scenario.duration.as_secs_f64() * (runs * guests) as f64
+            }))
+        }
+        Task::Lab { scenario } => {
+            let path = scenarios.join(scenario);
+            let read = read_bounded(&path).and_then(|text| Ok(Scenario::parse(&text, &path)?));
+            Load::Seconds(read.map_or(0.0, |scenario| {
+                let each = scenario.duration.as_secs_f64()
+                    + scenario.settings.settle.as_secs_f64()
+                    + AROUND_RUN_S;
+                each * scenario.contestants().len() as f64
+            }))
+        }
+        Task::Series { .. } => Load::Seconds(1.0),
+    }
+}

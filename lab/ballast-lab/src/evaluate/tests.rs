@@ -1,0 +1,168 @@
+//! That the catalogue of the tree is well-formed: what it names is there, and every figure can be
+//! judged.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use ballast_lab_host::Scenario;
+use ballast_scenario_run::simulate::scenario_file::{self, ScenarioFile};
+
+use super::catalogue::{Catalogue, Way};
+use super::figure::{Figure, figures};
+use super::findings::jobs;
+use super::job::{Task, read_bounded};
+use super::origins::origins;
+
+fn scenarios() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
+}
+
+fn catalogue() -> Catalogue {
+    Catalogue::read(&scenarios()).unwrap_or_else(|error| panic!("{error:#}"))
+}
+
+/// The policies that a task runs, and its guests; none of recorded series.
+fn actors(task: &Task) -> (BTreeSet<String>, BTreeSet<String>) {
+    match task {
+        Task::Simulate { scenario, policies } => {
+            let path = scenarios().join(scenario);
+            let file = ScenarioFile::parse(&read_bounded(&path).unwrap(), &path).unwrap();
+            let names = match policies {
+                Some(list) => {
+                    list.split(',').map(|it| scenario_file::policy(it).unwrap()).collect()
+                }
+                None => file.policies.clone(),
+            };
+            let guests = file.scenario.guests.iter().map(|guest| guest.id.to_string());
+            (names.iter().map(ToString::to_string).collect(), guests.collect())
+        }
+        Task::Lab { scenario } => {
+            let path = scenarios().join(scenario);
+            let scenario = Scenario::parse(&read_bounded(&path).unwrap(), &path).unwrap();
+            let names = scenario.contestants().into_iter().map(|it| it.name);
+            let guests = scenario.guests.iter().map(|guest| guest.name.to_string());
+            (names.collect(), guests.collect())
+        }
+        Task::Series { .. } => (BTreeSet::new(), BTreeSet::new()),
+    }
+}
+
+fn all_figures() -> Vec<(String, Task, Figure)> {
+    let catalogue = catalogue();
+    let mut all = Vec::new();
+    for (_, row) in catalogue.rows() {
+        for task in Task::of(row) {
+            let found = figures(row, &task, &scenarios())
+                .unwrap_or_else(|error| panic!("{}: {error:#}", row.id));
+            assert!(!found.is_empty(), "{}: no figure of {} is of this place", row.id, task.told());
+            all.extend(found.into_iter().map(|figure| (row.id.clone(), task.clone(), figure)));
+        }
+    }
+    all
+}
+
+#[test]
+fn every_row_has_a_counterpart_or_a_reason() {
+    let catalogue = catalogue();
+    for (_, row) in catalogue.rows() {
+        match &row.way {
+            Way::Nothing { because } => assert!(because.len() > 20, "{}: {because}", row.id),
+            _ => assert!(!Task::of(row).is_empty(), "{}", row.id),
+        }
+    }
+    assert!(catalogue.rows().count() > 40 && jobs(&catalogue, 2).len() > 40);
+}
+
+#[test]
+fn every_figure_has_a_band_that_can_hold() {
+    let catalogue = catalogue();
+    for (id, _, figure) in all_figures() {
+        let (_, row) = catalogue.rows().find(|(_, row)| row.id == id).unwrap();
+        let band = row.band(figure.measure, figure.guest.as_deref());
+        let band = band.unwrap_or_else(|| panic!("{id}: {} has no band", figure.what));
+        let needs_paper = |bound: super::band::Bound| bound.needs_paper();
+        let is_judged =
+            figure.paper.is_some() || !band.within.into_iter().chain(band.kind).any(needs_paper);
+        assert!(is_judged, "{id}: {}: the band is beside a figure that is not there", figure.what);
+    }
+}
+
+/// Figures of papers may be of policies that did not run: those say so.
+#[test]
+fn guests_and_policies_of_figures_take_part() {
+    for (id, task, figure) in all_figures() {
+        if matches!(task, Task::Series { .. }) {
+            continue;
+        }
+        let (policies, guests) = actors(&task);
+        let what = format!("{id}: {}: {}", task.told(), figure.what);
+        assert!(figure.guest.as_ref().is_none_or(|guest| guests.contains(guest)), "{what}");
+        for policy in figure.policies() {
+            assert!(policies.contains(policy) || policy == "esx", "{what}: {policy}");
+        }
+    }
+}
+
+#[test]
+fn every_paper_figure_of_a_scenario_is_in_a_row() {
+    let all = all_figures();
+    for (_, task, _) in &all {
+        let Task::Simulate { scenario, .. } = task else { continue };
+        let path = scenarios().join(scenario);
+        let file = ScenarioFile::parse(&read_bounded(&path).unwrap(), &path).unwrap();
+        for paper in &file.paper {
+            let is_it = |other: &Task, figure: &Figure| {
+                other.subject() == task.subject()
+                    && figure.paper == Some(paper.value)
+                    && figure.what == paper.what
+            };
+            let is_there = all.iter().any(|(_, other, figure)| is_it(other, figure));
+            assert!(is_there, "{scenario}: {} of {} is in no row", paper.what, paper.source);
+        }
+    }
+}
+
+/// What decides how a machine behaves: its tables, and how popular pages are.
+fn machine_keys(table: &toml::Table) -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    for key in ["swap", "data", "touch", "fill", "give_back", "kernel", "balloon", "sources"] {
+        if table.get("defaults").is_some_and(|defaults| defaults.get(key).is_some()) {
+            keys.insert(format!("defaults.{key}"));
+        }
+        let guests = table.get("guests").and_then(toml::Value::as_array);
+        if guests.into_iter().flatten().any(|guest| guest.get(key).is_some()) {
+            keys.insert(format!("guests.*.{key}"));
+        }
+    }
+    for key in ["reclaim", "swap_shared", "hypervisor_reserve", "scrub_per_mib"] {
+        if table.get("host").is_some_and(|host| host.get(key).is_some()) {
+            keys.insert(format!("host.{key}"));
+        }
+    }
+    if table.get("guests").is_some_and(|guests| guests.to_string().contains("exponent")) {
+        keys.insert("exponent".to_owned());
+    }
+    keys
+}
+
+#[test]
+fn every_figure_of_a_simulated_machine_has_an_origin() {
+    for entry in std::fs::read_dir(scenarios()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|it| it != "toml") {
+            continue;
+        }
+        let text = read_bounded(&path).unwrap();
+        let file = ScenarioFile::parse(&text, &path).unwrap();
+        let table: toml::Table = text.parse().unwrap();
+        for key in machine_keys(&table) {
+            let is_told = |told: &str| {
+                told.starts_with(&key) || (key == "exponent" && told.ends_with(".exponent"))
+            };
+            let known = file.parameters.iter().any(|parameter| is_told(&parameter.key));
+            assert!(known, "{}: [[parameters]] says nothing of {key}", path.display());
+        }
+    }
+    let rows = origins(&catalogue(), &scenarios()).unwrap_or_else(|error| panic!("{error:#}"));
+    assert!(rows.iter().any(|row| row.scenarios.len() > 1), "none is shared");
+}

@@ -1,0 +1,234 @@
+//! Where a figure of a simulated machine comes from.
+//!
+//! Idea: a scenario file says of each figure of its machine, by its key, whether it was measured,
+//! is a paper's, was fitted to a paper's result, or is assumed. What was fitted names the places
+//! that it was fitted to: agreement with those is no evidence for the model. The values stay where
+//! they are; [`Parameter::values`] looks them up.
+
+use ballast_sim::{Balloon, Disk, GuestSpec, HostSpec, Kernel, Sources, Swap, TrackerSpec};
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+/// Longest text, in bytes.
+const TEXT_BYTES_MAX: usize = 240;
+/// Most parameters of one file.
+pub const PARAMETERS_MAX: usize = 32;
+/// Most places that one is fitted to.
+const PLACES_MAX: usize = 8;
+/// What a host needs to clear a MiB that it hands on.
+const SCRUB: &str = "host.scrub_per_mib";
+/// Stands in a key for every element of a list.
+const EVERY: &str = "*";
+
+/// Where figures come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// Measured in the lab.
+    Measured,
+    /// As the paper has it.
+    Paper,
+    /// Chosen so that a result of the model is a result of a paper.
+    Fitted,
+    /// Chosen because something has to be there; nobody measured it.
+    Assumed,
+}
+
+/// One figure of a scenario's machine, or several under one key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameter {
+    /// Its key, with dots between and `*` for every element of a list.
+    pub key: String,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The same in words.
+    pub because: String,
+    /// The places in papers that it was fitted to, as `[[paper]]` tables name them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fitted_to: Vec<String>,
+}
+
+impl Parameter {
+    /// Whether texts are single lines and places are there where it is fitted and nowhere else;
+    /// else the key that is wrong, and how.
+    pub fn validate(&self) -> Result<(), (&'static str, String)> {
+        for (key, text) in [("key", &self.key), ("because", &self.because)] {
+            if text.is_empty() || text.len() > TEXT_BYTES_MAX || text.contains(char::is_control) {
+                return Err((key, format!("expected one line of 1 to {TEXT_BYTES_MAX} bytes")));
+            }
+        }
+        let is_fitted = self.origin == Origin::Fitted;
+        let places = if is_fitted { 1..=PLACES_MAX } else { 0..=0 };
+        if !places.contains(&self.fitted_to.len()) {
+            let message = format!("expected 1 to {PLACES_MAX} places if it is fitted, else none");
+            return Err(("fitted_to", message));
+        }
+        Ok(())
+    }
+
+    /// What `file` has under its key, each value once, in the order of the file; empty: nothing.
+    pub fn values(&self, file: &Table) -> Vec<String> {
+        let path: Vec<&str> = self.key.split('.').collect();
+        let mut found = Vec::new();
+        if let Some((first, rest)) = path.split_first()
+            && let Some(value) = file.get(*first)
+        {
+            collect(value, rest, &mut found);
+        }
+        found
+    }
+}
+
+/// The figures of a machine of which a scenario says nothing, with their values.
+pub fn defaults() -> Vec<(Parameter, String)> {
+    let (kernel, balloon, sources) = (Kernel::default(), Balloon::default(), Sources::default());
+    let tracker = TrackerSpec::default();
+    let measured = |key: &str, value: String, because: &str| {
+        (parameter(key, Origin::Measured, because, &[]), value)
+    };
+    let assumed = |key: &str, value: String, because: &str| {
+        (parameter(key, Origin::Assumed, because, &[]), value)
+    };
+    let disk = |disk: Disk| {
+        let mb = disk.bandwidth.get() / 1_000_000;
+        format!("{:?} a request, {mb} MB/s", disk.latency)
+    };
+    let mb = |rate: ballast_model::Bytes| format!("{} MB/s", rate.get() / 1_000_000);
+    let guests = "lab guests of 512 MiB and 1 GiB; see its source";
+    vec![
+        measured("kernel.uncounted", kernel.uncounted.to_string(), guests),
+        measured("kernel.unreclaimable", kernel.unreclaimable.to_string(), guests),
+        measured("kernel.watermark_low", kernel.watermark_low.to_string(), guests),
+        measured("kernel.watermark_high", kernel.watermark_high.to_string(), guests),
+        assumed("kernel.swappiness", kernel.swappiness.to_string(), "Linux's own default"),
+        measured("balloon.inflate_idle", mb(balloon.inflate_idle), "170 to 390 MB/s in the lab"),
+        measured(
+            "balloon.inflate_pressed",
+            mb(balloon.inflate_pressed),
+            "80 to 96 MB/s in the lab",
+        ),
+        measured("balloon.deflate", mb(balloon.deflate), "768 MiB in 0.2 to 0.7 s in the lab"),
+        measured(
+            "sources.statistics_age",
+            format!(
+                "{:?}, {:?} pressed",
+                sources.statistics_age_idle, sources.statistics_age_pressed
+            ),
+            "how old balloon statistics were in the lab",
+        ),
+        (
+            parameter("sources.tracker_interval", Origin::Paper, "MEB §5.1 samples every 5 s", &[]),
+            format!("{:?}", tracker.interval),
+        ),
+        assumed(
+            "sources.tracker_noise_permille",
+            tracker.noise_permille.to_string(),
+            "the simulated tracker is exact and costs nothing, which no real one is",
+        ),
+        (
+            parameter("sources.tracker_miss_permille", Origin::Paper, "MEB §3.1's ε", &[]),
+            tracker.miss_permille.to_string(),
+        ),
+        measured("touch", format!("{:?}", GuestSpec::TOUCH_DEFAULT), "hits in the lab's guests"),
+        assumed("fill", format!("{:?}", GuestSpec::FILL_DEFAULT), "clearing 4 KiB at 4 GB/s"),
+        measured(
+            "swap.readahead_pages",
+            Swap::READAHEAD_PAGES_DEFAULT.to_string(),
+            "Linux's vm.page-cluster of 3; 7.9 in the lab",
+        ),
+        assumed("disk hdd", disk(Disk::HDD), "a seek and half a turn at 7,200/min"),
+        assumed("disk ssd", disk(Disk::SSD), "a SATA drive"),
+        assumed("disk nvme", disk(Disk::NVME), "a fast NVMe drive"),
+        (
+            parameter(
+                SCRUB,
+                Origin::Fitted,
+                "between the 0.58 and 0.44 ms per MiB that Global's slow-downs of 1.5 and 2 come to",
+                &["Global Fig. 10"],
+            ),
+            format!("{:?}", HostSpec::SCRUB_PER_MIB_DEFAULT),
+        ),
+    ]
+}
+
+fn parameter(key: &str, origin: Origin, because: &str, fitted_to: &[&str]) -> Parameter {
+    Parameter {
+        key: key.to_owned(),
+        origin,
+        because: because.to_owned(),
+        fitted_to: fitted_to.iter().map(|&place| place.to_owned()).collect(),
+    }
+}
+
+/// Every value below `value` along `path`.
+fn collect(value: &Value, path: &[&str], found: &mut Vec<String>) {
+    let Some((first, rest)) = path.split_first() else {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            value => value.to_string(),
+        };
+        if !found.contains(&text) {
+            found.push(text);
+        }
+        return;
+    };
+    match value {
+        Value::Array(list) if *first == EVERY => {
+            list.iter().for_each(|element| collect(element, rest, found));
+        }
+        Value::Table(table) => {
+            table.get(*first).into_iter().for_each(|below| collect(below, rest, found));
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameter(key: &str) -> Parameter {
+        super::parameter(key, Origin::Assumed, "something has to be there", &[])
+    }
+
+    #[test]
+    fn every_default_is_sound_and_there_once() {
+        let all = defaults();
+        let keys: std::collections::BTreeSet<&str> =
+            all.iter().map(|(parameter, _)| parameter.key.as_str()).collect();
+        assert_eq!(keys.len(), all.len());
+        for (parameter, value) in &all {
+            assert_eq!(parameter.validate(), Ok(()), "{}", parameter.key);
+            assert!(!value.is_empty(), "{}", parameter.key);
+        }
+    }
+
+    #[test]
+    fn values_are_looked_up_where_they_are() {
+        let file: Table = "[defaults]\ntouch = \"6us\"\nswap = { speed = \"hdd\" }\n\
+                           [[guests]]\nfill = 1\n[[guests]]\nfill = 2\n[[guests]]\nfill = 1\n"
+            .parse()
+            .unwrap();
+        let values = |key: &str| parameter(key).values(&file);
+        assert_eq!(values("defaults.touch"), ["6us"]);
+        assert_eq!(values("defaults.swap.speed"), ["hdd"]);
+        assert_eq!(values("guests.*.fill"), ["1", "2"]);
+        for key in ["defaults.fill", "guests.fill", "defaults.*", "touch", ""] {
+            assert!(values(key).is_empty(), "{key}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_fitted_names_places() {
+        let places = |origin, fitted_to: &[&str]| {
+            let fitted_to = fitted_to.iter().map(|&it| it.to_owned()).collect();
+            Parameter { origin, fitted_to, ..parameter("k") }.validate().is_ok()
+        };
+        assert!(places(Origin::Fitted, &["MEB Table V"]) && places(Origin::Paper, &[]));
+        assert!(!places(Origin::Fitted, &[]) && !places(Origin::Measured, &["MEB Table V"]));
+        assert_eq!(parameter("").validate().unwrap_err().0, "key");
+        let long = Parameter { because: "x".repeat(241), ..parameter("k") };
+        assert_eq!(long.validate().unwrap_err().0, "because");
+    }
+}
