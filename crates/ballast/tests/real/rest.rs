@@ -12,8 +12,10 @@ use std::sync::Arc;
 use ballast_api::{AgentView, ExplainReply};
 use ballast_lab_host::GuestSpec;
 use ballast_model::Bytes;
+use ballast_rest::{Call, Method, exchange};
 
-use crate::harness::{Ground, guest, wait_for};
+use crate::harness::{Ground, PATIENCE, guest, wait_for};
+use crate::sampled::may_sample;
 use crate::support::hypervisor_api::{Hypervisor, HypervisorApi, pass_port_on, pass_vsock_on};
 use crate::support::{Lab, allocation, assert_unrefused, swapping, wait_settled, wait_ticks};
 
@@ -111,6 +113,63 @@ fn balance(hypervisor: Hypervisor) {
     let [after, _] = held();
     assert!(counted <= after && told <= after.saturating_add(SLACK), "{counted} {told} {after}");
     assert!(told >= starved.saturating_sub(SLACK), "{told} of {starved}");
+    assert_unrefused(&daemon);
+    assert!(daemon.stop().success());
+}
+
+/// A guest without an agent, whose working set the host samples: it grows while it touches all that
+/// it holds, and keeps what it got.
+#[test]
+fn a_silent_guest_grows_by_what_the_host_samples() {
+    const HELD: Bytes = Bytes::mib(160);
+    const LOOP: Bytes = Bytes::mib(140);
+    if !may_sample("never") {
+        return;
+    }
+    let hypervisor = Hypervisor::CloudHypervisor;
+    let extra_args = hypervisor.qemu_arguments();
+    let spec = GuestSpec { private_memory: true, extra_args, ..swapping("mute", BOOT) };
+    let lab = Lab::boot(vec![spec]);
+    let ground = Ground::new();
+    let sockets = ground.path("api");
+    fs::create_dir(&sockets).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let _runtime = runtime.enter();
+    let api = HypervisorApi::start(hypervisor, lab.guest("mute"), "mute", BOOT, &sockets);
+    // As an operator does.
+    let balloon = serde_json::json!({ "desired_balloon": (BOOT - HELD).get() });
+    let resize = Call::send(Method::Put, "/api/v1/vm.resize", &balloon);
+    let until = tokio::time::Instant::now() + PATIENCE;
+    let socket = sockets.join("mute.sock");
+    let asked = exchange(&socket, vec![resize], true, until);
+    let (answers, error) = runtime.block_on(asked).into_answers();
+    assert!(error.is_none() && answers[0].1.is_success(), "{answers:?} {error:?}");
+    wait_for("the guest to shrink", || (api.held() <= HELD).then_some(()));
+    configure(&ground, hypervisor, &sockets);
+    let text = fs::read_to_string(ground.config_file()).unwrap();
+    fs::write(ground.config_file(), format!("{text}\n[tracking]\nsource = \"damon\"\n")).unwrap();
+    let daemon = ground.start();
+    let is_said = || {
+        let status = daemon.status()?;
+        let why = guest(&status, "mute")?.change.as_ref()?.why.as_ref()?.code.clone();
+        (why == "sampled-alone").then_some(())
+    };
+    wait_for("its idle working set to be seen", is_said);
+    assert_eq!(api.held(), HELD);
+    lab.start_constant("mute", LOOP);
+    let grown = wait_for("the guest to grow", || {
+        wait_ticks(&daemon, 1);
+        let held = api.held();
+        eprintln!("it has {held}");
+        assert!(held >= HELD);
+        (held >= LOOP.saturating_add(Bytes::mib(36))).then_some(held)
+    });
+    let (_, told, _) = ground.ballast(&["explain", "mute"]);
+    eprintln!("{told}");
+    lab.stop_workload("mute");
+    wait_for("it to be idle again", is_said);
+    wait_settled(&daemon);
+    assert!(api.held() >= grown, "it keeps that: {}", api.held());
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
 }

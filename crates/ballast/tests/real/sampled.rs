@@ -42,7 +42,7 @@ fn boot_idle(huge_pages: &str, guest: GuestSpec) -> Option<Lab> {
 
 /// Whether this is a machine for these tests, which then has huge pages as named; prints `SKIPPED`
 /// if not.
-fn may_sample(huge_pages: &str) -> bool {
+pub(crate) fn may_sample(huge_pages: &str) -> bool {
     let is_one = std::env::var_os(NESTED_VARIABLE).is_some() && Path::new(COUNT).exists();
     if is_one {
         // It has nobody else.

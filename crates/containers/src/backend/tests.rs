@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 use ballast_model::{Bounds, Compliance, Generation, GuestPlan, PolicyName, PressureLevel};
-use ballast_model::{Budget, Estimate, Provenance};
+use ballast_model::{Budget, Change, Estimate, Held, Provenance};
 use tempfile::TempDir;
 
 use super::*;
