@@ -8,8 +8,7 @@
 //! and a policy that uses requests grants it.
 //!
 //! Limits: statistics describe the memory a guest held, but are applied to the target in force, the
-//! paper's `old_target`. While a balloon lags behind a raised target, free memory looks smaller
-//! than it will be, and the guest may seem to want more than it does.
+//! paper's `old_target` (`demand.rs`).
 
 use ballast_model::{
     Bytes, Clamped, Desired, GuestId, PolicyName, Reason, RentLimit, RequestKind, Timestamp,
@@ -183,6 +182,7 @@ impl<'a> From<&'a Contender> for Tenant<'a> {
             shares: contender.shares,
             allocation: contender.allocation.to_pages(),
             held: contender.held.unwrap_or(contender.allocation).to_pages(),
+            balloon_rate: contender.balloon_rate,
             statistics: TenantStatistics {
                 free: signals.free,
                 swaps_per_second: signals.swapped_pages_per_s,
