@@ -2,7 +2,9 @@
 
 use ballast_actuation::thrash::ThrashSettings;
 use ballast_guard::Assessment;
-use ballast_model::{Bounds, Bytes, Clamped, DemandSource, Desired, RequestKind, Timestamp};
+use ballast_model::{
+    Bounds, Bytes, Clamped, DemandSource, Desired, Mechanism, RequestKind, Timestamp,
+};
 use ballast_policy::{Contender, Problem};
 
 use crate::tick::{GuestTick, Tick};
@@ -106,6 +108,7 @@ fn contender(guest: &GuestTick<'_>, given_back: Option<Bytes>) -> Option<Contend
         miss_rate_max: limits.miss_rate_max,
         allocation: assessment.reference.unwrap_or(assessment.committed),
         held: Some(used.saturating_add(estimate.available)),
+        balloon_rate: guest.state.rates.measured(Mechanism::Balloon),
         demand: Some(demand),
         curve: estimate.curve.clone(),
         signals,

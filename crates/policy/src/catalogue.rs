@@ -166,7 +166,8 @@ const FLEXMEMD: &[PolicyParameter] = &[
     BELIEVED,
     PolicyParameter {
         key: "flexmemd.period",
-        meaning: "time for which rent is paid; a periodic policy decides at its end",
+        meaning: "time for which rent is paid; a periodic policy decides at its end, an auction \
+                  that sold at a price not before the balloons have moved that",
         unit: "span of time",
         default: "\"1s\"",
         range: "100ms to 1h",
@@ -376,8 +377,9 @@ pub const ENTRIES: &[PolicyEntry] = &[
     PolicyEntry {
         name: PolicyName::Auction,
         rule: "Every guest gets what its free memory and its swapping call for.",
-        shortage: "The highest bids are served first; guests with equal credits get everything in \
-                   turn.",
+        shortage: "The highest bids are served first. A guest keeps what it rents until another \
+                   bids a quarter more, and a sale holds until the balloons have moved what was \
+                   sold: where two guests want all there is they have it in turn.",
         source: "flexmemd §4.5",
         parameters: FLEXMEMD,
         needs: STATISTICS,

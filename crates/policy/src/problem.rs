@@ -38,6 +38,8 @@ pub struct Contender {
     /// Memory it held at the time of its statistics, which differs from `allocation` while the
     /// balloon lags; `None`: not known to differ.
     pub held: Option<Bytes>,
+    /// Bytes a second that its balloon was seen to give back; `None`: it was never seen at that.
+    pub balloon_rate: Option<Bytes>,
     /// Memory it needs to run at full speed; `None`: only `used` is known.
     pub demand: Option<Demand>,
     /// Misses by memory size, if known.
@@ -60,6 +62,7 @@ impl Contender {
             miss_rate_max: None,
             allocation: used,
             held: None,
+            balloon_rate: None,
             demand: None,
             curve: None,
             signals: Signals::default(),

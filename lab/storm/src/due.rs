@@ -54,8 +54,8 @@ fn promise(policy: PolicyName) -> Promise {
     }
 }
 
-/// Whether a policy comes to rest where nothing changes: those that divide by bids go on for ever
-/// (`docs/policies.md`).
+/// Whether a policy is sure to come to rest where nothing changes: those that divide by bids may go
+/// on, the auction a turn at a time (`docs/policies.md`).
 pub(crate) fn settles(policy: PolicyName) -> bool {
     !matches!(policy, PolicyName::DirectAssign | PolicyName::Auction | PolicyName::RoundRobin)
 }

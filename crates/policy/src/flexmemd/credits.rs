@@ -165,18 +165,27 @@ impl Accounts {
         }
         self.taxed_until = Some(Timestamp::from_millis(since.as_millis() + due * interval));
         for _ in 0..due.min(TAXATIONS_MAX) {
-            let mut collected = 0;
-            for account in &mut self.present {
-                // Quotient and remainder are taxed apart, so that the products fit 64 bits.
-                let (whole, rest) =
-                    (account.balance / BASIS_POINTS, account.balance % BASIS_POINTS);
-                let taken = u64::from(self.tax_basis_points);
-                let part = whole * taken + rest * taken / BASIS_POINTS;
-                account.balance -= part;
-                collected += part;
-            }
-            self.distribute(collected);
+            self.collect();
         }
+    }
+
+    /// Collects the tax once for all the time since the last call.
+    pub fn tax_once(&mut self, now: Timestamp) {
+        self.taxed_until = self.taxed_until.max(Some(now));
+        self.collect();
+    }
+
+    fn collect(&mut self) {
+        let mut collected = 0;
+        for account in &mut self.present {
+            // Quotient and remainder are taxed apart, so that the products fit 64 bits.
+            let (whole, rest) = (account.balance / BASIS_POINTS, account.balance % BASIS_POINTS);
+            let taken = u64::from(self.tax_basis_points);
+            let part = whole * taken + rest * taken / BASIS_POINTS;
+            account.balance -= part;
+            collected += part;
+        }
+        self.distribute(collected);
     }
 
     /// Moves `rent` of the guest at `place` from its balance to escrow, for memory that costs

@@ -15,6 +15,11 @@
 //! 0.02` free, the guest should shrink, but the delta is positive. The result is never below the
 //! floor.
 //!
+//! Statistics are of an earlier moment, when the guest may have held less or more than its target
+//! in force, the paper's `old`. What it used then is taken to be in use still: `free` is what would
+//! be free at the target. Were `old` what it held then, a guest whose target has just moved and
+//! that wants no change would want it back, and then again the other, for ever.
+//!
 //! Deviations: the paper prints the denominator as `1 − dpf + 0.02`, which misses its own aim of
 //! `dpf + 2 %` free; the paper gives `old` no unit, here it is GiB; a change that needs a missing
 //! figure is not made. Exact integers, rounded up to a page.
@@ -58,10 +63,11 @@ enum Direction {
     Stay,
 }
 
-/// The memory a guest wants according to statistics from when it had `old`; whole pages, at least
-/// `floor`.
+/// The memory a guest with the target `old` wants, according to statistics from when it held
+/// `held`; whole pages, at least `floor`.
 pub(super) fn implicit(
     old: Bytes,
+    held: Bytes,
     floor: Bytes,
     seen: TenantStatistics,
     thresholds: DemandThresholds,
@@ -69,7 +75,9 @@ pub(super) fn implicit(
     let wanted = match seen.free {
         Some(free) => {
             let part = desired_part_free(old);
-            change(old, free, part, direction(old, part, seen, thresholds))
+            let free = i128::from(free.get()) + i128::from(old.get()) - i128::from(held.get());
+            let swaps = seen.swaps_per_second;
+            change(old, free, part, direction(old, free, part, swaps, thresholds))
         }
         None => old,
     };
@@ -84,21 +92,22 @@ pub(super) fn explicit(current: Bytes, floor: Bytes, request: i64) -> Bytes {
     wanted.page_ceil().max(floor)
 }
 
-/// The direction for a guest that should have `part` of `old` free.
+/// The direction for a guest that should have `part` of `old` free, and would have `free`; negative
+/// if it uses more than `old`.
 fn direction(
     old: Bytes,
+    free: i128,
     part: i128,
-    seen: TenantStatistics,
+    swaps: Option<u64>,
     thresholds: DemandThresholds,
 ) -> Direction {
-    let (swaps, free) = (seen.swaps_per_second, seen.free);
     let swapping = swaps.is_some_and(|swaps| swaps > thresholds.swaps_per_second);
-    if swapping || free.is_some_and(|free| free < thresholds.free_min) {
+    if swapping || free < i128::from(thresholds.free_min.get()) {
         return Direction::Up;
     }
     let quiet = swaps.is_some_and(|swaps| swaps < thresholds.swaps_per_second);
-    let ample = |free: Bytes| i128::from(free.get()) * ONE > i128::from(old.get()) * part;
-    if quiet && free.is_some_and(ample) { Direction::Down } else { Direction::Stay }
+    let ample = free * ONE > i128::from(old.get()) * part;
+    if quiet && ample { Direction::Down } else { Direction::Stay }
 }
 
 /// `dpf` over 2^32: `√(2^30 / (9 old + 2^30))`, at most a quarter.
@@ -121,14 +130,14 @@ fn desired_part_free(old: Bytes) -> i128 {
     i128::from(root)
 }
 
-fn change(old: Bytes, free: Bytes, part: i128, direction: Direction) -> Bytes {
+fn change(old: Bytes, free: i128, part: i128, direction: Direction) -> Bytes {
     if direction == Direction::Stay {
         return old;
     }
     // `dpf + 0.02` times 100 × 2^32.
     let denominator = 100 * ONE;
     let part = 100 * part + 2 * ONE;
-    let lacking = i128::from(old.get()) * part - i128::from(free.get()) * denominator;
+    let lacking = i128::from(old.get()) * part - free * denominator;
     let fits = match direction {
         Direction::Up => lacking > 0,
         Direction::Down => lacking < 0,
@@ -155,7 +164,7 @@ mod tests {
     }
 
     fn wants(old: Bytes, free: Bytes, swaps: u64) -> Bytes {
-        implicit(old, Bytes::ZERO, seen(free, swaps), DemandThresholds::default())
+        implicit(old, old, Bytes::ZERO, seen(free, swaps), DemandThresholds::default())
     }
 
     #[test]
@@ -231,11 +240,33 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_content_with_its_memory_keeps_the_target_in_force() {
+        // 10 % free is less than dpf and no cause to grow. Its target has moved by 200 MiB since.
+        let (held, moved) = (Bytes::gib(7), Bytes::mib(200));
+        let free = held.fraction(1, 10);
+        let decide = |old| {
+            let thresholds = DemandThresholds::default();
+            implicit(old, held, Bytes::ZERO, seen(free, 0), thresholds)
+        };
+        for old in [held, held + moved, held - moved] {
+            assert_eq!(decide(old), old);
+        }
+        // Where the target is too small for what it uses, or much too large, it wants what it would
+        // want had it held the target: 6.3 GiB used, and dpf + 2 % free.
+        let used = held - free;
+        for old in [Bytes::gib(5), Bytes::gib(9)] {
+            let part = desired_part_free(old) as f64 / ONE as f64 + 0.02;
+            let expected = used.get() as f64 / (1.0 - part);
+            assert!((decide(old).get() as f64 - expected).abs() <= 4096.0, "{old}");
+        }
+    }
+
+    #[test]
     fn a_change_that_needs_a_missing_figure_is_not_made() {
         let old = Bytes::gib(7);
         let decide = |free, swaps_per_second| {
             let seen = TenantStatistics { free, swaps_per_second };
-            implicit(old, Bytes::ZERO, seen, DemandThresholds::default())
+            implicit(old, old, Bytes::ZERO, seen, DemandThresholds::default())
         };
         assert_eq!(decide(None, Some(1000)), old);
         assert_eq!(decide(Some(Bytes::gib(6)), None), old);
@@ -271,6 +302,7 @@ mod tests {
         #[test]
         fn any_figures_respect_the_floor(
             old: u64,
+            held: u64,
             floor: u64,
             free: Option<u64>,
             swaps: Option<u64>,
@@ -278,9 +310,9 @@ mod tests {
         ) {
             let free = free.map(Bytes::new);
             let statistics = TenantStatistics { free, swaps_per_second: swaps };
-            let (old, floor) = (Bytes::new(old), Bytes::new(floor));
+            let (old, held, floor) = (Bytes::new(old), Bytes::new(held), Bytes::new(floor));
             let thresholds = DemandThresholds::default();
-            prop_assert!(implicit(old, floor, statistics, thresholds) >= floor);
+            prop_assert!(implicit(old, held, floor, statistics, thresholds) >= floor);
             prop_assert!(explicit(old, floor, request) >= floor);
         }
     }

@@ -31,7 +31,7 @@ pub(super) fn direct_assign(bidders: &[Bidder], rentable: u64) -> Sale {
         return sale;
     }
     let price = Price::per_kib(highest_that_sells(bidders, rentable));
-    Sale { price, bought: richest_first(bidders, price, rentable) }
+    Sale::at(price, richest_first(bidders, price, rentable))
 }
 
 /// The highest whole price per KiB at which all of `rentable` is rented. The wants must exceed
@@ -110,8 +110,19 @@ fn richest_first(bidders: &[Bidder], price: Price, rentable: u64) -> Vec<u64> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::market::serve;
     use super::*;
+
+    /// Serves bidders in `order`, each with its demand at `price` while pages are left.
+    fn serve(bidders: &[Bidder], order: &[usize], price: Price, rentable: u64) -> Vec<u64> {
+        let price = price.for_many();
+        let mut bought = vec![0; bidders.len()];
+        let mut left = rentable;
+        for &i in order {
+            bought[i] = bidders[i].demand(&price).min(left);
+            left -= bought[i];
+        }
+        bought
+    }
 
     fn bidder(want: u64, credits: u64) -> Bidder {
         Bidder { want, credits, weight: 100 }
@@ -174,7 +185,7 @@ mod tests {
             .filter(|_| wanted > rentable)
             .find(|&price| rented(price).iter().sum::<u64>() == rentable)
             .unwrap_or(Price::FREE);
-        Sale { price, bought: rented(price) }
+        Sale::at(price, rented(price))
     }
 
     proptest! {
@@ -198,7 +209,7 @@ mod tests {
                 (rentable >> down).max(1),
                 bidders.into_iter().map(|(w, a, c, b)| bidder(w >> a, c >> b)).collect(),
             );
-            let Sale { price, bought } = direct_assign(&bidders, rentable);
+            let Sale { price, bought, .. } = direct_assign(&bidders, rentable);
             let mut order: Vec<usize> = (0..bidders.len()).collect();
             order.sort_by_key(|&i| Reverse(bidders[i].credits));
             prop_assert_eq!(&bought, &serve(&bidders, &order, price, rentable));

@@ -12,8 +12,16 @@
 //! Deviations: line 7 of Algorithm 1 prints `period_end ≥ curr` for periodic work, which is due
 //! when `curr ≥ period_end`. A new guest rents what it holds above its floor, as far as that fits.
 //! After an emergency a guest waits for the length of a period, not for the next period; otherwise
-//! every emergency would begin the period that allows the next one. The operator's ceiling, which
-//! the paper does not have, limits what a guest keeps; the rest is offered to the others.
+//! every emergency would begin the period that allows the next one.
+//!
+//! An auction that sold memory at a price holds ([`Driver::hold`]) until the balloons have had the
+//! time to move what was sold. Else guests would be outbid before what they bought arrives, and
+//! memory would be on its way all the time. Meanwhile nobody is outbid; what a guest does not want
+//! any more goes to the others at once and free of charge, and requests wait. The tax is due once
+//! in such a period, as the paper's is in its period of a second: by the second it would leave all
+//! guests with equal credits at each auction, and none would ever have its turn. The operator's
+//! ceiling, which the paper does not have, limits what a guest keeps; the rest is offered to the
+//! others.
 //!
 //! Cost: O(n log n) a decision, O(n) while nothing is due.
 
@@ -21,7 +29,7 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, GuestId, Timestamp};
 
-use super::auction::auction;
+use super::auction::{auction, by_descending_bids};
 use super::combination::{Algorithm, Combination, CombinationError, DemandInput, Frequency};
 use super::credits::{AccountHolder, Accounts, TAX_INTERVAL};
 use super::demand;
@@ -53,6 +61,12 @@ struct TenantRecord {
 struct RentPeriod {
     begin: Timestamp,
     end: Timestamp,
+}
+
+impl RentPeriod {
+    fn length(self) -> Duration {
+        self.end.saturating_since(self.begin)
+    }
 }
 
 /// One policy of flexmemd with its state.
@@ -132,11 +146,16 @@ impl Driver {
         }
         let changed = self.align(tenants);
         self.admit(now, tenants, &weights);
-        self.accounts.tax(now);
         let is_over = self.period.is_none_or(|period| now >= period.end);
         let emergency = self.answer_emergencies(now, tenants);
         let whole = is_over || emergency || changed || self.no_longer_fits(rentable, tenants);
+        match (self.holds(), whole) {
+            (false, _) => self.accounts.tax(now),
+            (true, true) => self.accounts.tax_once(now),
+            (true, false) => {}
+        }
         let urgent = !whole
+            && !self.holds()
             && self.combination.frequency == Frequency::Immediate
             && tenants.iter().zip(&self.records).any(|(t, r)| pending(t, r.answered));
         if whole || (urgent && self.sells()) {
@@ -146,6 +165,8 @@ impl Driver {
         } else if urgent {
             let remaining = self.remaining(now);
             self.run(rentable, tenants, &weights, remaining, false);
+        } else if self.holds() && self.combination.demand == DemandInput::Implicit {
+            self.pass_on(rentable, tenants, &weights);
         }
         self.records.iter().map(|record| record.lease).collect()
     }
@@ -209,7 +230,26 @@ impl Driver {
     }
 
     fn may_answer(&self, last: Option<Timestamp>, now: Timestamp) -> bool {
-        last.is_none_or(|last| now.saturating_since(last) >= self.period_length())
+        let length = self.period.map_or(self.period_length(), |period| period.length());
+        last.is_none_or(|last| now.saturating_since(last) >= length)
+    }
+
+    /// Whether an auction's sale at a price is in force, longer than the operator's period.
+    fn holds(&self) -> bool {
+        self.period.is_some_and(|period| period.length() > self.period_length())
+    }
+
+    /// Holds a sale until the slowest balloon has had the time to give back all that its guest
+    /// rents now, or `rented` before: the balloons work side by side. For a guest that rents all
+    /// there is, that is the time in which its balloon moves all rentable memory.
+    fn hold(&mut self, tenants: &[Tenant<'_>], rented: &[u64]) {
+        let leases = self.records.iter().map(|record| record.lease.rented);
+        let most = leases.zip(rented).map(|(now, before)| now.max(*before));
+        let times = most.zip(tenants).map(|(pages, tenant)| tenant.time_for(pages));
+        let longest = times.max().unwrap_or_default();
+        if let Some(period) = &mut self.period {
+            period.end = period.begin + longest.max(period.length());
+        }
     }
 
     fn period_length(&self) -> Duration {
@@ -289,8 +329,9 @@ impl Driver {
         let record = &self.records[place];
         let wanted = match self.combination.demand {
             DemandInput::Implicit => {
-                let old = Bytes::pages(tenant.held);
-                demand::implicit(old, floor, tenant.statistics, self.settings.thresholds)
+                let (old, held) = (Bytes::pages(tenant.allocation), Bytes::pages(tenant.held));
+                let thresholds = self.settings.thresholds;
+                demand::implicit(old, held, floor, tenant.statistics, thresholds)
             }
             _ => {
                 let current = floor.saturating_add(Bytes::pages(record.lease.rented));
@@ -326,14 +367,14 @@ impl Driver {
                 (want, Bidder { want: want.min(tenant.room()), credits, weight: weights[place] })
             })
             .unzip();
+        let before: Vec<u64> = self.records.iter().map(|record| record.lease.rented).collect();
         let sale = match self.combination.algorithm {
             Algorithm::DirectAssign => direct_assign(&bidders, rentable),
-            Algorithm::Auction => auction(&bidders, rentable),
+            Algorithm::Auction => auction(&bidders, &before, rentable),
             _ => round_robin(&bidders, rentable, self.settings.round),
         };
         let (price, for_many) = (sale.price, sale.price.for_many());
-        for (place, rented) in sale.bought.into_iter().enumerate() {
-            let rent = for_many.rent(rented);
+        for (place, (rented, rent)) in sale.bought.into_iter().zip(sale.rents).enumerate() {
             self.accounts.pay(place, rent, rent);
             let bidder = &bidders[place];
             let limit = LeaseLimit::of(
@@ -343,6 +384,37 @@ impl Driver {
                 for_many.affordable(bidder.credits),
             );
             self.records[place].lease = Lease { rented, wanted: wants[place], price, limit };
+        }
+        if self.combination.algorithm == Algorithm::Auction && !price.is_free() {
+            self.hold(tenants, &before);
+        }
+    }
+
+    /// Gives what guests rent and do not want any more to those that lack memory, the highest bids
+    /// first. Nobody loses what it wants.
+    fn pass_on(&mut self, rentable: u64, tenants: &[Tenant<'_>], weights: &[u64]) {
+        let wants = self.wants(tenants);
+        let within = |place: usize| wants[place].min(tenants[place].room());
+        let mut left = rentable;
+        let mut lacks: Vec<Bidder> = Vec::with_capacity(tenants.len());
+        for (place, record) in self.records.iter_mut().enumerate() {
+            let within = within(place);
+            record.lease.rented = record.lease.rented.min(within);
+            left = left.saturating_sub(record.lease.rented);
+            let want = within - record.lease.rented;
+            let credits = self.accounts.balance(place);
+            lacks.push(Bidder { want, credits, weight: weights[place] });
+        }
+        for place in by_descending_bids(&lacks) {
+            let more = lacks[place].want.min(left);
+            left -= more;
+            let lease = &mut self.records[place].lease;
+            let (rented, wanted) = (lease.rented + more, wants[place]);
+            // Else what limited it at the sale still does.
+            if more > 0 || wanted != lease.wanted {
+                let limit = LeaseLimit::of(rented, wanted, within(place), u64::MAX);
+                *lease = Lease { rented, wanted, price: lease.price, limit };
+            }
         }
     }
 

@@ -1,9 +1,21 @@
 //! Guests that rent memory, and their leases.
 
-use ballast_model::GuestId;
+use std::time::Duration;
+
+use ballast_model::{Bytes, GuestId};
 
 use super::demand::TenantStatistics;
 use super::price::Price;
+
+/// Bytes a second that a balloon is taken to give back before it was seen to: the slowest inflation
+/// seen under swap load, as where mechanisms are chosen.
+pub(super) const BALLOON_RATE_DEFAULT: Bytes = Bytes::mib(80);
+
+/// Longest time that a balloon is waited for. In five minutes 23 GiB move at the default rate. One
+/// that stands still, or was only seen at amounts too small to tell its rate by, must not keep the
+/// market closed to a guest that lacks little: at 15 minutes one did 2 % of its work for want of
+/// 0.4 GiB (`docs/benchmarks/2026-11-27-auction.md`).
+pub(super) const HOLD_MAX: Duration = Duration::from_secs(300);
 
 /// A guest's request for more or less memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +42,8 @@ pub struct Tenant<'a> {
     /// Memory it held at the time of its statistics; differs from `allocation` while the balloon
     /// lags.
     pub held: u64,
+    /// Bytes a second that its balloon was seen to give back; `None`: it was never seen at that.
+    pub balloon_rate: Option<Bytes>,
     /// Statistics it reports.
     pub statistics: TenantStatistics,
     /// Its last request, answered or not.
@@ -39,6 +53,14 @@ pub struct Tenant<'a> {
 }
 
 impl Tenant<'_> {
+    /// How long its balloon needs to give back `pages`, at most [`HOLD_MAX`].
+    pub(super) fn time_for(&self, pages: u64) -> Duration {
+        let rate = self.balloon_rate.unwrap_or(BALLOON_RATE_DEFAULT).get();
+        let millis = u128::from(Bytes::pages(pages).get()) * 1000;
+        let needed = millis.checked_div(u128::from(rate)).unwrap_or(u128::MAX);
+        Duration::from_millis(u64::try_from(needed).unwrap_or(u64::MAX)).min(HOLD_MAX)
+    }
+
     /// Most pages it may rent.
     pub(super) fn room(&self) -> u64 {
         self.ceiling.saturating_sub(self.floor)

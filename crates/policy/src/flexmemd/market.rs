@@ -34,6 +34,17 @@ pub(super) struct Sale {
     pub price: Price,
     /// Pages per bidder; their sum does not exceed the rentable pages.
     pub bought: Vec<u64>,
+    /// What each pays for them, at most its credits.
+    pub rents: Vec<u64>,
+}
+
+impl Sale {
+    /// `bought` pages, each at `price`.
+    pub(super) fn at(price: Price, bought: Vec<u64>) -> Sale {
+        let for_many = price.for_many();
+        let rents = bought.iter().map(|&pages| for_many.rent(pages)).collect();
+        Sale { price, bought, rents }
+    }
 }
 
 /// Gives all bidders what they want, free of charge; `None` if that does not fit.
@@ -42,19 +53,8 @@ pub(super) fn plenty(bidders: &[Bidder], rentable: u64) -> Option<Sale> {
     (wanted <= u128::from(rentable)).then(|| Sale {
         price: Price::FREE,
         bought: bidders.iter().map(|bidder| bidder.want).collect(),
+        rents: vec![0; bidders.len()],
     })
-}
-
-/// Serves bidders in `order`, each with its demand at `price` while pages are left.
-pub(super) fn serve(bidders: &[Bidder], order: &[usize], price: Price, rentable: u64) -> Vec<u64> {
-    let price = price.for_many();
-    let mut bought = vec![0; bidders.len()];
-    let mut left = rentable;
-    for &i in order {
-        bought[i] = bidders[i].demand(&price).min(left);
-        left -= bought[i];
-    }
-    bought
 }
 
 /// Whether all of `rentable` is rented at `price`.

@@ -7,9 +7,8 @@
 //! that. An emergency counts as a request too: it makes a policy that uses statistics run at once,
 //! and a policy that uses requests grants it.
 //!
-//! Limits: wants from statistics are reckoned from the memory a guest held at their time, where the
-//! paper has `old_target`: while a balloon lags, the two differ, and the figures belong to the
-//! former. Where that is not known they are applied to the target in force.
+//! Limits: statistics describe the memory a guest held, but are applied to the target in force, the
+//! paper's `old_target` (`demand.rs`).
 
 use ballast_model::{
     Bytes, Clamped, Desired, GuestId, PolicyName, Reason, RentLimit, RequestKind, Timestamp,
@@ -183,6 +182,7 @@ impl<'a> From<&'a Contender> for Tenant<'a> {
             shares: contender.shares,
             allocation: contender.allocation.to_pages(),
             held: contender.held.unwrap_or(contender.allocation).to_pages(),
+            balloon_rate: contender.balloon_rate,
             statistics: TenantStatistics {
                 free: signals.free,
                 swaps_per_second: signals.swapped_pages_per_s,

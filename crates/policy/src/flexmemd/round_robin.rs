@@ -49,7 +49,7 @@ pub(crate) fn round_robin(bidders: &[Bidder], rentable: u64, limit: RoundLimit) 
     let for_many = price.for_many();
     let demands: Vec<u64> = bidders.iter().map(|bidder| bidder.demand(&for_many)).collect();
     let weights: Vec<u64> = bidders.iter().map(|bidder| limit.weight(bidder)).collect();
-    Sale { price, bought: divide(&demands, &weights, rentable) }
+    Sale::at(price, divide(&demands, &weights, rentable))
 }
 
 #[cfg(test)]
