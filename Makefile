@@ -53,10 +53,11 @@ lint: ## format, clippy, documentation, tidy: the quick part of test
 	@scripts/setup build
 	@scripts/lint
 
-soak: ## the rounds with real guests in full (BALLAST_SOAK_ROUNDS each, default 100), packages installed, and a storm of a million faults
+soak: ## the rounds with real guests in full (BALLAST_SOAK_ROUNDS each, default 100), packages installed, the papers' scenarios simulated whole, and a storm of a million faults
 	@scripts/setup
 	@$(MAKE) packages
 	@BALLAST_TEST_PACKAGES=$(CURDIR)/target/packages BALLAST_SOAK_ROUNDS=$${BALLAST_SOAK_ROUNDS:-100} scripts/test guests
+	@BALLAST_SOAK_ROUNDS=1 cargo test -p ballast-lab --test it -- whole_scenarios
 	@cargo run --release -p ballast-lab --bin ballast-lab -- storm --seeds $${BALLAST_SOAK_SEEDS:-10000}
 
 sanitize: ## unsafe loops under the address sanitizer, the long tests too
