@@ -23,6 +23,7 @@ pub struct FlexmemdTable {
     tax_per_second: f64,
     swaps_per_second: u64,
     free_min: Bytes,
+    gib: Bytes,
     round: RoundWord,
     frequency: Option<FrequencyWord>,
     price: Option<PriceWord>,
@@ -40,6 +41,7 @@ impl Default for FlexmemdTable {
             tax_per_second: f64::from(tax_basis_points) / BASIS_POINTS,
             swaps_per_second: thresholds.swaps_per_second,
             free_min: thresholds.free_min,
+            gib: thresholds.gib,
             round: RoundWord::Equal,
             frequency: None,
             price: None,
@@ -100,12 +102,18 @@ impl FlexmemdTable {
         let longest = Duration::from_secs(3600);
         crate::range::in_range(self.period, FlexmemdSettings::PERIOD_MIN, longest)
             .map_err(|message| ("period", message))?;
+        let sizes = DemandThresholds::GIB_MIN..=DemandThresholds::GIB_MAX;
+        if !sizes.contains(&self.gib) {
+            let (least, most) = (sizes.start(), sizes.end());
+            return Err(("gib", format!("{}: expected {least} to {most}", self.gib)));
+        }
         Ok(FlexmemdSettings {
             period: self.period,
             tax_basis_points: basis_points("tax_per_second", self.tax_per_second, 0.0..=1.0)?,
             thresholds: DemandThresholds {
                 swaps_per_second: self.swaps_per_second,
                 free_min: self.free_min,
+                gib: self.gib,
             },
             round: match self.round {
                 RoundWord::Equal => RoundLimit::Equal,

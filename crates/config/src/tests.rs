@@ -344,6 +344,7 @@ fn valid_flexmemd_combinations_are_accepted_and_others_refused() {
         ("period = \"1ms\"", &["ballast.toml:4:", "1ms", "100ms"]),
         ("tax_per_second = 5.0", &["ballast.toml:4:", "5", "0 to 1"]),
         ("tax_per_second = nan", &["ballast.toml:4:", "NaN", "0 to 1"]),
+        ("gib = \"512KiB\"", &["ballast.toml:4:", "gib", "512KiB", "1MiB"]),
         ("price_per_kib = 3", &["ballast.toml:4:", "fixed"]),
         ("price = \"fixed\"\nprice_per_kib = 9999999", &["ballast.toml:5:", "1048576"]),
         ("price = \"custom\"", &["ballast.toml:4:", "custom"]),

@@ -194,6 +194,14 @@ const FLEXMEMD: &[PolicyParameter] = &[
         range: "any size",
     },
     PolicyParameter {
+        key: "flexmemd.gib",
+        meaning: "what counts as a GiB where the part of its memory that a guest should have free is \
+                  reckoned, which is larger for small guests; less for guests scaled down",
+        unit: "size",
+        default: "\"1GiB\"",
+        range: "1MiB to 1TiB",
+    },
+    PolicyParameter {
         key: "flexmemd.round",
         meaning: "relative size of what each guest may receive in a round of round-robin",
         unit: "word",
@@ -293,7 +301,8 @@ pub const ENTRIES: &[PolicyEntry] = &[
     },
     PolicyEntry {
         name: PolicyName::SelfBalloon,
-        rule: "Every guest gets what its kernel has committed to processes (Committed_AS).",
+        rule: "Every guest gets what its kernel has committed to processes (Committed_AS) plus a \
+               reserve.",
         shortage: "Guests that want less than their part by shares get it; the others divide the \
                    rest by shares.",
         source: "Xen's self-ballooning, as described in TWS §2",

@@ -44,6 +44,6 @@ mod tests {
     fn number_of_rows_follows_the_size() {
         assert_eq!(rows(Bytes::mib(15)), 100_182);
         assert_eq!(rows(Bytes::new(1)), 1);
-        assert_eq!(rows(POSTGRESQL_SIZE_MAX), 2_137_224);
+        assert_eq!(rows(POSTGRESQL_SIZE_MAX), 2_671_531);
     }
 }

@@ -24,7 +24,7 @@ use crate::run_folder::{GuestRecord, GuestState, RunFolder};
 use crate::spawn::Spawner;
 use crate::tool::{QEMU, QEMU_PACKAGE};
 use crate::xl::{self, Domain};
-use crate::{Cache, DiskSpec, LabError, TruthRow, disk, tool, tracker, truth};
+use crate::{Cache, DiskSpec, LabError, TruthRow, disk, symptoms, tool, tracker, truth};
 
 /// Longest excerpt of a console log in an error, in bytes.
 const CONSOLE_QUOTED_MAX: usize = 3000;
@@ -393,6 +393,21 @@ impl Guest {
 
     fn hypervisor(&self) -> MutexGuard<'_, Hypervisor> {
         self.hypervisor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What can be seen of it if it makes no progress: the states of its hypervisor's threads, what
+    /// its monitor and its own kernel say, and the end of its console. Takes seconds.
+    pub fn symptoms(&self) -> String {
+        let monitor = (!self.is_domain()).then_some(self.lab_qmp_socket());
+        let inside = |line: &str, patience| {
+            let done = self.exec(&["/bin/sh", "-c", line].map(str::to_owned), patience);
+            // The rest of an error is the console, which follows.
+            let first =
+                |error: LabError| error.to_string().lines().next().unwrap_or_default().to_owned();
+            done.map_or_else(first, |done| format!("{}{}", done.stdout, done.stderr))
+        };
+        let seen = symptoms::of(self.pid(), monitor, inside);
+        format!("{seen}the end of its console:\n{}", self.console_tail())
     }
 
     /// The end of its console log, with QEMU's messages if there are any.

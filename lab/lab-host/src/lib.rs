@@ -57,6 +57,7 @@ mod scenario_settings;
 mod scenario_variant;
 mod spawn;
 mod supervisor;
+mod symptoms;
 mod tool;
 mod tracker;
 mod truth;

@@ -4,9 +4,9 @@
 //! emulated one. The host therefore creates them once, in some ten seconds, with its own programs
 //! or those of Debian's package, and each guest starts with a copy of the image as its data disk.
 //! [`ballast_lab_guest::postgresql`] defines the contents.
-//! Limits: 420 MB in the cache, and temporarily as much in the folder of temporary files. `initdb`
-//! and the server refuse to run as root, so root creates the cluster as an unprivileged user. The
-//! image is recreated only when its cache entry is removed or [`RECIPE`] changes.
+//! Limits: some 500 MB in the cache, and temporarily as much in the folder of temporary files.
+//! `initdb` and the server refuse to run as root, so root creates the cluster as an unprivileged
+//! user. The image is recreated only when its cache entry is removed or [`RECIPE`] changes.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
@@ -22,7 +22,7 @@ use ballast_model::Bytes;
 use crate::{Cache, LabError, programs, tool};
 
 /// Size of the image, and smallest data disk that can contain it.
-pub(crate) const IMAGE_SIZE: Bytes = Bytes::mib(512);
+pub(crate) const IMAGE_SIZE: Bytes = Bytes::mib(640);
 /// Version of the image; to be changed with this file, so that no older image is used.
 const RECIPE: u32 = 1;
 /// The image inside its cache entry.

@@ -467,6 +467,12 @@ ceiling = "2GiB""#;
             ("speed = \"ssd\"", "speed = \"sdd\"", "`sdd` is not a speed"),
             ("size = \"1GiB\", ", "size = \"4KiB\", ", "swap: a disk of 4KiB is too small"),
             ("at = \"5s\"", "at = \"60s\"", "workloads[0].at: is not before the end"),
+            (
+                "at = \"5s\"",
+                "at = \"5s\"\nprepared = true",
+                "workloads[0].at: is later than a prepared workload begins",
+            ),
+            ("start = \"512MiB\"", "work = 0", "work"),
             ("kind = \"mono\"", "kind = \"monu\"", "monu"),
             ("low = \"50MiB\"", "lwo = \"50MiB\"", "lwo"),
             ("low = \"50MiB\"", "low = \"900MiB\"", "low = 900MiB is more than high"),
@@ -532,7 +538,12 @@ tracking = { every = true }
     #[test]
     fn unnamed_workload_is_named_by_its_kind() {
         let pattern = Pattern::FileRandom { size: Bytes::mib(1) };
-        let workload = ScenarioWorkload { at: Duration::ZERO, id: None, spec: pattern.into() };
+        let workload = ScenarioWorkload {
+            at: Duration::ZERO,
+            id: None,
+            prepared: false,
+            spec: pattern.into(),
+        };
         assert_eq!(workload.id(), "file-random");
     }
 
@@ -558,7 +569,7 @@ tracking = { every = true }
         assert!(parse(&text.replace("64MiB", "512MiB")).is_ok());
         for text in [text.clone(), text.replace("data =", "# data =")] {
             let error = parse(&text).unwrap_err();
-            assert!(error.contains("a `data` of at least 512MiB"), "{error}");
+            assert!(error.contains("a `data` of at least 640MiB"), "{error}");
         }
     }
 

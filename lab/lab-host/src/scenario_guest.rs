@@ -46,6 +46,10 @@ pub struct ScenarioGuest {
     /// not measured by default.
     #[serde(default)]
     pub full_speed: Option<NonZeroU64>,
+    /// Its fixed work: touches whose time is measured. A run ends once every guest that has one has
+    /// done it, the duration being the most it may take; not measured by default.
+    #[serde(default)]
+    pub work: Option<NonZeroU64>,
     /// Its shares; 1,000 by default.
     #[serde(default)]
     pub shares: Option<u32>,
@@ -76,6 +80,10 @@ pub struct ScenarioWorkload {
     /// Its name, unique in its guest; by default its kind or, for a program, the program's name.
     #[serde(default)]
     pub id: Option<String>,
+    /// Whether it fills its memory before anything is measured, while guests have all of theirs;
+    /// then they are taken to their starts. It counts from the start of the measurement.
+    #[serde(default)]
+    pub prepared: bool,
     /// What it does; refuses unknown keys.
     #[serde(flatten)]
     pub spec: WorkloadSpec,
@@ -190,6 +198,12 @@ impl ScenarioGuest {
                 return mistake(
                     "at",
                     "is not before the end: expected less than duration".to_owned(),
+                );
+            }
+            if workload.prepared && !workload.at.is_zero() {
+                return mistake(
+                    "at",
+                    "is later than a prepared workload begins: leave it out".into(),
                 );
             }
             if !ids.insert(workload.id()) {

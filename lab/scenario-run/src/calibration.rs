@@ -183,6 +183,9 @@ fn figure_of(figure: Figure, report: &PolicyReport, guest: Option<&str>) -> Opti
             Figure::Iterations
             | Figure::RunTime
             | Figure::OfBest
+            | Figure::WorkTime
+            | Figure::OfBestBefore
+            | Figure::OfBestAfter
             | Figure::Settled
             | Figure::OfNeed
             | Figure::NearNeed

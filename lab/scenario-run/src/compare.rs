@@ -12,6 +12,7 @@
 
 use serde::Serialize;
 
+use super::fixed_work::{of_best_around, time_of_work};
 use super::record::{GuestInfo, GuestRun, Record, RunRecord, Sample, ScenarioInfo, TrackingNow};
 use super::series;
 
@@ -27,8 +28,16 @@ const NEAR_FOR_S: f64 = 5.0;
 pub enum Figure {
     /// Pages touched.
     Touches,
-    /// That against what it did in the same repetition with all its memory, as a ratio.
+    /// That against what it did in the same repetition with all its memory, as a ratio; of a fixed
+    /// work the time it took with all its memory against the time it took.
     OfBest,
+    /// Time until it had done its fixed work, in seconds; absent where it never had.
+    WorkTime,
+    /// Touches against those of the same seconds with all its memory, as a ratio, until the memory
+    /// it holds had settled; of a guest with a fixed work.
+    OfBestBefore,
+    /// The same once it had settled.
+    OfBestAfter,
     /// Passes, or whatever the workload counts.
     Iterations,
     /// Time from a workload's start to its end, in seconds; the longest of several.
@@ -62,9 +71,12 @@ pub enum Figure {
 
 impl Figure {
     /// Every figure, in the order in which they are shown.
-    pub const ALL: [Figure; 15] = [
+    pub const ALL: [Figure; 18] = [
         Figure::Touches,
         Figure::OfBest,
+        Figure::WorkTime,
+        Figure::OfBestBefore,
+        Figure::OfBestAfter,
         Figure::Iterations,
         Figure::RunTime,
         Figure::MajorFaults,
@@ -82,8 +94,11 @@ impl Figure {
 
     /// Whether it is left out where no guest has it.
     const fn is_rare(self) -> bool {
-        use Figure::{FullSpeed, NearNeed, OfBest, OfNeed, Settled, TrackingCost, UpRatio};
-        matches!(self, OfBest | Settled | OfNeed | NearNeed | FullSpeed | UpRatio | TrackingCost)
+        use Figure::{AllocationLast, AllocationMean, Iterations, MajorFaults, RunTime};
+        use Figure::{SwapIn, SwapOut, Touches};
+        let is_work = matches!(self, Touches | Iterations | RunTime);
+        let is_memory = matches!(self, AllocationMean | AllocationLast);
+        !(is_work || is_memory || matches!(self, MajorFaults | SwapIn | SwapOut))
     }
 
     /// The figure of one guest in one run; `best` is the guest with all its memory, `info` what it
@@ -93,6 +108,16 @@ impl Figure {
         let count = |n: u64| n as f64;
         match self {
             Figure::Touches => guest.touches().map(count),
+            Figure::OfBest if info.work.is_some() => {
+                Some(time_of_work(best?, info.work?)? / time_of_work(guest, info.work?)?)
+            }
+            Figure::WorkTime => time_of_work(guest, info.work?),
+            Figure::OfBestBefore | Figure::OfBestAfter => {
+                info.work?;
+                let held: Vec<(f64, f64)> = allocations(&guest.samples).collect();
+                let around = of_best_around(guest, best?, settled(&held).unwrap_or(0.0));
+                if self == Figure::OfBestBefore { around.0 } else { around.1 }
+            }
             Figure::OfBest => {
                 let most = best?.touches().filter(|touches| *touches > 0)?;
                 Some(count(guest.touches()?) / count(most))
@@ -148,7 +173,15 @@ impl Figure {
                 let timed = scenario.guests.iter().filter(|it| it.full_speed_per_s.is_some());
                 longest_of(timed.count(), known)
             }
-            Figure::OfBest | Figure::OfNeed | Figure::UpRatio => mean(known),
+            Figure::WorkTime => {
+                let timed = scenario.guests.iter().filter(|it| it.work.is_some());
+                longest_of(timed.count(), known)
+            }
+            Figure::OfBest
+            | Figure::OfBestBefore
+            | Figure::OfBestAfter
+            | Figure::OfNeed
+            | Figure::UpRatio => mean(known),
             Figure::RunTime | Figure::Settled => known.reduce(f64::max),
             _ => known.reduce(|a, b| a + b),
         }
@@ -493,6 +526,7 @@ mod tests {
     use super::*;
     use crate::fixture;
     use crate::record::{Inside, Outside};
+    use ballast_lab_host::BEST;
 
     fn spread(values: &[f64]) -> Option<Spread> {
         Spread::of(values.iter().copied())
@@ -561,6 +595,21 @@ mod tests {
         let comparison = Comparison::new(&record);
         let cell = comparison.row(Some("a"), "static").unwrap().cell(Figure::FullSpeed).unwrap();
         assert_eq!(cell.value, None, "it was never that fast, and that is shown");
+    }
+
+    #[test]
+    fn of_a_fixed_work_the_best_is_the_shortest_time() {
+        let mut record = fixture::record(&[("static", &[100]), (BEST, &[200])]);
+        record.scenario.guests[0].work = Some(80);
+        let comparison = Comparison::new(&record);
+        let value = |policy, figure| {
+            comparison.row(Some("a"), policy).unwrap().cell(figure).unwrap().value.unwrap().median
+        };
+        assert_eq!(value("static", Figure::WorkTime), 8.0);
+        assert_eq!(value(BEST, Figure::WorkTime), 4.0);
+        assert_eq!(value("static", Figure::OfBest), 0.5);
+        record.scenario.guests[0].work = None;
+        assert!(!Comparison::new(&record).figures.contains(&Figure::WorkTime));
     }
 
     #[test]

@@ -30,6 +30,7 @@ fn guest(guest: &ScenarioGuest) -> GuestInfo {
         start_bytes: guest.start().get(),
         needs_bytes: None,
         full_speed_per_s: guest.full_speed.map(NonZeroU64::get),
+        work: guest.work.map(NonZeroU64::get),
         swap: guest.swap.map(|DiskSpec { size, speed }| format!("{size} on {speed}")),
         workloads: guest.workloads.iter().map(workload).collect(),
     }
@@ -37,6 +38,7 @@ fn guest(guest: &ScenarioGuest) -> GuestInfo {
 
 fn workload(workload: &ScenarioWorkload) -> String {
     let from = match workload.at.as_secs_f64() {
+        0.0 if workload.prepared => ", filled before".to_owned(),
         0.0 => String::new(),
         at => format!(", from {at} s on"),
     };

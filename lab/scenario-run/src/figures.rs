@@ -10,6 +10,9 @@ pub(super) const fn name(figure: Figure) -> &'static str {
     match figure {
         Figure::Touches => "page touches",
         Figure::OfBest => "of best",
+        Figure::WorkTime => "work done after",
+        Figure::OfBestBefore => "of best, until settled",
+        Figure::OfBestAfter => "of best, settled",
         Figure::Iterations => "passes",
         Figure::RunTime => "run time",
         Figure::MajorFaults => "major faults",
@@ -39,10 +42,18 @@ pub(super) fn value(figure: Figure, value: Option<Spread>) -> String {
 pub(super) fn one_value(figure: Figure, n: f64) -> String {
     match figure {
         Figure::Touches | Figure::Iterations | Figure::MajorFaults => count(n),
-        Figure::RunTime | Figure::Settled | Figure::NearNeed | Figure::FullSpeed => {
+        Figure::RunTime
+        | Figure::WorkTime
+        | Figure::Settled
+        | Figure::NearNeed
+        | Figure::FullSpeed => {
             format!("{n:.1} s")
         }
-        Figure::OfBest | Figure::OfNeed | Figure::UpRatio => format!("{:.0} %", 100.0 * n),
+        Figure::OfBest
+        | Figure::OfBestBefore
+        | Figure::OfBestAfter
+        | Figure::OfNeed
+        | Figure::UpRatio => format!("{:.0} %", 100.0 * n),
         Figure::TrackingCost => format!("{:.2} %", 100.0 * n),
         _ => size(n),
     }

@@ -54,6 +54,7 @@ fn info(name: &str, workloads: &[&str]) -> GuestInfo {
         start_bytes: 512 * MIB,
         needs_bytes: None,
         full_speed_per_s: None,
+        work: None,
         swap: Some("1GiB ssd".to_owned()),
         workloads: workloads.iter().map(|text| (*text).to_owned()).collect(),
     }

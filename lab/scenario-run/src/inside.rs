@@ -18,11 +18,20 @@ pub(super) struct Collector {
     began_ms: i64,
     /// Its counters at the beginning.
     base: VmCounters,
+    /// What its workloads had done by then.
+    before: BTreeMap<String, Done>,
     ended: BTreeMap<String, (ProcessEnd, WorkloadTotals)>,
     refusals: Vec<String>,
     last: VmCounters,
     last_seq: u64,
     lost: u64,
+}
+
+/// What a workload has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Done {
+    pub(super) touches: u64,
+    pub(super) iterations: u64,
 }
 
 impl Collector {
@@ -31,6 +40,11 @@ impl Collector {
         Collector {
             began_ms: signed(report.uptime_ms) + signed(age_ms),
             base: report.vm,
+            before: report
+                .workloads
+                .iter()
+                .map(|it| (it.id.clone(), Done { touches: it.touches, iterations: it.iterations }))
+                .collect(),
             ended: BTreeMap::new(),
             refusals: Vec::new(),
             last: report.vm,
@@ -62,6 +76,7 @@ impl Collector {
         let memory = &report.memory;
         let running = || report.workloads.iter().filter(|load| !self.ended.contains_key(&load.id));
         let ended = || self.ended.values().map(|(_, totals)| totals);
+        let before = || self.before.values();
         let pages = |now, base| since(now, base).map(|pages| pages * PAGE_SIZE);
         let bytes = |size: Option<Bytes>| size.map(Bytes::get);
         Inside {
@@ -73,17 +88,27 @@ impl Collector {
             swap_used_bytes: bytes(memory.swap_total)
                 .zip(bytes(memory.swap_free))
                 .map(|(total, free)| total.saturating_sub(free)),
-            touches: running().map(|load| load.touches).chain(ended().map(|it| it.touches)).sum(),
+            touches: running()
+                .map(|load| load.touches)
+                .chain(ended().map(|it| it.touches))
+                .sum::<u64>()
+                .saturating_sub(before().map(|it| it.touches).sum()),
             iterations: running()
                 .map(|load| load.iterations)
                 .chain(ended().map(|it| it.iterations))
-                .sum(),
+                .sum::<u64>()
+                .saturating_sub(before().map(|it| it.iterations).sum()),
             size_bytes: running().map(|load| load.size.get()).sum(),
             size_wanted_bytes: running().map(|load| load.size_wanted.get()).sum(),
             major_faults: since(report.vm.pgmajfault, self.base.pgmajfault),
             swap_in_bytes: pages(report.vm.pswpin, self.base.pswpin),
             swap_out_bytes: pages(report.vm.pswpout, self.base.pswpout),
         }
+    }
+
+    /// What a workload had done before the schedule began.
+    pub(super) fn before(&self, id: &str) -> Done {
+        self.before.get(id).copied().unwrap_or_default()
     }
 
     /// How a workload ended, if it has.
@@ -184,6 +209,17 @@ mod tests {
         assert_eq!(inside.size_wanted_bytes, 20 << 20);
         assert_eq!(collector.end_of("w").map(|(_, totals)| totals.touches), Some(9));
         assert_eq!(collector.end_of("v"), None);
+    }
+
+    #[test]
+    fn what_was_done_before_the_schedule_does_not_count() {
+        let mut collector = Collector::new(&report(0, None, &[("w", 1000)]), 0);
+        assert_eq!(collector.before("w"), Done { touches: 1000, iterations: 1 });
+        assert_eq!(collector.before("v"), Done::default());
+        let inside = take(&mut collector, report(1, None, &[("w", 1007), ("v", 2)]));
+        assert_eq!((inside.touches, inside.iterations), (9, 1));
+        collector.take(done("w", 1010));
+        assert_eq!(take(&mut collector, report(2, None, &[("v", 3)])).touches, 13);
     }
 
     #[test]

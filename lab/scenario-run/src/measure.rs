@@ -22,6 +22,7 @@ use super::daemon::Daemon;
 use super::inside::Collector;
 use super::live::{GuestNow, Live};
 use super::record::{GuestRun, Inside, Outside, RunRecord, Sample, TrackingNow, WorkloadRecord};
+use super::stillness::{StillnessWatch, is_steady};
 use super::turns::{Start, Turn, starts};
 
 /// Time between two samples.
@@ -39,6 +40,8 @@ struct Watched<'a> {
     collector: Collector,
     samples: Vec<Sample>,
     latest: [Option<Inside>; 2],
+    stillness: StillnessWatch,
+    reported: Instant,
 }
 
 /// A workload that was started, and when.
@@ -54,22 +57,24 @@ pub(super) struct Measured {
     pub(super) demanded: Option<std::time::Instant>,
 }
 
-/// Plays the scenario's schedule and takes everything down.
+/// Plays the scenario's schedule and takes everything down; `prepared` runs already.
 pub(super) async fn measure(
     scenario: &Scenario,
     turn: &Turn,
     run: &Run,
     daemon: &mut Daemon,
     live: &mut Live,
+    prepared: Vec<Start>,
 ) -> anyhow::Result<Measured> {
     let (began, mut watched) = begin(scenario, run)?;
-    let mut due = starts(scenario).into_iter().peekable();
+    let mut due = starts(scenario).into_iter().filter(|start| !start.prepared).peekable();
     let mut stops = stops(scenario).into_iter().peekable();
     let guaranteed = guaranteed(scenario);
     let mut by_hand =
         scenario.by_hand.as_ref().filter(|_| turn.variant.kind == VariantKind::ByHand);
     let mut setting = None;
-    let mut started: Vec<Started> = Vec::new();
+    let mut started: Vec<Started> =
+        prepared.into_iter().map(|start| Started { start, at_s: 0.0 }).collect();
     let end = began + scenario.duration;
     let mut sample_at = began;
     loop {
@@ -108,12 +113,13 @@ pub(super) async fn measure(
         let at_s = began.elapsed().as_secs_f64();
         let views = daemon.guests().await?;
         for guest in &mut watched {
-            guest.sample(at_s, views.as_deref())?;
+            guest.sample(at_s, views.as_deref(), &started)?;
+            guest.ensure_moving()?;
         }
         let now: Vec<GuestNow> = watched.iter().map(Watched::now).collect();
         let whole = |span: Duration| span.as_secs_f64().round() as u64;
         live.show(turn, whole(sample_at - began), whole(scenario.duration), &now);
-        if sample_at >= end {
+        if sample_at >= end || is_work_done(scenario, &watched) {
             break;
         }
         // Those missed while the daemon did not answer are left out.
@@ -128,7 +134,7 @@ pub(super) async fn measure(
     }
     let demanded = started.iter().rfind(|it| is_receiver(scenario, &it.start));
     let demanded = demanded.map(|it| began.into_std() + Duration::from_secs_f64(it.at_s));
-    let workloads = stop(run, started, &mut watched)?;
+    let workloads = stop(run, started, &mut watched, measured_s)?;
     let remarks = watched.iter().flat_map(|guest| guest.collector.remarks(guest.name())).collect();
     let record = RunRecord {
         policy: turn.variant.name.clone(),
@@ -148,6 +154,17 @@ pub(super) async fn measure(
         remarks,
     };
     Ok(Measured { record, demanded })
+}
+
+/// Whether some guests have a fixed work and all of them have done it.
+fn is_work_done(scenario: &Scenario, watched: &[Watched<'_>]) -> bool {
+    let done = |guest: &GuestId| {
+        let watched = watched.iter().find(|it| it.guest.id() == guest);
+        let latest = watched.and_then(|it| it.latest[1].as_ref());
+        latest.map_or(0, |inside| inside.touches)
+    };
+    let mut fixed = scenario.guests.iter().filter_map(|it| Some((&it.name, it.work?))).peekable();
+    fixed.peek().is_some() && fixed.all(|(guest, work)| done(guest) >= work.get())
 }
 
 fn is_receiver(scenario: &Scenario, start: &Start) -> bool {
@@ -208,7 +225,15 @@ fn begin<'a>(scenario: &Scenario, run: &'a Run) -> anyhow::Result<(Instant, Vec<
         let age = began.into_std().saturating_duration_since(at);
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         let collector = Collector::new(&report, age_ms);
-        Watched { guest, events, collector, samples: Vec::new(), latest: [None, None] }
+        Watched {
+            guest,
+            events,
+            collector,
+            samples: Vec::new(),
+            latest: [None, None],
+            stillness: StillnessWatch::default(),
+            reported: began,
+        }
     });
     Ok((began, watched.collect()))
 }
@@ -238,9 +263,20 @@ impl Watched<'_> {
         Ok(latest)
     }
 
-    fn sample(&mut self, at_s: f64, views: Option<&[GuestView]>) -> anyhow::Result<()> {
+    fn sample(
+        &mut self,
+        at_s: f64,
+        views: Option<&[GuestView]>,
+        started: &[Started],
+    ) -> anyhow::Result<()> {
         let inside = self.take_events()?;
         if let Some(inside) = &inside {
+            let should_run = started.iter().any(|Started { start, .. }| {
+                let is_own = start.guest == *self.guest.id();
+                is_own && is_steady(&start.spec) && self.collector.end_of(&start.id).is_none()
+            });
+            self.stillness.report(inside, should_run);
+            self.reported = Instant::now();
             self.latest.swap(0, 1);
             self.latest[1] = Some(inside.clone());
         }
@@ -248,6 +284,12 @@ impl Watched<'_> {
         let touched_bytes = self.guest.truth()?.last().map(|row| row.wss.get());
         self.samples.push(Sample { at_s, daemon: view.map(outside), inside, touched_bytes });
         Ok(())
+    }
+
+    /// A run with a guest that stands still is worth nothing, and what it shows of itself then is.
+    fn ensure_moving(&self) -> anyhow::Result<()> {
+        let Some(stillness) = self.stillness.found(self.reported.elapsed()) else { return Ok(()) };
+        bail!("guest {} {stillness}\n{}", self.name(), self.guest.symptoms());
     }
 
     /// How it is, for whoever watches.
@@ -289,6 +331,7 @@ fn stop(
     run: &Run,
     started: Vec<Started>,
     watched: &mut [Watched<'_>],
+    measured_s: f64,
 ) -> anyhow::Result<Vec<(String, WorkloadRecord)>> {
     let stopped: Vec<Result<(ProcessEnd, WorkloadTotals), LabError>> =
         std::thread::scope(|scope| {
@@ -322,17 +365,27 @@ fn stop(
                     guest.take_events()?;
                     guest.collector.end_of(&start.id).context("a workload is lost")?
                 }
+                (Err(error @ LabError::Timeout { .. }), Some(guest)) => {
+                    return Err(anyhow::anyhow!("{}", guest.guest.symptoms()).context(error));
+                }
                 (ended, _) => ended?,
             };
             let (words, ended_well) = end_in_words(end);
+            // What a prepared workload did before is no part of what is measured.
+            let before = watched.iter().find(|guest| *guest.guest.id() == start.guest);
+            let before = before.map(|it| it.collector.before(&start.id)).unwrap_or_default();
+            let elapsed_ms = match start.prepared {
+                true => totals.elapsed_ms.min((measured_s * 1000.0) as u64),
+                false => totals.elapsed_ms,
+            };
             let record = WorkloadRecord {
                 workload: start.id,
                 started_s: at_s,
                 end: words,
                 ended_well,
-                touches: totals.touches,
-                iterations: totals.iterations,
-                elapsed_ms: totals.elapsed_ms,
+                touches: totals.touches.saturating_sub(before.touches),
+                iterations: totals.iterations.saturating_sub(before.iterations),
+                elapsed_ms,
             };
             Ok((start.guest.to_string(), record))
         })

@@ -22,7 +22,7 @@ use super::record::{DomainRecord, FORMAT_VERSION, Machine, Record, RunRecord};
 use super::settings::{self, Places, daemon_toml};
 use super::transfer::Watch;
 use super::turns::{Turn, turns};
-use super::{describe, machine, measure, moves, needs, start_size, transfer};
+use super::{describe, machine, measure, moves, needs, prepare, start_size, transfer};
 
 /// Name of the daemon's folder in the run's folder.
 const DAEMON_FOLDER: &str = "daemon";
@@ -120,6 +120,7 @@ async fn with_daemon(
     run: &Run,
     live: &mut Live,
 ) -> anyhow::Result<RunRecord> {
+    let prepared = prepare::fill(scenario, run, live).await?;
     start_size::reach(scenario, run).await?;
     live.say("guests are at their start sizes");
     let settled = Instant::now() + scenario.settings.settle;
@@ -136,7 +137,7 @@ async fn with_daemon(
     let domains = domains(run)?;
     let watch = scenario.transfer.as_ref().map(|it| Watch::start(run, it)).transpose()?;
     let since = SystemTime::now();
-    let measured = measure::measure(scenario, turn, run, &mut daemon, live).await;
+    let measured = measure::measure(scenario, turn, run, &mut daemon, live, prepared).await;
     let looks = watch.map(Watch::finish);
     let Measured { mut record, demanded } = measured?;
     record.domains = with_end(domains)?;

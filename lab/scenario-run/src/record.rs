@@ -75,6 +75,9 @@ pub struct GuestInfo {
     /// Pages that it touches in a second at full speed, where the time until then is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full_speed_per_s: Option<u64>,
+    /// Its fixed work, where the time for that is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<u64>,
     /// The disk it swaps to, in words.
     pub swap: Option<String>,
     /// What it was to do, in words; empty: idle.

@@ -12,8 +12,9 @@ use tokio::time::Instant;
 
 use super::balloon::Balloon;
 
-/// How long a guest may take; an idle one gives hundreds of MiB a second.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a guest may take; an idle one gives hundreds of MiB a second, one that has filled its
+/// memory before writes most of what it gives to its swap first.
+const PATIENCE: Duration = Duration::from_secs(600);
 /// Time between two looks.
 const POLL: Duration = Duration::from_millis(100);
 

@@ -41,6 +41,8 @@ pub(super) struct Start {
     pub(super) guest: GuestId,
     pub(super) id: String,
     pub(super) spec: WorkloadSpec,
+    /// Whether it fills its memory before anything is measured.
+    pub(super) prepared: bool,
 }
 
 /// Every workload of a scenario, the first to begin first.
@@ -51,6 +53,7 @@ pub(super) fn starts(scenario: &Scenario) -> Vec<Start> {
             guest: guest.name.clone(),
             id: workload.id(),
             spec: workload.spec.clone(),
+            prepared: workload.prepared,
         })
     });
     let mut starts: Vec<Start> = of_guests.collect();

@@ -25,7 +25,7 @@ pub const ENTRIES_MAX: usize = 1 << 20;
 /// Most points of a miss curve that is run: its LRU stack is searched at every touch.
 pub const CURVE_POINTS_MAX: usize = 1 << 13;
 /// Largest size of PostgreSQL's data: that of its table in a guest.
-pub const POSTGRESQL_SIZE_MAX: Bytes = Bytes::mib(320);
+pub const POSTGRESQL_SIZE_MAX: Bytes = Bytes::mib(400);
 
 /// Why a workload is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -21,8 +21,9 @@
 //! that wants no change would want it back, and then again the other, for ever.
 //!
 //! Deviations: the paper prints the denominator as `1 − dpf + 0.02`, which misses its own aim of
-//! `dpf + 2 %` free; the paper gives `old` no unit, here it is GiB; a change that needs a missing
-//! figure is not made. Exact integers, rounded up to a page.
+//! `dpf + 2 %` free; the paper gives `old` no unit, here it is GiB, or what the operator says that
+//! counts as one, for guests that are models of larger ones; a change that needs a missing figure
+//! is not made. Exact integers, rounded up to a page.
 //! Cost: O(1).
 
 use ballast_model::Bytes;
@@ -37,13 +38,28 @@ pub struct DemandThresholds {
     pub swaps_per_second: u64,
     /// A guest with less free memory than this wants more.
     pub free_min: Bytes,
+    /// What counts as a GiB of a guest's size in the part that it should have free: 1 MiB to 1 TiB.
+    pub gib: Bytes,
 }
 
 impl Default for DemandThresholds {
     /// flexmemd §4: 90 swaps a second and 100 MiB.
     fn default() -> DemandThresholds {
-        DemandThresholds { swaps_per_second: 90, free_min: Bytes::mib(100) }
+        DemandThresholds {
+            swaps_per_second: 90,
+            free_min: Bytes::mib(100),
+            gib: DemandThresholds::GIB_DEFAULT,
+        }
     }
+}
+
+impl DemandThresholds {
+    /// A GiB is one.
+    pub const GIB_DEFAULT: Bytes = Bytes::gib(1);
+    /// The least that can count as one.
+    pub const GIB_MIN: Bytes = Bytes::mib(1);
+    /// The most that can count as one: products of sizes stay within 128 bits.
+    pub const GIB_MAX: Bytes = Bytes::gib(1024);
 }
 
 /// A guest's statistics. `None`: not reported.
@@ -74,7 +90,7 @@ pub(super) fn implicit(
 ) -> Bytes {
     let wanted = match seen.free {
         Some(free) => {
-            let part = desired_part_free(old);
+            let part = desired_part_free(old, thresholds.gib);
             let free = i128::from(free.get()) + i128::from(old.get()) - i128::from(held.get());
             let swaps = seen.swaps_per_second;
             change(old, free, part, direction(old, free, part, swaps, thresholds))
@@ -110,16 +126,18 @@ fn direction(
     if quiet && ample { Direction::Down } else { Direction::Stay }
 }
 
-/// `dpf` over 2^32: `√(2^30 / (9 old + 2^30))`, at most a quarter.
-fn desired_part_free(old: Bytes) -> i128 {
-    let divisor = 9 * u128::from(old.get()) + (1 << 30);
-    if divisor <= 16 << 30 {
+/// `dpf` over 2^32: `√(gib / (9 old + gib))`, at most a quarter.
+fn desired_part_free(old: Bytes, gib: Bytes) -> i128 {
+    let gib = gib.clamp(DemandThresholds::GIB_MIN, DemandThresholds::GIB_MAX).get();
+    let divisor = 9 * u128::from(old.get()) + u128::from(gib);
+    if divisor <= 16 * u128::from(gib) {
         return ONE / 4;
     }
     // The integer square root. The guess in floating point is below 2^30 and at most a few off, and
     // is corrected exactly, which is much faster than an integer root.
-    let is_at_most = |root: u64| u128::from(root * root) * divisor <= 1 << 94;
-    let guess = (1u128 << 94) as f64 / (9.0 * old.get() as f64 + (1u64 << 30) as f64);
+    let square = u128::from(gib) << 64;
+    let is_at_most = |root: u64| u128::from(root * root) * divisor <= square;
+    let guess = square as f64 / (9.0 * old.get() as f64 + gib as f64);
     let mut root = guess.sqrt() as u64;
     while !is_at_most(root) {
         root -= 1;
@@ -163,6 +181,10 @@ mod tests {
         TenantStatistics { free: Some(free), swaps_per_second: Some(swaps) }
     }
 
+    fn part_free(old: Bytes) -> i128 {
+        desired_part_free(old, DemandThresholds::GIB_DEFAULT)
+    }
+
     fn wants(old: Bytes, free: Bytes, swaps: u64) -> Bytes {
         implicit(old, old, Bytes::ZERO, seen(free, swaps), DemandThresholds::default())
     }
@@ -177,18 +199,40 @@ mod tests {
             (Bytes::gib(11), ONE / 10),
             (Bytes::gib(224), ONE * 2 / 90),
         ] {
-            assert!((desired_part_free(old) - part).abs() <= ONE / 10_000, "{old}");
+            assert!((part_free(old) - part).abs() <= ONE / 10_000, "{old}");
         }
-        assert_eq!(desired_part_free(Bytes::gib(7)), ONE / 8);
+        assert_eq!(part_free(Bytes::gib(7)), ONE / 8);
     }
 
     proptest! {
         #[test]
-        fn the_desired_free_part_is_the_integer_root(old: u64, down in 0..64u32) {
+        fn the_desired_free_part_is_the_integer_root(
+            old: u64, down in 0..64u32, gib in 1u64 << 20..=1 << 40
+        ) {
             let old = old >> down;
-            let square = (1u128 << 94) / (9 * u128::from(old) + (1 << 30));
+            let square = (u128::from(gib) << 64) / (9 * u128::from(old) + u128::from(gib));
             let expected = (square.isqrt() as i128).min(ONE / 4);
-            prop_assert_eq!(desired_part_free(Bytes::new(old)), expected);
+            prop_assert_eq!(desired_part_free(Bytes::new(old), Bytes::new(gib)), expected);
+        }
+
+        #[test]
+        fn a_guest_at_scale_wants_the_same_at_scale(
+            old in 1u64..1 << 14, free in 0u64..1 << 14, swaps in 0..200u64, scale in 1u64..32
+        ) {
+            // Sizes that are whole pages at both scales, but for rounding up to one.
+            let full = |pages: u64| Bytes::pages(pages * scale);
+            let thresholds = |by: u64| DemandThresholds {
+                free_min: Bytes::pages(25 * by),
+                gib: Bytes::pages(256 * by),
+                ..DemandThresholds::default()
+            };
+            let free = free.min(old);
+            let small = seen(Bytes::pages(free), swaps);
+            let large = seen(full(free), swaps);
+            let small = implicit(Bytes::pages(old), Bytes::ZERO, small, thresholds(1));
+            let large = implicit(full(old), Bytes::ZERO, large, thresholds(scale));
+            let apart = full(small.to_pages()).get().abs_diff(large.get());
+            prop_assert!(apart <= full(1).get(), "{small} and {large}");
         }
     }
 
@@ -293,7 +337,7 @@ mod tests {
             if wanted != old && wanted > Bytes::ZERO {
                 let grown = i128::from(wanted.get()) - i128::from(old.get());
                 let free_then = i128::from(free.get()) + grown;
-                let part = 100 * desired_part_free(old) + 2 * ONE;
+                let part = 100 * part_free(old) + 2 * ONE;
                 let off = free_then * 100 * ONE - i128::from(wanted.get()) * part;
                 prop_assert!((0..=100 * ONE * 4096).contains(&off), "{}", off);
             }

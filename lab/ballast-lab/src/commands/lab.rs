@@ -202,7 +202,7 @@ Examples:
 
 Kinds: mono, constant, flux, random-array, sequential, file-random, cold, zipf, program
 (redis, memcached, sqlite, stress-ng or postgresql; `ballast lab up --with` packs redis-server, memcached,
-sqlite3 and stress-ng, and postgresql onto a `--data` disk of at least 512MiB).")]
+sqlite3 and stress-ng, and postgresql onto a `--data` disk of at least 640MiB).")]
 struct StartArgs {
     #[command(flatten)]
     guest: GuestArgs,

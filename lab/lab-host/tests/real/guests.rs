@@ -124,6 +124,13 @@ fn two_guests_work_report_and_leave_nothing() {
     assert!(totals.touches >= *touches.last().unwrap());
     assert!(a.latest_report().unwrap().is_some());
 
+    // What a hang would be told by.
+    let symptoms = a.symptoms();
+    for needle in ["CPU 0", "\"running\":true", "\"device\":\"swap\"", "RIP=", "inflight", "sysrq"]
+    {
+        assert!(symptoms.contains(needle), "{needle}: {symptoms}");
+    }
+
     // One guest dies; the other does not mind, and waiting for the dead one ends.
     a.kill();
     wait_until("the killed guest has exited", || a.state() == GuestState::Exited);

@@ -171,6 +171,8 @@ struct GuestTable {
     _with: IgnoredAny,
     #[serde(default, rename = "full_speed")]
     _full_speed: IgnoredAny,
+    #[serde(default, rename = "work")]
+    _work: IgnoredAny,
     #[serde(default, rename = "balloon_stops")]
     _balloon_stops: IgnoredAny,
     #[serde(default)]

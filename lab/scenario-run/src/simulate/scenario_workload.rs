@@ -18,6 +18,9 @@ pub(super) struct WorkloadTable {
     /// Its name in the lab.
     #[serde(default, rename = "id")]
     _id: Option<String>,
+    /// Whether it fills its memory before a real run is measured; a simulated one fills at once.
+    #[serde(default, rename = "prepared")]
+    _prepared: bool,
     /// What it does.
     #[serde(flatten)]
     pub(super) workload: WorkloadSpec,

@@ -1,0 +1,84 @@
+//! A fixed work: how long it took, and how its beginning went.
+//!
+//! Idea: with a fixed time a run counts what was done, and a policy that probes at the beginning
+//! pays for that in every run, the more the shorter it is. With a fixed work the time counts; and
+//! what a guest did until its memory had settled is told apart from what it did afterwards.
+//! Limits: between two reports work is taken to be steady.
+
+use super::record::GuestRun;
+
+/// What a guest had done by when, on its own clock, from the beginning on.
+fn done_over_time(guest: &GuestRun) -> Vec<(f64, f64)> {
+    let reports = guest.samples.iter().filter_map(|sample| sample.inside.as_ref());
+    let points = reports.map(|inside| (inside.at_ms as f64 / 1000.0, inside.touches as f64));
+    std::iter::once((0.0, 0.0)).chain(points.filter(|(at, _)| *at > 0.0)).collect()
+}
+
+/// Where a line through `points`, which rise, has `y` at the given `x`; `None` beyond its end.
+fn at(points: &[(f64, f64)], x: f64) -> Option<f64> {
+    let next = points.iter().position(|(there, _)| *there >= x)?;
+    let (x1, y1) = points[next];
+    let Some(&(x0, y0)) = next.checked_sub(1).and_then(|before| points.get(before)) else {
+        return Some(y1);
+    };
+    Some(if x1 > x0 { y0 + (y1 - y0) * (x - x0) / (x1 - x0) } else { y1 })
+}
+
+/// When a guest had done `work`, in seconds from the beginning; `None`: never.
+pub(super) fn time_of_work(guest: &GuestRun, work: u64) -> Option<f64> {
+    let turned = done_over_time(guest).into_iter().map(|(at, done)| (done, at));
+    at(&turned.collect::<Vec<_>>(), work as f64)
+}
+
+/// What a guest did against what it did in the same seconds with all its memory, as ratios: until
+/// `settled`, in seconds, and from then on to the earlier end of both. `None`: there is
+/// no such time, or nothing to compare with.
+pub(super) fn of_best_around(
+    guest: &GuestRun,
+    best: &GuestRun,
+    settled: f64,
+) -> (Option<f64>, Option<f64>) {
+    let (own, best) = (done_over_time(guest), done_over_time(best));
+    let end_of = |points: &[(f64, f64)]| points.last().map_or(0.0, |(at, _)| *at);
+    let end = f64::min(end_of(&own), end_of(&best));
+    let between = settled.min(end);
+    let ratio = |from: f64, to: f64| {
+        let done = |points: &[(f64, f64)]| Some(at(points, to)? - at(points, from)?);
+        let most = done(&best).filter(|most| *most > 0.0)?;
+        Some(done(&own)? / most)
+    };
+    (ratio(0.0, between), ratio(between, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Inside, Sample};
+
+    /// All its memory: 100 touches a second. Under the policy 40 a second until its memory has
+    /// settled at 4 s, and 80 from then on.
+    #[test]
+    fn a_fixed_work_is_timed_and_its_beginning_told_apart() {
+        let guest = |rates: [u64; 2]| GuestRun {
+            guest: "a".to_owned(),
+            workloads: Vec::new(),
+            samples: (0..=10_u64)
+                .map(|second| Sample {
+                    at_s: second as f64,
+                    inside: Some(Inside {
+                        at_ms: second as i64 * 1000,
+                        touches: second.min(4) * rates[0] + second.saturating_sub(4) * rates[1],
+                        ..Inside::default()
+                    }),
+                    ..Sample::default()
+                })
+                .collect(),
+        };
+        let (own, best) = (guest([40, 80]), guest([100, 100]));
+        assert_eq!(time_of_work(&own, 400), Some(7.0));
+        assert_eq!(time_of_work(&best, 400), Some(4.0));
+        assert_eq!(time_of_work(&own, 10_000), None, "it never got there");
+        assert_eq!(of_best_around(&own, &best, 4.0), (Some(0.4), Some(0.8)));
+        assert_eq!(of_best_around(&best, &best, 0.0), (None, Some(1.0)));
+    }
+}
