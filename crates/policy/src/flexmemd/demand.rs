@@ -229,8 +229,8 @@ mod tests {
             let free = free.min(old);
             let small = seen(Bytes::pages(free), swaps);
             let large = seen(full(free), swaps);
-            let small = implicit(Bytes::pages(old), Bytes::ZERO, small, thresholds(1));
-            let large = implicit(full(old), Bytes::ZERO, large, thresholds(scale));
+            let small = implicit(Bytes::pages(old), Bytes::pages(old), Bytes::ZERO, small, thresholds(1));
+            let large = implicit(full(old), full(old), Bytes::ZERO, large, thresholds(scale));
             let apart = full(small.to_pages()).get().abs_diff(large.get());
             prop_assert!(apart <= full(1).get(), "{small} and {large}");
         }
@@ -299,7 +299,7 @@ mod tests {
         // want had it held the target: 6.3 GiB used, and dpf + 2 % free.
         let used = held - free;
         for old in [Bytes::gib(5), Bytes::gib(9)] {
-            let part = desired_part_free(old) as f64 / ONE as f64 + 0.02;
+            let part = part_free(old) as f64 / ONE as f64 + 0.02;
             let expected = used.get() as f64 / (1.0 - part);
             assert!((decide(old).get() as f64 - expected).abs() <= 4096.0, "{old}");
         }
