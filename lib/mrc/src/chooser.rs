@@ -192,8 +192,8 @@ impl Chosen {
     /// far apart, however few they are; or, when it is more, 64 for each tag.
     ///
     /// `exact` may have an array as long as the greatest tag while that is below 2^24 (64 MiB, and
-    /// as much again while it grows) or eight times the number of tags, else a table; `shards` has up
-    /// to 16 MiB of bits, or 16 bits for each tag. Others need no more than was said.
+    /// as much again while it grows) or eight times the number of tags, else a table; `shards` has
+    /// up to 16 MiB of bits, or 16 bits for each tag. Others need no more than was said.
     pub const SPREAD_BYTES: u64 = 128 << 20;
 }
 

@@ -14,11 +14,11 @@
 //! most counting. O(n log n).
 //!
 //! A guest that rents memory already bids in two lots ([`Lots`]): for the pages that it rents and
-//! still wants, an incumbent's lot with a bid raised by the margin, and for the rest at its bid. For
-//! the first lot it never pays more than it bid: the market's price less the margin or, where that
-//! is above its bid, its bid.
+//! still wants, an incumbent's lot with a bid raised by the margin, and for the rest at its bid.
+//! For the first lot it never pays more than it bid: the market's price less the margin or, where
+//! that is above its bid, its bid.
 //!
-//! Deviations: incumbents, whom the paper does not know. The paper prints the bid upside down,
+//! Deviations: the paper has no incumbents. The paper prints the bid upside down,
 //! `want / credits`; its text, the most that a guest can pay and still afford its target, means
 //! `credits / want`. Bids and prices are exact fractions.
 
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_incumbent_keeps_its_pages_until_a_bid_beats_the_margin() {
+    fn an_incumbent_keeps_its_pages_until_beaten_by_the_margin() {
         // 100 pages, all rented by the first, whose bid is 10; both want all of them.
         for (credits, expected) in [(1000, [100, 0]), (1250, [100, 0]), (1251, [0, 100])] {
             let bidders = [bidder(100, 1000), bidder(100, credits)];

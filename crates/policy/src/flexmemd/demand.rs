@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_content_with_its_memory_keeps_the_target_in_force() {
+    fn a_content_guest_keeps_the_target_in_force() {
         // 10 % free is less than dpf and no cause to grow. Its target has moved by 200 MiB since.
         let (held, moved) = (Bytes::gib(7), Bytes::mib(200));
         let free = held.fraction(1, 10);

@@ -171,9 +171,9 @@ fn demand_proportional_takes_from_the_highest_until_they_tie() {
     assert_eq!((rented(&leases), leases[0].limit), (vec![4 * GIB; 3], LeaseLimit::Supply));
 }
 
-/// flexmemd §4.6: 4 GiB to rent, and guests with equal credits that each want all of it, of which
-/// the first has it. Returns what each rents, second by second, where a balloon moves `rate` bytes
-/// a second.
+/// flexmemd §4.6: 4 GiB to rent, all rented by the first of some guests with equal credits that
+/// each want all of it. Returns what each rents, second by second, where a balloon moves `rate`
+/// bytes a second.
 fn contest(algorithm: Algorithm, guests: usize, rate: Bytes) -> Vec<Vec<u64>> {
     let mut driver = evaluated(algorithm);
     // Each wants 5 GiB, 4 above its floor; at first only one does.
@@ -250,7 +250,7 @@ fn guests_with_equal_parts_and_bids_keep_them() {
 }
 
 #[test]
-fn memory_given_up_while_a_sale_holds_passes_on_at_once() {
+fn memory_given_up_during_a_hold_passes_on_at_once() {
     let mut driver = evaluated(Algorithm::Auction);
     let wants = |pages: [u64; 2]| [tenant(0, GIB + pages[0]), tenant(1, GIB + pages[1])];
     let sale = rented(&driver.decide(at(0), 4 * GIB, &wants([4 * GIB, 3 * GIB])));

@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use crate::program::{self, Done, ballast};
 
-/// What the golden outputs are made of: scenarios in their whole length, as what a paper's figure is
-/// beside may come at the end, and policies where not the scenario's.
+/// What the golden outputs are made of: scenarios in their whole length, as what a paper's figure
+/// is beside may come at the end, and policies where not the scenario's.
 const GOLDEN: [(&str, Option<&str>); 22] = [
     ("flexmemd-10-10", None),
     ("flexmemd-10-20", None),
