@@ -2,7 +2,7 @@
 //!
 //! Idea: with a fixed time a run counts what was done, and a policy that probes at the beginning
 //! pays for that in every run, the more the shorter it is. With a fixed work the time counts; and
-//! what a guest did until its memory had settled is told apart from what it did afterwards.
+//! what a guest did until its memory had settled stands apart from what it did afterwards.
 //! Limits: between two reports work is taken to be steady.
 
 use super::record::GuestRun;

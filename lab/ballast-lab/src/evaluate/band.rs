@@ -19,9 +19,9 @@ pub(crate) enum Bound {
     Times(f64),
     /// At most so far from the paper's figure, in its own unit; above 0.
     Apart(f64),
-    /// At least so much, whatever the paper's figure.
+    /// At least this, whatever the paper's figure.
     AtLeast(f64),
-    /// At most so much, whatever the paper's figure.
+    /// At most this, whatever the paper's figure.
     AtMost(f64),
     /// A ratio on the same side of 1 as the paper's, or both within 5 % of 1.
     Direction,
@@ -90,7 +90,7 @@ pub(crate) struct Band {
     /// The guests it is about; none: all of them, and all together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) guests: Vec<String>,
-    /// A figure within it is reproduced; without it none is, as of a paper's figure without numbers.
+    /// A figure within it is reproduced; without it none is, as where a paper has no numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) within: Option<Bound>,
     /// Why not less and not more.

@@ -89,7 +89,7 @@ pub(crate) struct OwnFigure {
     /// The paper's figure; a goal of ours has none.
     #[serde(default)]
     pub(crate) value: Option<f64>,
-    /// Policies to compare with, of which the best counts.
+    /// Policies to compare with: the best of them counts.
     #[serde(default)]
     pub(crate) against: Vec<String>,
 }

@@ -83,7 +83,7 @@ fn replay(task: &Task, events: &str, scenarios: &Path) -> anyhow::Result<Value> 
     Ok(Value::Array(all))
 }
 
-/// What `job` does, as far as its time is told by it; of what cannot be read nothing.
+/// What of `job` its time depends on; nothing where that cannot be read.
 pub(crate) fn load(job: &Job, scenarios: &Path) -> Load {
     match &job.task {
         Task::Simulate { scenario, policies } => {

@@ -57,7 +57,7 @@ struct Pending {
     ahead: Ahead,
 }
 
-/// Runs what is missing of `jobs`, each of which is there once.
+/// Runs what is missing of `jobs`; each job is there once.
 ///
 /// # Errors
 /// This program or the state cannot be read or written; a job that fails is none.

@@ -80,7 +80,7 @@ impl Parameter {
     }
 }
 
-/// The figures of a machine of which a scenario says nothing, with their values.
+/// The figures of a machine where a scenario gives none, with their values.
 pub fn defaults() -> Vec<(Parameter, String)> {
     let (kernel, balloon, sources) = (Kernel::default(), Balloon::default(), Sources::default());
     let tracker = TrackerSpec::default();

@@ -5,7 +5,8 @@
 //! read and not used. What only the simulator has comes on top: the machine (`host.memory`,
 //! `block`, `[defaults]`, disks' times), workloads that no real guest can run, `count` guests of
 //! one table, what a paper measured in this situation (`[[paper]]`), to be shown beside what is
-//! simulated, and where the figures of the machine come from (`[[parameters]]`). Reading is a pure function of the text; every error names file, line, column and key.
+//! simulated, and where the figures of the machine come from (`[[parameters]]`). Reading is a pure
+//! function of the text; every error names file, line, column and key.
 //! Limits: unknown keys are refused; bounds are the constants below and the simulator's own.
 
 use std::collections::BTreeSet;

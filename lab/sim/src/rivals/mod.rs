@@ -8,7 +8,8 @@
 //! Properties: every target is whole pages within floor and ceiling; their minimum is our floor,
 //! their maximum our ceiling. Decisions do not depend on the order of guests except by name. *Not*
 //! guaranteed: that targets sum to at most the budget. `mom` and `proxmox` use the host's free
-//! memory and have no budget, `senpai` knows no other guest; the guard then grants only what is free.
+//! memory and have no budget, `senpai` knows no other guest; the guard then grants only what is
+//! free.
 //!
 //! Cost: O(n log n) per decision, `proxmox` O(n) times its rounds.
 //! Source: each rival's published rules or code, named in its header.
