@@ -7,9 +7,8 @@
 //! Each module covers one aspect and knows nothing of the others: [`phase`] decides when a working
 //! set need not be tracked, [`hot_set`] and [`granularity`] how finely it is tracked, [`beyond`]
 //! adds the memory that a tracked guest lacks, [`swap_need`] what a guest's swap traffic shows that
-//! it lacks, [`statistical`] and [`probing`] do without a tracker, `sampled_need` with
-//! nothing but one, and [`fusion`] chooses among the
-//! results and says why.
+//! it lacks, [`statistical`] and [`probing`] do without a tracker, `sampled_need` with nothing but
+//! one, and [`fusion`] chooses among the results and says why.
 //!
 //! Limits: no clock, no I/O; the history kept of each guest is bounded.
 
@@ -21,6 +20,7 @@ pub mod fusion;
 pub mod granularity;
 mod history;
 pub mod hot_set;
+mod no_estimate;
 pub mod phase;
 mod plausible;
 pub mod probing;
@@ -34,7 +34,8 @@ use std::time::Duration;
 
 use ballast_model::Timestamp;
 
-pub use used::{Estimator, NoEstimate};
+pub use no_estimate::NoEstimate;
+pub use used::Estimator;
 
 /// The time `age` before `now`, but not before the clock's origin.
 fn before(now: Timestamp, age: Duration) -> Timestamp {

@@ -15,8 +15,8 @@ use ballast_model::{Bytes, DemandSource, Estimate, GuestSample, Provenance, Time
 
 use crate::before;
 use crate::fusion::{SourceDemand, fuse};
+use crate::no_estimate::NoEstimate;
 use crate::refine::KEPT_FREE;
-use crate::used::NoEstimate;
 
 /// Reports in a row by which a guest has to lack memory.
 const REPORTS_MIN: u32 = 3;

@@ -33,6 +33,7 @@ use ballast_model::{
 
 use crate::before;
 use crate::history::AllocationHistory;
+use crate::no_estimate::NoEstimate;
 use crate::plausible;
 use crate::probing::ProbingSettings;
 use crate::refine::Refiner;
@@ -41,23 +42,6 @@ use crate::sampled_need::SampledNeed;
 /// Uncertainty of the age of statistics: QEMU polls them once a second and dates them in whole
 /// seconds.
 const AGE_UNCERTAINTY: Duration = Duration::from_secs(1);
-
-/// Why a guest has no estimate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoEstimate {
-    /// Its allocation is not known.
-    NoAllocation,
-    /// It has sent no statistics, or none that include its available memory.
-    NoStatistics,
-    /// It has sent no statistics, and what the host sees it touch does not say that it lacks
-    /// memory.
-    SampledAlone {
-        /// What it touches.
-        working_set: Bytes,
-    },
-    /// Its statistics cannot be true.
-    Implausible(Implausible),
-}
 
 /// Estimates the demand of one guest from its samples.
 #[derive(Clone, Debug, Default)]
