@@ -66,6 +66,8 @@ const RULES: &[Rule] = &[
     // Not on `policy`: a checker that shares code with what it checks shares its mistakes.
     pure("ballast-guard", MODEL),
     pure("ballast-actuation", MODEL),
+    // Many hosts: sees records of them, and nothing that runs on one.
+    pure("ballast-fleet", MODEL),
     pure(
         "ballast-control",
         &[

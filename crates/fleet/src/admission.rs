@@ -1,0 +1,191 @@
+//! Which records of hosts are believed.
+//!
+//! Idea: records come from other machines. Each is held to bounds within which no sum overflows and
+//! no work grows without limit. A record that breaks one is left out with the reason, and the other
+//! hosts are planned for: one broken host must not stop a fleet.
+//! Limits: what is within bounds is believed. A host that claims memory it lacks refuses the
+//! reservation when it is asked, as only it can tell.
+
+use ballast_model::{Bytes, GuestId};
+
+use crate::{Compatibility, GuestRecord, HostId, HostRecord, Label};
+
+/// Most hosts of a fleet.
+const HOSTS_MAX: usize = 1 << 16;
+/// Most guests, and most reservations, of one host.
+const GUESTS_MAX: usize = 1 << 12;
+/// Largest size of memory: no sum over a host overflows.
+const SIZE_MAX: Bytes = Bytes::gib(1 << 20);
+/// Most labels in one list.
+const LABELS_MAX: usize = 256;
+/// Most migrations of one guest in 24 hours: one every ten seconds is none that anybody ran.
+const MOVES_MAX: u32 = 8640;
+
+/// Hosts whose records are within bounds, by name; each one's guests by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FleetSnapshot {
+    hosts: Vec<HostRecord>,
+}
+
+/// A record that is left out, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("host {host} is left out: {fault}")]
+pub struct RefusedRecord {
+    /// The host.
+    pub host: HostId,
+    /// What is wrong.
+    pub fault: String,
+}
+
+impl FleetSnapshot {
+    /// Takes in the records that are within bounds, in any order; says which are not. Of two hosts
+    /// with one name neither counts, as nobody knows whose guests are whose.
+    pub fn admit(mut records: Vec<HostRecord>) -> (FleetSnapshot, Vec<RefusedRecord>) {
+        records.sort_by(|a, b| a.id.cmp(&b.id));
+        let mut refused = Vec::new();
+        let mut hosts: Vec<HostRecord> = Vec::with_capacity(records.len());
+        let mut records = records.into_iter().peekable();
+        while let Some(mut record) = records.next() {
+            let mut count = 1;
+            while records.next_if(|next| next.id == record.id).is_some() {
+                count += 1;
+            }
+            let fault = if count > 1 {
+                Some(format!("{count} hosts have this name: expected one"))
+            } else if hosts.len() == HOSTS_MAX {
+                Some(format!("the fleet has more hosts: expected at most {HOSTS_MAX}"))
+            } else {
+                arrange(&mut record);
+                fault_of(&record)
+            };
+            match fault {
+                Some(fault) => refused.push(RefusedRecord { host: record.id, fault }),
+                None => hosts.push(record),
+            }
+        }
+        (FleetSnapshot { hosts }, refused)
+    }
+
+    /// The hosts, by name.
+    pub fn hosts(&self) -> &[HostRecord] {
+        &self.hosts
+    }
+
+    /// The place of a host in [`hosts`](FleetSnapshot::hosts).
+    pub fn place(&self, host: &HostId) -> Option<usize> {
+        self.hosts.binary_search_by(|it| it.id.cmp(host)).ok()
+    }
+}
+
+/// Puts every list in its order, so that the order in which things were said does not matter.
+fn arrange(host: &mut HostRecord) {
+    host.guests.sort_by(|a, b| a.id.cmp(&b.id));
+    host.reservations.sort_by(|a, b| a.guest.cmp(&b.guest));
+    let Compatibility { storage, networks, .. } = &mut host.compatibility;
+    for labels in [storage, networks] {
+        labels.sort();
+        labels.dedup();
+    }
+    for guest in &mut host.guests {
+        for labels in [&mut guest.storage, &mut guest.networks] {
+            labels.sort();
+            labels.dedup();
+        }
+    }
+}
+
+/// What is wrong with a record; `None`: nothing.
+fn fault_of(host: &HostRecord) -> Option<String> {
+    let sizes = [
+        ("budget", host.budget),
+        ("reserve", host.reserve),
+        ("committed", host.committed),
+        ("free", host.free),
+        ("bandwidth", host.bandwidth_per_s),
+    ];
+    if let Some(fault) = too_large(&sizes) {
+        return Some(fault);
+    }
+    if host.bandwidth_per_s == Bytes::ZERO {
+        return Some("bandwidth 0B a second: expected more".to_owned());
+    }
+    for (what, count) in [("guests", host.guests.len()), ("reservations", host.reservations.len())]
+    {
+        if count > GUESTS_MAX {
+            return Some(format!("{count} {what}: expected at most {GUESTS_MAX}"));
+        }
+    }
+    let Compatibility { storage, networks, .. } = &host.compatibility;
+    if let Some(fault) = too_many(storage).or_else(|| too_many(networks)) {
+        return Some(fault);
+    }
+    if let Some(id) = twice(host.guests.iter().map(|guest| &guest.id)) {
+        return Some(format!("guest {id} is listed twice"));
+    }
+    if let Some(id) = twice(host.reservations.iter().map(|it| &it.guest)) {
+        return Some(format!("guest {id} has two reservations: expected one"));
+    }
+    for reservation in &host.reservations {
+        let sizes = [("size", reservation.size), ("resident", reservation.resident)];
+        if let Some(fault) = too_large(&sizes) {
+            return Some(format!("reservation of {}: {fault}", reservation.guest));
+        }
+    }
+    for guest in &host.guests {
+        if let Some(fault) = guest_fault(host, guest) {
+            return Some(format!("guest {}: {fault}", guest.id));
+        }
+    }
+    let allocated: Bytes = host.guests.iter().map(|guest| guest.allocation).sum();
+    let reserved: Bytes = host.reservations.iter().map(|it| it.size).sum();
+    let least = allocated + reserved;
+    (host.committed < least).then(|| {
+        format!(
+            "committed {}: expected at least {least}, what guests are allocated and what is \
+             reserved",
+            host.committed
+        )
+    })
+}
+
+fn guest_fault(host: &HostRecord, guest: &GuestRecord) -> Option<String> {
+    let sizes = [
+        ("floor", guest.floor),
+        ("allocation", guest.allocation),
+        ("demand", guest.demand),
+        ("resident", guest.resident),
+        ("dirty rate", guest.dirty_per_s),
+    ];
+    let last = guest.curve.as_ref().and_then(|curve| curve.points().last());
+    let is_over = last.is_some_and(|(size, _)| *size > SIZE_MAX);
+    let over = is_over.then(|| format!("miss curve beyond {SIZE_MAX}: expected less"));
+    let never = guest.moves_in_24h > 0 && guest.last_move.is_none();
+    let never = never.then(|| format!("moved {} times, and never last", guest.moves_in_24h));
+    let often = (guest.moves_in_24h > MOVES_MAX)
+        .then(|| format!("moved {} times in 24 h: expected {MOVES_MAX}", guest.moves_in_24h));
+    let home = (guest.moving_to.as_ref() == Some(&host.id))
+        .then(|| "on its way to the host it is on".to_owned());
+    too_large(&sizes)
+        .or(over)
+        .or(never)
+        .or(often)
+        .or(home)
+        .or_else(|| too_many(&guest.storage))
+        .or_else(|| too_many(&guest.networks))
+}
+
+fn too_large(sizes: &[(&str, Bytes)]) -> Option<String> {
+    let (what, size) = sizes.iter().find(|(_, size)| *size > SIZE_MAX)?;
+    Some(format!("{what} {size}: expected at most {SIZE_MAX}"))
+}
+
+fn too_many(labels: &[Label]) -> Option<String> {
+    let count = labels.len();
+    (count > LABELS_MAX).then(|| format!("{count} storages or networks: at most {LABELS_MAX}"))
+}
+
+/// The first name that stands twice in a sorted list.
+fn twice<'a>(mut names: impl Iterator<Item = &'a GuestId>) -> Option<&'a GuestId> {
+    let mut last = None;
+    names.find(|name| last.replace(*name) == Some(*name))
+}

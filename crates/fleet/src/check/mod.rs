@@ -1,0 +1,402 @@
+//! An independent checker of plans.
+//!
+//! Idea: the code that plans could be wrong. So every plan is judged by code that shares nothing
+//! with it but the records and the plan itself: other sums, in other types, made anew from each
+//! record. It imports no file of `plan`.
+//!
+//! Checked: that guests and hosts exist and are known well enough; that no guest goes that has to
+//! stay, rests or is on its way; that it can run where it goes, beside no guest of its group or
+//! name; that it is not shrunk below what it should have; that every destination has room for all
+//! that comes to it with nothing of what leaves it, so that any migration may fail at any moment;
+//! that there are not too many at once; that each has the reason it gives, and none is needless.
+//!
+//! Cost: O(guests of the hosts concerned), O(n log n) over the migrations.
+//! Limits: that a plan is the cheapest is not checked, only that it is safe and does something. Of
+//! a benefit only bounds are checked: more cannot be saved than there are misses.
+
+mod violation;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ballast_model::{Bytes, GuestId, PAGE_SIZE, Timestamp};
+
+use crate::{
+    FleetSettings, FleetSnapshot, GuestRecord, HostId, HostRecord, Migration, MigrationPlan,
+    MigrationReason,
+};
+
+pub use violation::Violation;
+
+/// Whether the migrations that are to start now keep every promise; if not, all that is wrong.
+///
+/// # Errors
+/// Everything that is wrong with them.
+pub fn check(
+    snapshot: &FleetSnapshot,
+    settings: &FleetSettings,
+    plan: &MigrationPlan,
+    now: Timestamp,
+) -> Result<(), Vec<Violation>> {
+    let hosts = snapshot.hosts().iter().map(|host| (&host.id, host)).collect();
+    let mut check = Check { snapshot, hosts, settings, now, found: Vec::new() };
+    let mut moved: BTreeSet<(&HostId, &GuestId)> = BTreeSet::new();
+    let mut known = Vec::new();
+    for migration in &plan.migrations {
+        if !moved.insert((&migration.from, &migration.guest)) {
+            let (guest, host) = (migration.guest.clone(), migration.from.clone());
+            check.found.push(Violation::Twice { guest, host });
+        }
+        if let Some(joined) = check.join(migration) {
+            check.one(&joined);
+            known.push(joined);
+        }
+    }
+    check.neighbours(&known);
+    check.rooms(&known);
+    check.needless(&known);
+    let under_way: usize = snapshot
+        .hosts()
+        .iter()
+        .map(|host| host.guests.iter().filter(|it| it.moving_to.is_some()).count())
+        .sum();
+    let migrations = plan.migrations.len() + under_way;
+    if !plan.migrations.is_empty() && migrations > settings.migrations_max {
+        check.found.push(Violation::TooMany { migrations, max: settings.migrations_max });
+    }
+    if check.found.is_empty() { Ok(()) } else { Err(check.found) }
+}
+
+struct Check<'a> {
+    snapshot: &'a FleetSnapshot,
+    hosts: BTreeMap<&'a HostId, &'a HostRecord>,
+    settings: &'a FleetSettings,
+    now: Timestamp,
+    found: Vec<Violation>,
+}
+
+/// A migration with the records it is about.
+struct Joined<'a> {
+    migration: &'a Migration,
+    guest: &'a GuestRecord,
+    from: &'a HostRecord,
+    to: &'a HostRecord,
+}
+
+/// What a guest is never without, in bytes, from weakest to strongest.
+struct Part {
+    floor: i128,
+    needed: i128,
+    full: i128,
+}
+
+/// Sums of one host, in bytes.
+#[derive(Default)]
+struct Sums {
+    capacity: i128,
+    needed: i128,
+    full: i128,
+    staying_floors: i128,
+    staying_needed: i128,
+}
+
+impl<'a> Check<'a> {
+    /// Finds the records; says which are missing.
+    fn join(&mut self, migration: &'a Migration) -> Option<Joined<'a>> {
+        let mut host = |id: &HostId| {
+            let host = self.hosts.get(id).copied();
+            if host.is_none() {
+                self.found.push(Violation::UnknownHost(id.clone()));
+            }
+            host
+        };
+        let (from, to) = (host(&migration.from), host(&migration.to));
+        let (from, to) = (from?, to?);
+        let Some(guest) = from.guests.iter().find(|it| it.id == migration.guest) else {
+            let (guest, host) = (migration.guest.clone(), from.id.clone());
+            self.found.push(Violation::UnknownGuest { guest, host });
+            return None;
+        };
+        Some(Joined { migration, guest, from, to })
+    }
+
+    /// What is wrong with one migration by itself.
+    fn one(&mut self, joined: &Joined<'_>) {
+        let Joined { guest, from, to, .. } = joined;
+        let id = || guest.id.clone();
+        let mut found = Vec::new();
+        if from.id == to.id {
+            found.push(Violation::ToItself(id()));
+        }
+        for host in [from, to] {
+            let is_known =
+                host.seen_at <= self.now && host.seen_at + self.settings.stale_after >= self.now;
+            if !is_known {
+                found.push(Violation::StaleHost(host.id.clone()));
+            }
+        }
+        if to.is_draining {
+            found.push(Violation::ToDrained(id()));
+        }
+        if guest.stays.is_some() {
+            found.push(Violation::Untouchable(id(), "it has to stay"));
+        }
+        if guest.moving_to.is_some() {
+            found.push(Violation::Untouchable(id(), "it is on its way already"));
+        }
+        let rests = guest.last_move.is_some_and(|it| it.at + self.rest(guest) > self.now);
+        if rests && !from.is_draining {
+            found.push(Violation::Untouchable(id(), "it was moved a short while ago"));
+        }
+        if guest.dirty_per_s >= from.bandwidth_per_s.min(to.bandwidth_per_s) {
+            found.push(Violation::Untouchable(id(), "it writes faster than can be copied"));
+        }
+        if let Some(what) = difference(from, to, guest) {
+            found.push(Violation::Incompatible(id(), what));
+        }
+        sizes(joined, &mut found);
+        self.found.extend(found);
+        self.reason(joined);
+    }
+
+    /// How long a guest rests after its last migration.
+    fn rest(&self, guest: &GuestRecord) -> Duration {
+        let Some(last) = guest.last_move else { return Duration::ZERO };
+        let mut rest = last.took.max(self.settings.cooldown_min);
+        for _ in 1..guest.moves_in_24h {
+            rest = rest.saturating_mul(2);
+            if rest >= self.settings.cooldown_max {
+                break;
+            }
+        }
+        rest.min(self.settings.cooldown_max)
+    }
+
+    /// Whether the reason is so.
+    fn reason(&mut self, joined: &Joined<'_>) {
+        let sums = Sums::of(joined.from);
+        let floors = sums.staying_floors - sums.capacity;
+        let needed = sums.staying_needed - sums.capacity;
+        let says = |short: Bytes, so: i128| so > 0 && i128::from(short.get()) == so;
+        let wrong = match joined.migration.reason {
+            MigrationReason::Floors { short } => (!says(short, floors))
+                .then_some("its host is not short of so many bytes for floors"),
+            MigrationReason::Objectives { short } => (floors > 0 || !says(short, needed))
+                .then_some("its host is not short of so many bytes for objectives"),
+            MigrationReason::Drain => {
+                (!joined.from.is_draining).then_some("its host is not to be drained")
+            }
+            MigrationReason::Benefit { misses_saved, misses_asked } => {
+                self.benefit(joined, &sums, misses_saved, misses_asked)
+            }
+        };
+        if let Some(why) = wrong {
+            self.found.push(Violation::NoReason(joined.guest.id.clone(), why));
+        }
+    }
+
+    fn benefit(
+        &self,
+        joined: &Joined<'_>,
+        sums: &Sums,
+        saved: u64,
+        asked: u64,
+    ) -> Option<&'static str> {
+        let pages = joined.migration.traffic.get().div_ceil(PAGE_SIZE);
+        let least = u128::from(pages) * u128::from(self.settings.misses_per_page);
+        let mut most = 0;
+        for guest in &joined.from.guests {
+            let points = guest.curve.as_ref().map_or(&[][..], |curve| curve.points());
+            if let (Some(first), Some(last)) = (points.first(), points.last()) {
+                most += u128::from(first.1 - last.1);
+            }
+        }
+        most *= u128::from(self.settings.horizon.as_secs());
+        if sums.full <= sums.capacity {
+            return Some("its host has enough for all");
+        }
+        if u128::from(asked) < least || saved <= asked {
+            return Some("it saves too few misses for the copy");
+        }
+        (u128::from(saved) > most).then_some("it saves more misses than there are")
+    }
+
+    /// Guests of one group or name at the destination, or coming there.
+    fn neighbours(&mut self, all: &[Joined<'_>]) {
+        let mut groups = BTreeSet::new();
+        for host in self.snapshot.hosts() {
+            for guest in &host.guests {
+                groups.extend(guest.group.as_ref().map(|group| (&host.id, group)));
+            }
+            for reservation in &host.reservations {
+                groups.extend(reservation.group.as_ref().map(|group| (&host.id, group)));
+            }
+        }
+        let mut coming = BTreeSet::new();
+        for Joined { guest, to, .. } in all {
+            if let Some(group) = &guest.group
+                && !groups.insert((&to.id, group))
+            {
+                self.found.push(Violation::SameGroup(guest.id.clone()));
+            }
+            let is_taken = to.guests.iter().any(|it| it.id == guest.id)
+                || to.reservations.iter().any(|it| it.guest == guest.id)
+                || !coming.insert((&to.id, &guest.id));
+            if is_taken {
+                self.found.push(Violation::NameTaken(guest.id.clone()));
+            }
+        }
+    }
+
+    /// Every destination has room for all that comes, whatever becomes of what leaves it.
+    fn rooms(&mut self, all: &[Joined<'_>]) {
+        let mut coming: BTreeMap<&HostId, (&HostRecord, i128, bool)> = BTreeMap::new();
+        for Joined { migration, to, .. } in all {
+            let (_, reserved, gentle) = coming.entry(&to.id).or_insert((to, 0, false));
+            *reserved += i128::from(migration.reserve.get());
+            *gentle |= matches!(migration.reason, MigrationReason::Benefit { .. });
+        }
+        for (id, (host, reserved, gentle)) in coming {
+            let sums = Sums::of(host);
+            // For a benefit nobody gives way.
+            let taken = if gentle { sums.full } else { sums.needed };
+            let room = sums.capacity - taken;
+            if reserved > room {
+                let (reserved, room) = (bytes(reserved), bytes(room));
+                self.found.push(Violation::NoRoom { host: id.clone(), reserved, room });
+            }
+        }
+    }
+
+    /// Of what leaves a host for its floors and objectives, none can be left out.
+    fn needless(&mut self, all: &[Joined<'_>]) {
+        let mut leaving: BTreeMap<&HostId, Vec<&Joined<'_>>> = BTreeMap::new();
+        for joined in all {
+            let reason = joined.migration.reason;
+            let is_needed = matches!(
+                reason,
+                MigrationReason::Floors { .. } | MigrationReason::Objectives { .. }
+            );
+            if is_needed {
+                leaving.entry(&joined.from.id).or_default().push(joined);
+            }
+        }
+        for leaving in leaving.values() {
+            let sums = Sums::of(leaving[0].from);
+            let relief: i128 = leaving.iter().map(|it| Part::of(it.guest).needed).sum();
+            for joined in leaving {
+                let without = relief - Part::of(joined.guest).needed;
+                if sums.staying_needed - without <= sums.capacity {
+                    self.found.push(Violation::Needless(joined.guest.id.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// Whether the sizes of a migration follow from the guest's record.
+fn sizes(joined: &Joined<'_>, found: &mut Vec<Violation>) {
+    let Joined { migration, guest, from, to } = joined;
+    let id = || guest.id.clone();
+    let part = Part::of(guest);
+    let resident = i128::from(guest.resident.get());
+    let mut copied = resident;
+    match migration.shrink_to {
+        Some(_) if !guest.gives => found.push(Violation::CannotShrink(id())),
+        Some(shrink_to) => {
+            let least = part.full.min(i128::from(guest.allocation.get()));
+            let planned = i128::from(shrink_to.get());
+            if planned < least {
+                let least = bytes(least);
+                found.push(Violation::ShrunkTooFar { guest: id(), shrink_to, least });
+            }
+            copied = resident.min(planned);
+        }
+        None => {}
+    }
+    let reserve = i128::from(migration.reserve.get());
+    if reserve < part.full {
+        let (reserve, least) = (migration.reserve, bytes(part.full));
+        found.push(Violation::ReservesTooLittle { guest: id(), reserve, least });
+    }
+    if i128::from(migration.bytes.get()) != copied {
+        found.push(Violation::WrongFigure(id(), "bytes copied once"));
+    }
+    let source = i128::from(from.bandwidth_per_s.get());
+    let again = copied * i128::from(guest.dirty_per_s.get()) / source;
+    if i128::from(migration.traffic.get()) != copied + again {
+        found.push(Violation::WrongFigure(id(), "bytes copied in all"));
+    }
+    let slower = source.min(i128::from(to.bandwidth_per_s.get()));
+    let millis = i128::from(migration.traffic.get()) * 1000 / slower;
+    if i128::try_from(migration.takes.as_millis()) != Ok(millis) {
+        found.push(Violation::WrongFigure(id(), "seconds it takes"));
+    }
+}
+
+/// What keeps a guest of one host from running on another; `None`: nothing.
+fn difference(from: &HostRecord, to: &HostRecord, guest: &GuestRecord) -> Option<&'static str> {
+    let (source, target) = (&from.compatibility, &to.compatibility);
+    if source.hypervisor != target.hypervisor {
+        return Some("another hypervisor");
+    }
+    if target.version < source.version {
+        return Some("an older hypervisor");
+    }
+    if source.cpu_model != target.cpu_model {
+        return Some("another processor model");
+    }
+    if guest.storage.iter().any(|it| !target.storage.contains(it)) {
+        return Some("its storage is out of reach");
+    }
+    guest.networks.iter().any(|it| !target.networks.contains(it)).then_some("a network is missing")
+}
+
+impl Part {
+    fn of(guest: &GuestRecord) -> Part {
+        let whole = |size: Bytes| i128::from(size.get().next_multiple_of(PAGE_SIZE));
+        let mut floor = whole(guest.floor);
+        if !guest.gives {
+            floor = floor.max(whole(guest.allocation)).max(whole(guest.resident));
+        }
+        let mut needed = floor;
+        if let (Some(curve), Some(most)) = (&guest.curve, guest.misses_per_s_max) {
+            // The first size, from the smallest on, that is enough.
+            for (size, misses) in curve.points().iter().rev() {
+                if *misses <= most {
+                    needed = floor.max(whole(*size));
+                }
+            }
+        }
+        Part { floor, needed, full: needed.max(whole(guest.demand)) }
+    }
+}
+
+impl Sums {
+    fn of(host: &HostRecord) -> Sums {
+        let mut sums = Sums::default();
+        let mut seen = i128::from(host.free.get()) - i128::from(host.reserve.get());
+        let mut promised = i128::from(host.committed.get());
+        for guest in &host.guests {
+            let part = Part::of(guest);
+            sums.needed += part.needed;
+            sums.full += part.full;
+            if guest.moving_to.is_none() {
+                sums.staying_floors += part.floor;
+                sums.staying_needed += part.needed;
+            }
+            seen += i128::from(guest.resident.get());
+            promised -= i128::from(guest.allocation.get());
+        }
+        for reservation in &host.reservations {
+            seen += i128::from(reservation.resident.get());
+        }
+        sums.capacity = seen.min(i128::from(host.budget.get())) - promised;
+        sums
+    }
+}
+
+/// A size that may be negative, for a message.
+fn bytes(size: i128) -> Bytes {
+    Bytes::new(u64::try_from(size).unwrap_or(0))
+}

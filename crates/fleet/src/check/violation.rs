@@ -1,0 +1,100 @@
+//! What can be wrong with a plan of migrations.
+
+use ballast_model::{Bytes, GuestId};
+
+use crate::HostId;
+
+/// What is wrong with a plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// A host that is not in the snapshot.
+    #[error("host {0} is not in the snapshot")]
+    UnknownHost(HostId),
+    /// A guest that is not on the host it is to leave.
+    #[error("{guest} is not on {host}")]
+    UnknownGuest {
+        /// The guest.
+        guest: GuestId,
+        /// The host.
+        host: HostId,
+    },
+    /// Two migrations of one guest.
+    #[error("{guest} of {host} is moved twice")]
+    Twice {
+        /// The guest.
+        guest: GuestId,
+        /// Its host.
+        host: HostId,
+    },
+    /// From a host to itself.
+    #[error("{0} is moved to the host it is on")]
+    ToItself(GuestId),
+    /// A host whose record is too old, or from the future.
+    #[error("the record of host {0} is too old to go by")]
+    StaleHost(HostId),
+    /// A host that is to be drained receives a guest.
+    #[error("{0} goes to a host that is to be drained")]
+    ToDrained(GuestId),
+    /// A guest that must not be moved now; the text says why.
+    #[error("{0} must not be moved: {1}")]
+    Untouchable(GuestId, &'static str),
+    /// The destination cannot run the guest; the text says what differs.
+    #[error("{0} cannot run at its destination: {1}")]
+    Incompatible(GuestId, &'static str),
+    /// Two guests of one group on one host.
+    #[error("{0} goes to a host with a guest of its group")]
+    SameGroup(GuestId),
+    /// Two guests of one name on one host.
+    #[error("{0} goes to a host with a guest of its name")]
+    NameTaken(GuestId),
+    /// Shrunk below what it should have.
+    #[error("{guest} is shrunk to {shrink_to} before it is copied: expected at least {least}")]
+    ShrunkTooFar {
+        /// The guest.
+        guest: GuestId,
+        /// Target planned.
+        shrink_to: Bytes,
+        /// The least that is allowed.
+        least: Bytes,
+    },
+    /// A guest that gives nothing is to be shrunk.
+    #[error("{0} is to be shrunk and gives nothing")]
+    CannotShrink(GuestId),
+    /// The destination reserves less than the guest should have.
+    #[error("{reserve} are reserved for {guest}: expected at least {least}")]
+    ReservesTooLittle {
+        /// The guest.
+        guest: GuestId,
+        /// What is reserved.
+        reserve: Bytes,
+        /// The least that is allowed.
+        least: Bytes,
+    },
+    /// A figure of a migration that does not follow from the snapshot.
+    #[error("the {1} of {0} do not follow from the snapshot")]
+    WrongFigure(GuestId, &'static str),
+    /// More is reserved on a host than it has.
+    #[error("{reserved} are reserved on {host}, which has room for {room}")]
+    NoRoom {
+        /// The host.
+        host: HostId,
+        /// All that is to be reserved.
+        reserved: Bytes,
+        /// What there is.
+        room: Bytes,
+    },
+    /// More migrations at once than may be.
+    #[error("{migrations} migrations at once: at most {max}")]
+    TooMany {
+        /// Those of the plan, and those under way.
+        migrations: usize,
+        /// The setting.
+        max: usize,
+    },
+    /// The reason is not so; the text says why.
+    #[error("{0} has no reason to be moved: {1}")]
+    NoReason(GuestId, &'static str),
+    /// Its host would have enough without this migration.
+    #[error("{0} is moved, and its host would have enough without that")]
+    Needless(GuestId),
+}

@@ -1,0 +1,107 @@
+//! A miss curve in a few points, as a host sends it to others.
+//!
+//! Idea: what a fleet decides needs the rough shape of a curve, and there are hundreds of thousands
+//! of them. A few sizes with their misses a second are enough.
+//! Cost: at most [`CompactCurve::POINTS_MAX`] points a guest.
+//! Limits: between two points the curve counts as a step (`misses_per_s`) or as a line
+//! (`segments`); beyond the last point nothing is saved.
+
+use ballast_model::Bytes;
+
+/// Misses a second for a few sizes of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompactCurve {
+    points: Vec<(Bytes, u64)>,
+}
+
+/// Why points are no compact curve.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompactCurveError {
+    /// None, or too many.
+    #[error("a miss curve of {0} points: expected 1 to {max}", max = CompactCurve::POINTS_MAX)]
+    Points(usize),
+    /// Sizes that do not rise.
+    #[error("a miss curve with {1} after {0}: expected rising sizes")]
+    Sizes(Bytes, Bytes),
+    /// More memory, more misses.
+    #[error("a miss curve that rises from {0} to {1} misses a second")]
+    Rises(u64, u64),
+    /// More misses than a machine has.
+    #[error("a miss curve with {0} misses a second: expected at most {max}", max = CompactCurve::MISSES_MAX)]
+    Misses(u64),
+}
+
+impl CompactCurve {
+    /// Most points of one curve.
+    pub const POINTS_MAX: usize = 16;
+    /// Most misses a second: 2^32, a page each would be 16 TiB a second.
+    pub const MISSES_MAX: u64 = 1 << 32;
+
+    /// A curve of sizes and misses a second, by rising size.
+    ///
+    /// # Errors
+    /// Says what makes it no miss curve.
+    pub fn new(points: Vec<(Bytes, u64)>) -> Result<CompactCurve, CompactCurveError> {
+        if points.is_empty() || points.len() > CompactCurve::POINTS_MAX {
+            return Err(CompactCurveError::Points(points.len()));
+        }
+        if points[0].1 > CompactCurve::MISSES_MAX {
+            return Err(CompactCurveError::Misses(points[0].1));
+        }
+        for pair in points.windows(2) {
+            let ((smaller, before), (larger, after)) = (pair[0], pair[1]);
+            if larger <= smaller {
+                return Err(CompactCurveError::Sizes(smaller, larger));
+            }
+            if after > before {
+                return Err(CompactCurveError::Rises(before, after));
+            }
+        }
+        Ok(CompactCurve { points })
+    }
+
+    /// The sizes and misses a second, by rising size; at least one.
+    pub fn points(&self) -> &[(Bytes, u64)] {
+        &self.points
+    }
+
+    /// Misses a second with `memory`: those of the largest size not above it, or of the first.
+    pub fn misses_per_s(&self, memory: Bytes) -> u64 {
+        let above = self.points.partition_point(|(size, _)| *size <= memory);
+        self.points[above.saturating_sub(1)].1
+    }
+
+    /// The least size with at most `misses_per_s`; `None` where no size of the curve is enough.
+    pub fn size_for(&self, misses_per_s: u64) -> Option<Bytes> {
+        self.points.iter().find(|(_, misses)| *misses <= misses_per_s).map(|(size, _)| *size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(points: &[(u64, u64)]) -> Result<CompactCurve, CompactCurveError> {
+        CompactCurve::new(points.iter().map(|&(mib, misses)| (Bytes::mib(mib), misses)).collect())
+    }
+
+    #[test]
+    fn misses_are_those_of_the_size_below() {
+        let curve = curve(&[(64, 100), (128, 40), (256, 0)]).unwrap();
+        for (mib, misses) in [(0, 100), (64, 100), (127, 100), (128, 40), (255, 40), (999, 0)] {
+            assert_eq!(curve.misses_per_s(Bytes::mib(mib)), misses, "{mib} MiB");
+        }
+        for (rate, mib) in [(100, 64), (99, 128), (40, 128), (39, 256), (0, 256)] {
+            assert_eq!(curve.size_for(rate), Some(Bytes::mib(mib)), "{rate}/s");
+        }
+    }
+
+    #[test]
+    fn what_is_no_curve_is_refused() {
+        let too_long: Vec<_> = (0..17).map(|at| (at, 0)).collect();
+        for points in [&[][..], &too_long, &[(2, 1), (2, 0)], &[(1, 1), (2, 2)], &[(1, 1 << 33)]] {
+            assert!(curve(points).is_err(), "{points:?}");
+        }
+        assert_eq!(curve(&[(1, 5)]).unwrap().size_for(4), None);
+    }
+}

@@ -1,0 +1,233 @@
+//! Where is room for a guest?
+//!
+//! Idea: hosts that offer the same (hypervisor, version, processor model, storage, networks) form a
+//! class, and there are few of those. What one host alone offers, as a local disk, makes no class:
+//! nobody else's guests use it. Each class keeps its hosts ordered by room, so that a host is found
+//! by a search and not by going through all of them. Room comes in two sizes: what is left when the
+//! guests there have all they should have (`full`), and when they have what floors and objectives
+//! need (`needed`). The first is preferred, as nobody gives way.
+//! Room only shrinks while a plan is made: nothing that is to leave counts as left.
+//! Cost: O(classes × log hosts) a search, and one step for each host that is passed over because it
+//! runs a guest of the same group or name, at most [`PASSED_OVER_MAX`] of them.
+//! Limits: a guest whose own host lacks the storage it uses, and that one other host alone has, is
+//! not sent there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ballast_model::GuestId;
+
+use super::candidate::Candidate;
+use super::host_figures::{HostFigures, positive, signed};
+use crate::{Compatibility, FleetSnapshot, GuestRecord, HypervisorVersion, Label};
+
+/// Most hosts of a class that are looked at for one guest.
+const PASSED_OVER_MAX: usize = 1024;
+
+/// How a destination is chosen among those with room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// The most room where nobody has to give way, else the least that is enough.
+    Comfortable,
+    /// The least room that is enough: large rooms are left for large guests.
+    Tight,
+}
+
+/// Hosts that may receive guests, and the room they have left.
+#[derive(Clone, Debug)]
+pub(crate) struct Destinations<'a> {
+    snapshot: &'a FleetSnapshot,
+    classes: Vec<Class<'a>>,
+    /// The class of each host.
+    class_of: Vec<u32>,
+    rooms: Vec<Room>,
+    /// Which groups run, or are to run, on which hosts.
+    groups: BTreeSet<(&'a Label, u32)>,
+    /// Guests that are to come, by host.
+    arrivals: BTreeSet<(u32, &'a GuestId)>,
+}
+
+/// Bytes left on a host.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    needed: i64,
+    full: i64,
+    /// Whether it may receive guests at all.
+    is_open: bool,
+}
+
+/// Hosts that offer the same, by room and place.
+#[derive(Clone, Debug)]
+struct Class<'a> {
+    offers: Offered<'a>,
+    by_needed: BTreeSet<(u64, u32)>,
+    by_full: BTreeSet<(u64, u32)>,
+}
+
+/// What hosts of a class offer, without what one host alone has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Offered<'a> {
+    hypervisor: &'a Label,
+    version: HypervisorVersion,
+    cpu_model: &'a Label,
+    storage: Vec<&'a Label>,
+    networks: Vec<&'a Label>,
+}
+
+impl<'a> Destinations<'a> {
+    pub(crate) fn new(snapshot: &'a FleetSnapshot, figures: &[HostFigures]) -> Destinations<'a> {
+        let mut hosts_with: BTreeMap<&Label, u32> = BTreeMap::new();
+        for host in snapshot.hosts() {
+            let Compatibility { storage, networks, .. } = &host.compatibility;
+            for label in storage.iter().chain(networks) {
+                *hosts_with.entry(label).or_insert(0) += 1;
+            }
+        }
+        let shared = |labels: &'a [Label]| -> Vec<&'a Label> {
+            labels.iter().filter(|label| hosts_with[label] > 1).collect()
+        };
+        let mut index: BTreeMap<Offered<'a>, u32> = BTreeMap::new();
+        let mut classes: Vec<Class<'a>> = Vec::new();
+        let (mut class_of, mut rooms) = (Vec::new(), Vec::new());
+        let mut groups = BTreeSet::new();
+        for (place, (host, figures)) in (0..).zip(snapshot.hosts().iter().zip(figures)) {
+            let Compatibility { hypervisor, version, cpu_model, .. } = &host.compatibility;
+            let offers = Offered {
+                hypervisor,
+                version: *version,
+                cpu_model,
+                storage: shared(&host.compatibility.storage),
+                networks: shared(&host.compatibility.networks),
+            };
+            let class = *index.entry(offers.clone()).or_insert_with(|| {
+                let (by_needed, by_full) = (BTreeSet::new(), BTreeSet::new());
+                classes.push(Class { offers, by_needed, by_full });
+                classes.len() as u32 - 1
+            });
+            class_of.push(class);
+            rooms.push(Room {
+                needed: figures.capacity - figures.needed,
+                full: figures.capacity - figures.full,
+                is_open: figures.is_fresh && !host.is_draining,
+            });
+            let here = host.guests.iter().map(|guest| &guest.group);
+            let coming = host.reservations.iter().map(|reservation| &reservation.group);
+            groups.extend(here.chain(coming).flatten().map(|group| (group, place)));
+        }
+        let arrivals = BTreeSet::new();
+        let mut all = Destinations { snapshot, classes, class_of, rooms, groups, arrivals };
+        for at in 0..snapshot.hosts().len() {
+            all.list(at as u32);
+        }
+        all
+    }
+
+    /// Reserves room for a guest; `None`: no host can receive it.
+    pub(crate) fn reserve(&mut self, candidate: &Candidate<'a>, fit: Fit) -> Option<u32> {
+        let to = self.find(candidate, fit)?;
+        self.change(candidate, to, -1);
+        Some(to)
+    }
+
+    /// Gives back what was reserved.
+    pub(crate) fn give_back(&mut self, candidate: &Candidate<'a>, to: u32) {
+        self.change(candidate, to, 1);
+    }
+
+    /// Whether any host could receive the guest.
+    pub(crate) fn has_room(&self, candidate: &Candidate<'a>) -> bool {
+        self.find(candidate, Fit::Tight).is_some()
+    }
+
+    /// Reserves room where nobody has to give way; `None`: there is none.
+    pub(crate) fn reserve_spare(&mut self, candidate: &Candidate<'a>) -> Option<u32> {
+        let to = self.most_spare(candidate)?;
+        self.change(candidate, to, -1);
+        Some(to)
+    }
+
+    fn find(&self, candidate: &Candidate<'a>, fit: Fit) -> Option<u32> {
+        let spare = if fit == Fit::Comfortable { self.most_spare(candidate) } else { None };
+        spare.or_else(|| {
+            let size = candidate.sizes.full;
+            let found = self.compatible(candidate).filter_map(|class| {
+                let mut near = class.by_needed.range((size, 0)..).take(PASSED_OVER_MAX);
+                near.find(|(_, to)| self.may_go(candidate, *to))
+            });
+            found.min().map(|(_, to)| *to)
+        })
+    }
+
+    fn most_spare(&self, candidate: &Candidate<'a>) -> Option<u32> {
+        let size = candidate.sizes.full;
+        let found = self.compatible(candidate).filter_map(|class| {
+            let mut most = class.by_full.range((size, 0)..).rev().take(PASSED_OVER_MAX);
+            most.find(|(_, to)| self.may_go(candidate, *to))
+        });
+        found.max().map(|(_, to)| *to)
+    }
+
+    fn compatible(&self, candidate: &Candidate<'a>) -> impl Iterator<Item = &Class<'a>> {
+        let from = &self.snapshot.hosts()[candidate.host as usize].compatibility;
+        let guest = candidate.guest;
+        self.classes.iter().filter(move |class| offers(from, &class.offers, guest))
+    }
+
+    /// What depends on the pair of guest and host.
+    fn may_go(&self, candidate: &Candidate<'a>, to: u32) -> bool {
+        let host = &self.snapshot.hosts()[to as usize];
+        let id = &candidate.guest.id;
+        to != candidate.host
+            && candidate.guest.dirty_per_s < host.bandwidth_per_s
+            && !candidate.guest.group.as_ref().is_some_and(|it| self.groups.contains(&(it, to)))
+            && host.guests.binary_search_by(|it| it.id.cmp(id)).is_err()
+            && host.reservations.binary_search_by(|it| it.guest.cmp(id)).is_err()
+            && !self.arrivals.contains(&(to, id))
+    }
+
+    fn change(&mut self, candidate: &Candidate<'a>, to: u32, sign: i64) {
+        self.unlist(to);
+        let size = sign * signed(candidate.sizes.full);
+        let room = &mut self.rooms[to as usize];
+        room.needed += size;
+        room.full += size;
+        self.list(to);
+        let arrival = (to, &candidate.guest.id);
+        let group = candidate.guest.group.as_ref().map(|group| (group, to));
+        if sign < 0 {
+            self.arrivals.insert(arrival);
+            self.groups.extend(group);
+        } else {
+            self.arrivals.remove(&arrival);
+            if let Some(group) = group {
+                self.groups.remove(&group);
+            }
+        }
+    }
+
+    fn list(&mut self, host: u32) {
+        let room = self.rooms[host as usize];
+        let class = &mut self.classes[self.class_of[host as usize] as usize];
+        if room.is_open && room.needed > 0 {
+            class.by_needed.insert((positive(room.needed), host));
+        }
+        if room.is_open && room.full > 0 {
+            class.by_full.insert((positive(room.full), host));
+        }
+    }
+
+    fn unlist(&mut self, host: u32) {
+        let room = self.rooms[host as usize];
+        let class = &mut self.classes[self.class_of[host as usize] as usize];
+        class.by_needed.remove(&(positive(room.needed), host));
+        class.by_full.remove(&(positive(room.full), host));
+    }
+}
+
+/// Whether hosts of a class can run a guest of a host of `from`.
+fn offers(from: &Compatibility, to: &Offered<'_>, guest: &GuestRecord) -> bool {
+    from.hypervisor == *to.hypervisor
+        && from.version <= to.version
+        && from.cpu_model == *to.cpu_model
+        && guest.storage.iter().all(|it| to.storage.binary_search(&it).is_ok())
+        && guest.networks.iter().all(|it| to.networks.binary_search(&it).is_ok())
+}

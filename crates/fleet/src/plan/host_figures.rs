@@ -1,0 +1,104 @@
+//! What there is on a host, and what its guests need.
+//!
+//! Idea: two limits, the budget and what the host's kernel has for guests; the smaller one counts.
+//! What was promised beyond allocations (reservations, grants on their way, debts) is gone. Against
+//! that stand three sums over the guests: floors; what floors and objectives need; and what every
+//! guest should have. A guest that gives nothing needs what it holds.
+//! Cost: O(guests), once a plan.
+//! Limits: a guest on its way out still counts where room is offered, and no longer where relief is
+//! sought: should its migration fail, the next plan sees it.
+
+use ballast_model::Timestamp;
+
+use crate::{FleetSettings, GuestRecord, HostRecord};
+
+/// Sizes of one guest, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GuestSizes {
+    /// Below this it is never pushed.
+    pub(crate) floor: u64,
+    /// What floor and objective need.
+    pub(crate) needed: u64,
+    /// What it should have.
+    pub(crate) full: u64,
+}
+
+/// Figures of one host, in bytes. Sums are within 2^63 by the bounds of records.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HostFigures {
+    /// What there is for guests.
+    pub(crate) capacity: i64,
+    /// Sums over all guests.
+    pub(crate) needed: i64,
+    pub(crate) full: i64,
+    /// Sums over guests that are not on their way out.
+    pub(crate) floors_staying: i64,
+    pub(crate) needed_staying: i64,
+    /// Guests on their way out.
+    pub(crate) moving: usize,
+    /// Whether the record is recent enough to plan by.
+    pub(crate) is_fresh: bool,
+}
+
+impl GuestSizes {
+    pub(crate) fn of(guest: &GuestRecord) -> GuestSizes {
+        let holds = guest.allocation.max(guest.resident).page_ceil();
+        let kept = if guest.gives { ballast_model::Bytes::ZERO } else { holds };
+        let floor = guest.floor.page_ceil().max(kept);
+        let objective = guest.curve.as_ref().zip(guest.misses_per_s_max);
+        // An objective that no size of the curve keeps is none that memory can keep.
+        let objective = objective.and_then(|(curve, rate)| curve.size_for(rate));
+        let needed = floor.max(objective.unwrap_or_default().page_ceil());
+        let full = needed.max(guest.demand.page_ceil());
+        GuestSizes { floor: floor.get(), needed: needed.get(), full: full.get() }
+    }
+}
+
+impl HostFigures {
+    pub(crate) fn of(host: &HostRecord, settings: &FleetSettings, now: Timestamp) -> HostFigures {
+        // From the future: no clock explains it, so nothing is known of its age.
+        let is_fresh =
+            host.seen_at <= now && now.saturating_since(host.seen_at) <= settings.stale_after;
+        let mut figures = HostFigures { is_fresh, ..HostFigures::default() };
+        let (mut allocated, mut resident) = (0, 0);
+        for guest in &host.guests {
+            let sizes = GuestSizes::of(guest);
+            allocated += signed(guest.allocation.get());
+            resident += signed(guest.resident.get());
+            figures.needed += signed(sizes.needed);
+            figures.full += signed(sizes.full);
+            if guest.moving_to.is_none() {
+                figures.floors_staying += signed(sizes.floor);
+                figures.needed_staying += signed(sizes.needed);
+            } else {
+                figures.moving += 1;
+            }
+        }
+        for reservation in &host.reservations {
+            resident += signed(reservation.resident.get());
+        }
+        let physical = signed(host.free.get()) + resident - signed(host.reserve.get());
+        let beyond = signed(host.committed.get()) - allocated;
+        figures.capacity = physical.min(signed(host.budget.get())) - beyond;
+        figures
+    }
+
+    /// By how much floors are more than there is.
+    pub(crate) fn short_of_floors(&self) -> u64 {
+        positive(self.floors_staying - self.capacity)
+    }
+
+    /// By how much floors and objectives need more than there is.
+    pub(crate) fn short_of_needed(&self) -> u64 {
+        positive(self.needed_staying - self.capacity)
+    }
+}
+
+/// Sizes are within 2^50.
+pub(crate) fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn positive(bytes: i64) -> u64 {
+    u64::try_from(bytes).unwrap_or(0)
+}

@@ -1,0 +1,407 @@
+//! The migrations without which floors, objectives or a drain are not met.
+//!
+//! Idea: hosts that are short of floors come first, then those that are drained, then those short
+//! of objectives; within these the one that lacks most. Each gets the cheapest choice of guests
+//! that finds room. What it cannot get in full it gets for its floors alone, and if that is
+//! impossible as far as there is room. Hosts compete for room, so an attempt that leaves something
+//! unmet is made again with the hosts that failed in front, and with other ways to fill rooms; the
+//! best of the attempts counts.
+//! Cost: O(n log n) over the guests of hosts that need something, at most three times; the search
+//! of `cover` has [`STEPS_MAX`] steps for all hosts together.
+//! Limits: hosts are taken one after the other. A choice that is dearer for one host and leaves
+//! room for another is found only by the order of attempts.
+
+use std::collections::BTreeSet;
+
+use ballast_model::{GuestId, Timestamp};
+
+use super::candidate::Candidate;
+use super::cover::{Item, by_price, cheapest_cover, drop_needless};
+use super::destinations::{Destinations, Fit};
+use super::host_figures::HostFigures;
+use crate::{FleetSettings, FleetSnapshot, MigrationReason};
+
+/// Steps of the search for all hosts together.
+const STEPS_MAX: usize = 1 << 22;
+/// And for one host: between these.
+const STEPS_A_HOST: (usize, usize) = (1 << 8, 1 << 14);
+
+/// What a plan is made from.
+pub(crate) struct Situation<'a> {
+    pub(crate) snapshot: &'a FleetSnapshot,
+    pub(crate) figures: &'a [HostFigures],
+    pub(crate) settings: &'a FleetSettings,
+    pub(crate) now: Timestamp,
+}
+
+/// A guest that is to be moved.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen<'a> {
+    pub(crate) candidate: Candidate<'a>,
+    pub(crate) to: u32,
+    pub(crate) reason: MigrationReason,
+}
+
+/// How an attempt goes about it.
+#[derive(Clone, Copy, Debug)]
+struct Approach {
+    fit: Fit,
+    /// All floors before any objective, also of one host.
+    floors_first: bool,
+}
+
+/// What came of an attempt.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt<'a> {
+    pub(crate) chosen: Vec<Chosen<'a>>,
+    pub(crate) destinations: Destinations<'a>,
+    /// Hosts that keep an unmet need, by place.
+    failed: Vec<u32>,
+    score: Score,
+}
+
+/// The less the better, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Score {
+    floors: u64,
+    left_to_drain: usize,
+    objectives: u64,
+    traffic: u64,
+}
+
+/// Up to where a host is to be relieved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Floors,
+    Needed,
+}
+
+/// The best of up to three attempts.
+pub(crate) fn restore<'a>(situation: &Situation<'a>, rooms: &Destinations<'a>) -> Attempt<'a> {
+    let approach = |fit, floors_first| Approach { fit, floors_first };
+    let mut best = attempt(situation, rooms, approach(Fit::Comfortable, false), &[]);
+    for approach in [approach(Fit::Tight, false), approach(Fit::Tight, true)] {
+        if best.failed.is_empty() {
+            break;
+        }
+        let next = attempt(situation, rooms, approach, &best.failed);
+        if next.score < best.score {
+            best = next;
+        }
+    }
+    best
+}
+
+fn attempt<'a>(
+    situation: &Situation<'a>,
+    rooms: &Destinations<'a>,
+    approach: Approach,
+    first: &[u32],
+) -> Attempt<'a> {
+    let needy = Needy::of(situation, first);
+    let hosts = needy.floors.len() + needy.objectives.len();
+    let (least, most) = STEPS_A_HOST;
+    let steps = (STEPS_MAX / hosts.max(1)).clamp(least, most);
+    let mut work = Work {
+        situation,
+        approach,
+        steps,
+        destinations: rooms.clone(),
+        chosen: Vec::new(),
+        score: Score::default(),
+        failed: Vec::new(),
+    };
+    let mut relieved = Vec::new();
+    for &host in &needy.floors {
+        let mut relief = Relief::default();
+        let figures = &situation.figures[host as usize];
+        let in_full = !approach.floors_first && work.relieve(host, Level::Needed, &mut relief);
+        // Where nobody has an objective, all that is needed are the floors, and was tried.
+        let is_tried =
+            !approach.floors_first && figures.short_of_floors() == figures.short_of_needed();
+        if !in_full && (is_tried || !work.relieve(host, Level::Floors, &mut relief)) {
+            work.relieve_in_part(host, &mut relief);
+        }
+        relieved.push((host, relief, !approach.floors_first));
+    }
+    for &host in &needy.drains {
+        work.drain(host);
+    }
+    relieved.extend(needy.objectives.iter().map(|&host| (host, Relief::default(), false)));
+    for (host, relief, is_tried) in &mut relieved {
+        if !*is_tried {
+            work.relieve(*host, Level::Needed, relief);
+        }
+        work.finish(*host, relief);
+    }
+    let Work { destinations, chosen, score, failed, .. } = work;
+    Attempt { chosen, destinations, failed, score }
+}
+
+/// Hosts that need something, by place, the neediest first.
+struct Needy {
+    floors: Vec<u32>,
+    drains: Vec<u32>,
+    objectives: Vec<u32>,
+}
+
+impl Needy {
+    fn of(situation: &Situation<'_>, first: &[u32]) -> Needy {
+        let first: BTreeSet<u32> = first.iter().copied().collect();
+        let mut needy = Needy { floors: Vec::new(), drains: Vec::new(), objectives: Vec::new() };
+        let hosts = situation.snapshot.hosts().iter().zip(situation.figures);
+        for (place, (host, figures)) in (0..).zip(hosts) {
+            if !figures.is_fresh {
+                continue;
+            }
+            if host.is_draining {
+                needy.drains.push(place);
+            } else if figures.short_of_floors() > 0 {
+                needy.floors.push(place);
+            } else if figures.short_of_needed() > 0 {
+                needy.objectives.push(place);
+            }
+        }
+        for hosts in [&mut needy.floors, &mut needy.objectives] {
+            hosts.sort_by_key(|&it| {
+                let short = situation.figures[it as usize].short_of_needed();
+                (!first.contains(&it), std::cmp::Reverse(short), it)
+            });
+        }
+        needy
+    }
+}
+
+/// What is to leave one host.
+#[derive(Default)]
+struct Relief<'a> {
+    leaving: Vec<(Candidate<'a>, u32)>,
+}
+
+impl Relief<'_> {
+    fn floors(&self) -> u64 {
+        self.leaving.iter().map(|(it, _)| it.sizes.floor).sum()
+    }
+
+    fn needed(&self) -> u64 {
+        self.leaving.iter().map(|(it, _)| it.sizes.needed).sum()
+    }
+}
+
+struct Work<'a, 's> {
+    situation: &'s Situation<'a>,
+    approach: Approach,
+    steps: usize,
+    destinations: Destinations<'a>,
+    chosen: Vec<Chosen<'a>>,
+    score: Score,
+    failed: Vec<u32>,
+}
+
+impl<'a> Work<'a, '_> {
+    /// What the host is still short of at a level.
+    fn short(&self, host: u32, level: Level, relief: &Relief<'_>) -> u64 {
+        let figures = &self.situation.figures[host as usize];
+        match level {
+            Level::Floors => figures.short_of_floors().saturating_sub(relief.floors()),
+            Level::Needed => figures.short_of_needed().saturating_sub(relief.needed()),
+        }
+    }
+
+    /// Guests of the host that may go, have somewhere to go, and relieve it.
+    fn candidates(&self, host: u32, level: Level, relief: &Relief<'a>) -> Vec<Candidate<'a>> {
+        let guests = all_candidates(self.situation, host);
+        let is_leaving = |id: &GuestId| relief.leaving.iter().any(|(it, _)| it.guest.id == *id);
+        let useful = guests.into_iter().filter(|it| {
+            relief_of(it, level) > 0 && !is_leaving(&it.guest.id) && self.destinations.has_room(it)
+        });
+        useful.collect()
+    }
+
+    /// Whether the host is, or can be, relieved of all that it is short of. If it cannot, nothing
+    /// changes.
+    fn relieve(&mut self, host: u32, level: Level, relief: &mut Relief<'a>) -> bool {
+        let short = self.short(host, level, relief);
+        if short == 0 {
+            return true;
+        }
+        let candidates = self.candidates(host, level, relief);
+        let items: Vec<Item> = candidates
+            .iter()
+            .map(|it| Item { traffic: it.traffic, relief: relief_of(it, level) })
+            .collect();
+        let greedy = self.greedy(&candidates, &items, short);
+        let traffic = |chosen: &[usize]| chosen.iter().map(|&it| items[it].traffic).sum::<u64>();
+        let below = greedy.as_deref().map_or(u64::MAX, traffic);
+        let steps = self.steps;
+        let mut place = |chosen: &[usize]| {
+            let placed = self.place(&candidates, chosen);
+            self.give_back(placed.as_deref().unwrap_or_default());
+            placed.is_some()
+        };
+        let best = cheapest_cover(&items, short, below, steps, &mut place).or(greedy);
+        match best.and_then(|chosen| self.place(&candidates, &chosen)) {
+            Some(placed) => {
+                relief.leaving.extend(placed);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Relieves the host of its floors as far as there is room, the cheapest relief first.
+    fn relieve_in_part(&mut self, host: u32, relief: &mut Relief<'a>) {
+        let candidates = self.candidates(host, Level::Floors, relief);
+        let items: Vec<Item> = candidates
+            .iter()
+            .map(|it| Item { traffic: it.traffic, relief: it.sizes.floor })
+            .collect();
+        for item in by_price(&items) {
+            if self.short(host, Level::Floors, relief) == 0 {
+                return;
+            }
+            let candidate = candidates[item];
+            if let Some(to) = self.destinations.reserve(&candidate, self.approach.fit) {
+                relief.leaving.push((candidate, to));
+            }
+        }
+    }
+
+    /// The cheapest relief first, as long as it finds room. Keeps nothing.
+    fn greedy(
+        &mut self,
+        candidates: &[Candidate<'a>],
+        items: &[Item],
+        short: u64,
+    ) -> Option<Vec<usize>> {
+        let (mut chosen, mut placed, mut relieved) = (Vec::new(), Vec::new(), 0);
+        for item in by_price(items) {
+            if relieved >= short {
+                break;
+            }
+            let candidate = candidates[item];
+            if let Some(to) = self.destinations.reserve(&candidate, self.approach.fit) {
+                placed.push((candidate, to));
+                chosen.push(item);
+                relieved += items[item].relief;
+            }
+        }
+        self.give_back(&placed);
+        if relieved < short {
+            return None;
+        }
+        drop_needless(items, &mut chosen, short);
+        // Fewer of them, and the largest first: they might not fit as they did one by one.
+        let placed = self.place(candidates, &chosen)?;
+        self.give_back(&placed);
+        Some(chosen)
+    }
+
+    /// Reserves room for all of `chosen`, the largest first; `None`: there is not enough, and
+    /// nothing is reserved.
+    fn place(
+        &mut self,
+        candidates: &[Candidate<'a>],
+        chosen: &[usize],
+    ) -> Option<Vec<(Candidate<'a>, u32)>> {
+        let mut largest: Vec<&Candidate<'a>> = chosen.iter().map(|&it| &candidates[it]).collect();
+        largest.sort_by_key(|it| (std::cmp::Reverse(it.sizes.full), &it.guest.id));
+        let fits = [self.approach.fit, Fit::Tight];
+        let tries = if self.approach.fit == Fit::Tight { &fits[..1] } else { &fits };
+        for &fit in tries {
+            let mut placed = Vec::new();
+            for &candidate in &largest {
+                match self.destinations.reserve(candidate, fit) {
+                    Some(to) => placed.push((*candidate, to)),
+                    None => break,
+                }
+            }
+            if placed.len() == largest.len() {
+                return Some(placed);
+            }
+            self.give_back(&placed);
+        }
+        None
+    }
+
+    fn give_back(&mut self, placed: &[(Candidate<'a>, u32)]) {
+        for (candidate, to) in placed {
+            self.destinations.give_back(candidate, *to);
+        }
+    }
+
+    /// Moves all guests of a host that can go, the largest first.
+    fn drain(&mut self, host: u32) {
+        let figures = &self.situation.figures[host as usize];
+        let mut leaving = all_candidates(self.situation, host);
+        leaving.sort_by_key(|it| (std::cmp::Reverse(it.sizes.full), &it.guest.id));
+        let guests = self.situation.snapshot.hosts()[host as usize].guests.len();
+        let mut left = guests - figures.moving;
+        for candidate in leaving {
+            if let Some(to) = self.destinations.reserve(&candidate, self.approach.fit) {
+                left -= 1;
+                self.choose(candidate, to, MigrationReason::Drain);
+            }
+        }
+        self.score.left_to_drain += left;
+        if left > 0 {
+            self.failed.push(host);
+        }
+    }
+
+    /// Takes what relieves a host into the plan, less what is not needed for it.
+    fn finish(&mut self, host: u32, relief: &mut Relief<'a>) {
+        let figures = &self.situation.figures[host as usize];
+        let (floors, needed) = (figures.short_of_floors(), figures.short_of_needed());
+        if relief.needed() >= needed {
+            let items: Vec<Item> = relief
+                .leaving
+                .iter()
+                .map(|(it, _)| Item { traffic: it.traffic, relief: it.sizes.needed })
+                .collect();
+            let mut chosen: Vec<usize> = (0..items.len()).collect();
+            drop_needless(&items, &mut chosen, needed);
+            let all = std::mem::take(&mut relief.leaving);
+            for (at, leaving) in all.into_iter().enumerate() {
+                match chosen.contains(&at) {
+                    true => relief.leaving.push(leaving),
+                    false => self.destinations.give_back(&leaving.0, leaving.1),
+                }
+            }
+        }
+        let short_of_floors = floors.saturating_sub(relief.floors());
+        let short_of_needed = needed.saturating_sub(relief.needed());
+        self.score.floors += short_of_floors;
+        self.score.objectives += short_of_needed;
+        if short_of_needed > 0 {
+            self.failed.push(host);
+        }
+        let reason = match floors {
+            0 => MigrationReason::Objectives { short: ballast_model::Bytes::new(needed) },
+            _ => MigrationReason::Floors { short: ballast_model::Bytes::new(floors) },
+        };
+        for (candidate, to) in std::mem::take(&mut relief.leaving) {
+            self.choose(candidate, to, reason);
+        }
+    }
+
+    fn choose(&mut self, candidate: Candidate<'a>, to: u32, reason: MigrationReason) {
+        self.score.traffic += candidate.traffic;
+        self.chosen.push(Chosen { candidate, to, reason });
+    }
+}
+
+fn relief_of(candidate: &Candidate<'_>, level: Level) -> u64 {
+    match level {
+        Level::Floors => candidate.sizes.floor,
+        Level::Needed => candidate.sizes.needed,
+    }
+}
+
+/// Guests of a host that may be moved, by name.
+pub(crate) fn all_candidates<'a>(situation: &Situation<'a>, host: u32) -> Vec<Candidate<'a>> {
+    let record = &situation.snapshot.hosts()[host as usize];
+    let staying = record.guests.iter().filter(|guest| guest.moving_to.is_none());
+    let (settings, now) = (situation.settings, situation.now);
+    staying.filter_map(|it| Candidate::of(host, record, it, settings, now).ok()).collect()
+}
