@@ -66,7 +66,9 @@ pub(crate) struct By<'a> {
 pub(crate) fn assess<'a>(seen: Seen<'a>, by: By<'_>) -> GuestTick<'a> {
     let By { now, stale_after, believed_percent, shared, paged_out, may_page, hotplug, .. } = by;
     let state = &mut *seen.state;
-    let stuck = if seen.verdict.is_ok() { state.log.stuck(now) } else { None };
+    // One that says nothing is asked for nothing, so it cannot be late with it.
+    let is_asked = seen.verdict.is_ok() && seen.sample.stats.is_some();
+    let stuck = if is_asked { state.log.stuck(now) } else { None };
     let estimate = match &seen.verdict {
         Ok(()) => state.estimator.estimate(seen.sample, by.host_memory, now).map_err(held_without),
         Err(held) => Err(held.clone()),

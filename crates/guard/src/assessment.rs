@@ -149,6 +149,12 @@ impl Assessment {
             None => uncapped,
         };
         let occupied = sample.resident.map(|resident| resident.value.min(committed));
+        // What it touches lets a guest grow, but not one that holds more than it was granted.
+        let may_grow = granted.is_none_or(|granted| claimed <= Some(granted));
+        let estimate = match (estimate, sample.working_set_alone()) {
+            (Ok(_), Some(seen)) if !may_grow => Err(Held::SampledAlone { working_set: seen.value }),
+            (estimate, _) => estimate,
+        };
         let (verdict, demand_stuck) = match stuck {
             Some(stuck) => (Err(stuck), estimate.ok().filter(|_| capped.is_some()).map(Box::new)),
             None => (estimate, None),

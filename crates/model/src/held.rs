@@ -46,8 +46,8 @@ pub enum Held {
     },
     /// It has never sent statistics.
     NoStatistics,
-    /// It has never sent statistics, and what the host sees it touch fits what it holds: by that
-    /// alone it may grow, not shrink.
+    /// It has never sent statistics, and what the host sees it touch fits what it holds, or it holds
+    /// more than it was granted: by that alone it may grow, not shrink.
     SampledAlone {
         /// What it touches.
         #[cfg_attr(feature = "serde", serde(rename = "working_set_bytes", with = "unit"))]
@@ -164,8 +164,8 @@ impl fmt::Display for Held {
             }
             Held::SampledAlone { working_set } => write!(
                 f,
-                "no statistics received; the host sees it touch {working_set}, which it has room for, \
-                 and not what it could give back: it grows by that, and never shrinks"
+                "no statistics received; the host sees it touch {working_set}, and not what it could \
+                 give back: it grows where that does not fit, and never shrinks"
             ),
             Held::Stale { age, limit } => write!(
                 f,

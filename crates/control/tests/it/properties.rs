@@ -195,13 +195,13 @@ proptest! {
             world.guests[unheard].mood = Mood::Unheard;
             for _ in 0..turn.ticks {
                 let before = world.guests[unheard].clone();
-                world.tick();
+                let plan = world.tick();
                 let guest = &world.guests[unheard];
                 prop_assert!(guest.holds >= before.holds && guest.target >= before.holds);
                 prop_assert!(guest.target <= before.target.max(guest.holds + STEP_MAX), "{guest:?}");
                 let lacks = guest.used.min(guest.holds) + STEP_MAX.min(guest.holds / 4) > guest.holds;
                 prop_assert!(lacks || guest.target <= before.target, "{guest:?}");
-                prop_assert_eq!(world.controller.plans_refused(), 0);
+                prop_assert_eq!(world.controller.plans_refused(), 0, "{:?}", plan.notes);
             }
         }
     }
