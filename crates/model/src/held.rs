@@ -46,8 +46,8 @@ pub enum Held {
     },
     /// It has never sent statistics.
     NoStatistics,
-    /// It has never sent statistics, and what the host sees it touch fits what it holds, or it holds
-    /// more than it was granted: by that alone it may grow, not shrink.
+    /// It has never sent statistics, and what the host sees it touch fits what it holds, or it
+    /// holds more than it was granted: by that alone it may grow, not shrink.
     SampledAlone {
         /// What it touches.
         #[cfg_attr(feature = "serde", serde(rename = "working_set_bytes", with = "unit"))]

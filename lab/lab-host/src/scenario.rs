@@ -566,7 +566,7 @@ tracking = { every = true }
             "kind = \"mono\"\nlow = \"50MiB\"\nhigh = \"650MiB\"\nramp_s = 10.0",
             "kind = \"program\"\nprogram = \"postgresql\"\nsize = \"32MiB\"",
         );
-        assert!(parse(&text.replace("64MiB", "512MiB")).is_ok());
+        assert!(parse(&text.replace("64MiB", "640MiB")).is_ok());
         for text in [text.clone(), text.replace("data =", "# data =")] {
             let error = parse(&text).unwrap_err();
             assert!(error.contains("a `data` of at least 640MiB"), "{error}");

@@ -422,8 +422,8 @@ mod tests {
                 "touches_per_s does not go with",
             ),
             (
-                r#"{"kind":"program","program":"postgresql","size":"400MiB"}"#,
-                "size = 400MiB: PostgreSQL has 320MiB in a guest",
+                r#"{"kind":"program","program":"postgresql","size":"500MiB"}"#,
+                "size = 500MiB: PostgreSQL has 400MiB in a guest",
             ),
             (r#"{"kind":"trace","points":[]}"#, "runs only in the simulator"),
             (r#"{"kind":"phases","phases":[{"duration":3}]}"#, "3 has no unit"),

@@ -313,8 +313,9 @@ impl Counts {
             .filter(|(count, _)| *count > 0)
             .map(|(count, why)| format!("{count} not, because {why}"))
             .collect();
+        let Counts { rows, reproduced, in_kind, met, .. } = self;
         let yes =
-            format!("{} rows: {} reproduced, {} in kind", self.rows, self.reproduced, self.in_kind);
+            format!("{rows} rows: {reproduced} reproduced, {in_kind} in kind, {met} goals met");
         [yes].into_iter().chain(nots).collect::<Vec<_>>().join("; ")
     }
 }

@@ -24,7 +24,7 @@ because = "it is made up"
 metric = "work_ratio"
 within = { apart = 0.0001 }
 because = "it is made up"
-kind = { at_least = 0.1 }
+kind = { at_least = 0.001 }
 
 [[bands]]
 metric = "violations"
@@ -205,7 +205,8 @@ fn verdicts_follow_from_bands_and_are_counted() {
     assert_eq!((&first["verdict"], &first["seen"]), (&"reproduced".into(), &"simulated".into()));
     assert_eq!(first["figures"].as_array().unwrap().len(), 2, "{first}");
     assert_eq!(first["figures"][0]["ours"]["count"], 2);
-    assert_eq!(row(&found, "made.2")["verdict"], "in-kind");
+    let second = row(&found, "made.2");
+    assert_eq!(second["verdict"], "in-kind", "{second}");
     for (id, cause) in
         [("made.2.fitted", "fitted"), ("made.5", "no-counterpart"), ("made.6", "not-run")]
     {
