@@ -157,8 +157,9 @@ mod tests {
                 let mut guest = guest(held, working_set.min(held), TrackingSource::Damon, 0);
                 guest.stats = reports_itself.then(|| Measured::fresh(GuestStats::default()));
                 need.observe(&guest, at(second));
-                let least = working_set.min(held) + (held / 4).min(64);
-                lacking = if least > held && !reports_itself { lacking + 1 } else { 0 };
+                // In quarters of a MiB.
+                let least = 4 * working_set.min(held) + held.min(4 * 64);
+                lacking = if least > 4 * held && !reports_itself { lacking + 1 } else { 0 };
                 let estimate = need.estimate(&guest, Bytes::mib(held), at(second));
                 prop_assert_eq!(estimate.is_ok(), lacking >= 3);
                 if let Ok(estimate) = estimate {
