@@ -197,7 +197,7 @@ fn postgresql_serves_from_its_disk_and_leaves_nothing() {
     let spec = GuestSpec { with: [program.packed().to_owned()].into(), ..guest("a") };
     let refused = Run::start(&options(&base, vec![spec.clone()]), &say).err().expect("no disk");
     assert!(refused.to_string().contains("give the guest a data disk"), "{refused}");
-    let data = Some(DiskSpec { size: Bytes::mib(512), speed: Speed::Ssd });
+    let data = Some(DiskSpec { size: Bytes::mib(640), speed: Speed::Ssd });
     let run = Run::start(&options(&base, vec![GuestSpec { data, ..spec }]), &say).unwrap();
     let guest = run.guest("a").unwrap();
     let pids = [guest.pid()];
