@@ -36,19 +36,23 @@ Examples:
   ballast-lab evaluate --only meb.V --only tws
   ballast-lab evaluate --real --markdown docs/evaluation.md
 
-Each row is a table or a figure of a paper: the paper's figures, ours with their spread over repetitions, where
-they were seen (simulated, replayed, real guests with or without KVM), and a verdict that follows from a band
-argued beforehand in scenarios/evaluation: `reproduced`, `in kind`, or `not, because …`. Nobody types a verdict.
-Without --real, rows that need real guests count only if they were run before.
+Each row is a table or a figure of a paper: the paper's figures, ours with their spread over
+repetitions, where they were seen (simulated, replayed, real guests with or without KVM), and a
+verdict that follows from a band argued beforehand in scenarios/evaluation: `reproduced`, `in kind`,
+or `not, because …`. Nobody types a verdict. Without --real, rows that need real guests count only if
+they were run before.
 
-Results are kept in --state, one file for each run, and count until the scenario, its series or this program
-changes. Progress and the time left go to standard error; the time left is by what runs took on this machine.
+Results are kept in --state, one file for each run, and count until the scenario, its series or this
+program changes. Progress and the time left go to standard error; the time left is by what runs took
+on this machine.
 
 JSON, an object:
   ended_at, commit, cpu, repetitions, jobs_ran, jobs_kept
   counts    rows, reproduced, met, in_kind, and by cause those that are not
-  papers    a list of paper, title, rows: id, place, what, how, seen, verdict, cause, because, figures
-  figures   of a row: what, subject, policy, guest, paper, ours (median, min, max, count), band, verdict, …
+  papers    a list of paper, title, rows: id, place, what, how, seen, verdict, cause, because,
+            figures
+  figures   of a row: what, subject, policy, guest, paper, ours (median, min, max, count), band,
+            verdict, …
   origins   where each parameter of the simulator comes from
 With --list: a list of id, place, what, how.")]
 pub struct Args {

@@ -314,8 +314,9 @@ impl Counts {
             .map(|(count, why)| format!("{count} not, because {why}"))
             .collect();
         let Counts { rows, reproduced, in_kind, met, .. } = self;
-        let yes =
-            format!("{rows} rows: {reproduced} reproduced, {in_kind} in kind, {met} goals met");
+        let yes = format!(
+            "{rows} rows: {reproduced} reproduced, {in_kind} in kind, {met} of our own goals met"
+        );
         [yes].into_iter().chain(nots).collect::<Vec<_>>().join("; ")
     }
 }
@@ -346,7 +347,7 @@ mod tests {
         assert_eq!((rows, not_run, met), (10, 2, 1));
         let shown = counts.shown();
         assert!(
-            shown.starts_with("10 rows: 1 reproduced, 1 in kind, 1 goals met; 1 not"),
+            shown.starts_with("10 rows: 1 reproduced, 1 in kind, 1 of our own goals met; 1 not"),
             "{shown}"
         );
         assert!(shown.ends_with("2 not, because it was not run"), "{shown}");
