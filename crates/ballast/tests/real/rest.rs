@@ -77,7 +77,9 @@ fn balance(hypervisor: Hypervisor) {
         let status = daemon.status().unwrap();
         for name in NAMES {
             let why = guest(&status, name).unwrap().change.as_ref().unwrap().why.as_ref();
-            assert_eq!(why.unwrap().code, "no-statistics", "{name}");
+            // Where the kernel has DAMON, what they touch is seen, and fits.
+            let code = why.unwrap().code.as_str();
+            assert!(["no-statistics", "sampled-alone"].contains(&code), "{name}: {code}");
         }
         assert_eq!(held(), [BOOT; 2], "nobody says what they need, and they are left as they are");
     }
