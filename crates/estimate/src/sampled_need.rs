@@ -18,7 +18,7 @@ use crate::fusion::{SourceDemand, fuse};
 use crate::no_estimate::NoEstimate;
 use crate::refine::KEPT_FREE;
 
-/// Reports in a row by which a guest has to lack memory.
+/// A guest lacks memory once this many reports in a row say so.
 const REPORTS_MIN: u32 = 3;
 
 /// How the working set of a guest without statistics fits what it holds.

@@ -18,8 +18,8 @@
 //! | `migration` | the result: migrations with reasons, and needs that none could meet |
 //! | `check` | does a plan keep every promise? Written apart from all of `plan` |
 //!
-//! Promises: a migration never counts on memory that another one is to free. The destination has
-//! room for every guest that is to come, and the source for every guest it has, from the first
+//! Promises: a migration never counts on memory that another one will free. The destination has
+//! room for every arriving guest, and the source for every guest it has, from the first
 //! moment to the last: whichever migrations fail, and when, every guest keeps its floor.
 //!
 //! Limits: nothing here moves a guest, and no program uses it yet (`docs/fleet.md`).

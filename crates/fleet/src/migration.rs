@@ -22,7 +22,7 @@ pub struct MigrationPlan {
     pub stale_hosts: Vec<HostId>,
 }
 
-/// One guest that is to be moved.
+/// The move of one guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Migration {
     /// The guest.

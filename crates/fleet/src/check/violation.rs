@@ -32,8 +32,8 @@ pub enum Violation {
     /// A host whose record is too old, or from the future.
     #[error("the record of host {0} is too old to go by")]
     StaleHost(HostId),
-    /// A host that is to be drained receives a guest.
-    #[error("{0} goes to a host that is to be drained")]
+    /// A draining host receives a guest.
+    #[error("{0} goes to a draining host")]
     ToDrained(GuestId),
     /// A guest that must not be moved now; the text says why.
     #[error("{0} must not be moved: {1}")]
@@ -78,7 +78,7 @@ pub enum Violation {
     NoRoom {
         /// The host.
         host: HostId,
-        /// All that is to be reserved.
+        /// The sum of all reservations.
         reserved: Bytes,
         /// What there is.
         room: Bytes,

@@ -6,7 +6,7 @@
 //! by a search and not by going through all of them. Room comes in two sizes: what is left when the
 //! guests there have all they should have (`full`), and when they have what floors and objectives
 //! need (`needed`). The first is preferred, as nobody gives way.
-//! Room only shrinks while a plan is made: nothing that is to leave counts as left.
+//! Room only shrinks while a plan is made: a leaving guest still counts.
 //! Cost: O(classes × log hosts) a search, and one step for each host that is passed over because it
 //! runs a guest of the same group or name, at most [`PASSED_OVER_MAX`] of them.
 //! Limits: a guest whose own host lacks the storage it uses, and that one other host alone has, is

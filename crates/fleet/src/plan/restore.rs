@@ -34,7 +34,7 @@ pub(crate) struct Situation<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// A guest that is to be moved.
+/// A guest to move.
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen<'a> {
     pub(crate) candidate: Candidate<'a>,
