@@ -72,7 +72,8 @@ struct Rate {
 }
 
 impl Rates {
-    /// Bytes a second that a mechanism was seen to take; `None`: never seen at that.
+    /// Bytes a second that a mechanism was seen to take; `None`: it was never seen to take longer
+    /// than from one sample to the next, nor faster than is assumed.
     pub fn measured(&self, mechanism: Mechanism) -> Option<Bytes> {
         match mechanism {
             Mechanism::Balloon => self.balloon.measured,
@@ -96,14 +97,20 @@ impl Rates {
     /// snapshot.
     pub fn observe(&mut self, now: Timestamp, sample: &GuestSample, in_force: InForce) {
         let holds = sample.allocation.map(|measured| measured.value);
-        self.balloon.observe(now, holds, in_force.target);
+        self.balloon.observe(now, holds, in_force.target, assumed(Mechanism::Balloon));
         let resident = sample.resident.map(|measured| measured.value);
-        self.paging.observe(now, resident, in_force.bound);
+        self.paging.observe(now, resident, in_force.bound, assumed(Mechanism::PageOut));
     }
 }
 
 impl Rate {
-    fn observe(&mut self, now: Timestamp, governed: Option<Bytes>, to: Option<Bytes>) {
+    fn observe(
+        &mut self,
+        now: Timestamp,
+        governed: Option<Bytes>,
+        to: Option<Bytes>,
+        assumed: Bytes,
+    ) {
         let before = self.mark;
         if let Some((_, since)) = before
             && now.saturating_since(since) < APART_MIN
@@ -123,8 +130,9 @@ impl Rate {
         }
         let moved = mark.saturating_sub(governed);
         let rate = moved.fraction(1000, u64::try_from(passed.as_millis()).unwrap_or(u64::MAX));
-        // One that got there had time to spare: it may be faster than this, not slower.
-        let slower = self.measured.is_some_and(|measured| rate < measured);
+        // One that got there had time to spare: it may be faster than this, not slower. So a small
+        // amount, taken in a moment, never makes a mechanism slow.
+        let slower = rate < self.measured.unwrap_or(assumed);
         if !(done && slower) {
             self.measured = Some(match self.measured {
                 Some(average) => average

@@ -67,6 +67,19 @@ fn a_rate_is_what_was_taken_while_it_should_be() {
 }
 
 #[test]
+fn a_small_amount_taken_in_a_moment_is_no_slowness() {
+    let mut rates = Rates::default();
+    let mut now = 0;
+    for (holds, target) in [(1000, 996), (996, 992), (992, 988), (988, 500)] {
+        rates.observe(Timestamp::from_millis(now), &guest(holds, 0, 0), hold(target));
+        rates.observe(Timestamp::from_millis(now + 1000), &guest(target, 0, 0), hold(target));
+        now += 2000;
+        let seen = rates.measured(Mechanism::Balloon);
+        assert_eq!(seen, (target == 500).then_some(Bytes::mib(488)), "towards {target} MiB");
+    }
+}
+
+#[test]
 fn time_follows_from_rates() {
     let mut rates = Rates::default();
     let time = |rates: &Rates| rates.time_for(Mechanism::Balloon, Bytes::mib(800));
