@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ballast_model::{Held, Mode, Timestamp};
+use ballast_policy::{Policy, build};
 use ballast_qmp::fleet::GUESTS_MAX;
 use ballast_store::Event as Recorded;
 use sd_notify::NotifyState;
@@ -53,11 +54,16 @@ fn guests_for(files: Option<u64>) -> usize {
     guests.and_then(|guests| usize::try_from(guests).ok()).unwrap_or(GUESTS_MAX)
 }
 
-/// Runs the daemon until a signal stops it. Its page tells explanations by `explain`.
+/// Runs the daemon until a signal stops it. Its page tells explanations by `explain`. `policy`
+/// decides instead of the configuration's, until that is loaded anew.
 ///
 /// # Errors
 /// The daemon cannot start: another one runs, or the journal or the socket cannot be opened.
-pub async fn run(config: Config, explain: Explain) -> anyhow::Result<()> {
+pub async fn run(
+    config: Config,
+    policy: Option<Box<dyn Policy>>,
+    explain: Explain,
+) -> anyhow::Result<()> {
     if config.raise_priority {
         let raised =
             ballast_host::raise_priority(Path::new(ballast_host::PROC), Default::default());
@@ -86,7 +92,7 @@ pub async fn run(config: Config, explain: Explain) -> anyhow::Result<()> {
     };
     let server = Server::bind(&api_config)?;
     let mut signals = Signals::new()?;
-    let mut daemon = Daemon::new(config, guests_max)?;
+    let mut daemon = Daemon::new(config, policy, guests_max)?;
 
     let (view_sender, view) = watch::channel(None);
     let (commands, command_queue) = mpsc::channel(COMMANDS_MAX);
@@ -136,12 +142,19 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn new(config: Config, guests_max: usize) -> anyhow::Result<Self> {
+    fn new(
+        config: Config,
+        policy: Option<Box<dyn Policy>>,
+        guests_max: usize,
+    ) -> anyhow::Result<Self> {
         let (mut world, inherited) = HostWorld::new(&config, guests_max)?;
         world.recorder.event(Recorded::ConfigLoaded { toml: config.text.clone() });
         let places = config.guest_places().join(", ");
-        info!("policy {}, guests in {places}", config.settings.policy);
-        let engine = Engine::new(config.settings.clone(), inherited, &world);
+        let settings = config.settings.clone();
+        let policy =
+            policy.unwrap_or_else(|| build(settings.policy, settings.policy_settings.clone()));
+        info!("policy {}, guests in {places}", policy.name());
+        let engine = Engine::with_policy(settings, policy, inherited, &world);
         Ok(Daemon { config, engine, world, rested_at: Timestamp::ZERO })
     }
 

@@ -21,7 +21,7 @@ use crate::host_swap;
 use crate::libvirt::Manager;
 use crate::scenario_guest::{Mistake, ScenarioGuest, check, path};
 use crate::scenario_settings::{ByHand, Settings, Transfer};
-use crate::scenario_variant::{BEST, BY_HAND, Variant, VariantKind, merged};
+use crate::scenario_variant::{BEST, BY_HAND, Variant, VariantKind, check_policy, merged};
 use crate::{Balloon, GUESTS_MAX, GuestSpec, RunOptions, Truth};
 
 /// Longest scenario.
@@ -47,7 +47,7 @@ pub struct Scenario {
     pub repetitions: u32,
     /// The policies, in the order in which they run; `static` and `global` by default.
     #[serde(default = "default_policies", deserialize_with = "policies")]
-    pub policies: Vec<PolicyName>,
+    pub policies: Vec<String>,
     /// Policies with settings of their own; they run after the policies.
     #[serde(default)]
     pub variants: Vec<Variant>,
@@ -102,13 +102,16 @@ fn one() -> u32 {
     1
 }
 
-fn default_policies() -> Vec<PolicyName> {
-    vec![PolicyName::Static, PolicyName::Global]
+fn default_policies() -> Vec<String> {
+    [PolicyName::Static, PolicyName::Global].map(|name| name.to_string()).to_vec()
 }
 
-fn policies<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PolicyName>, D::Error> {
+fn policies<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let names = Vec::<String>::deserialize(deserializer)?;
-    names.iter().map(|name| name.parse().map_err(serde::de::Error::custom)).collect()
+    for name in &names {
+        check_policy(name).map_err(serde::de::Error::custom)?;
+    }
+    Ok(names)
 }
 
 impl Scenario {
@@ -128,11 +131,11 @@ impl Scenario {
     /// All variants to compare, in the order in which they run; each includes the scenario's common
     /// settings.
     pub fn contestants(&self) -> Vec<Variant> {
-        let policies = self.policies.iter().map(|policy| Variant::of(*policy));
+        let policies = self.policies.iter().map(|policy| Variant::of(policy));
         let special = |name: &str, kind| Variant {
             name: name.to_owned(),
             kind,
-            ..Variant::of(PolicyName::Static)
+            ..Variant::of(PolicyName::Static.as_str())
         };
         let mut all: Vec<Variant> = policies.chain(self.variants.iter().cloned()).collect();
         all.extend(self.by_hand.as_ref().map(|_| special(BY_HAND, VariantKind::ByHand)));
@@ -251,7 +254,7 @@ impl Scenario {
     }
 
     fn validate_variants(&self) -> Result<(), Mistake> {
-        let mut names: BTreeSet<&str> = self.policies.iter().map(|it| it.as_str()).collect();
+        let mut names: BTreeSet<&str> = self.policies.iter().map(String::as_str).collect();
         names.extend([BEST, BY_HAND]);
         check(&["variants"], self.variants.len() <= VARIANTS_MAX, || {
             format!("{}: expected at most {VARIANTS_MAX}", self.variants.len())
@@ -265,16 +268,9 @@ impl Scenario {
             let is_name = !variant.name.trim().is_empty() && variant.name.len() <= NAME_BYTES_MAX;
             check(&at("name"), is_name, || format!("expected 1 to {NAME_BYTES_MAX} bytes"))?;
             let policy = variant.policy.get("name").and_then(Value::as_str);
-            check(
-                &at("policy"),
-                policy.is_some_and(|it| it.parse::<PolicyName>().is_ok()),
-                || {
-                    format!(
-                        "expected the name of a policy, as in {{ name = \"{}\" }}",
-                        PolicyName::Meb
-                    )
-                },
-            )?;
+            check(&at("policy"), policy.is_some_and(|it| check_policy(it).is_ok()), || {
+                format!("expected the name of a policy, as in {{ name = \"{}\" }}", PolicyName::Meb)
+            })?;
         }
         Ok(())
     }
@@ -331,7 +327,7 @@ start = "512MiB"
     fn demo_scenario_is_read() {
         let text = include_str!("../../../scenarios/lab/demo.toml");
         let demo = Scenario::parse(text, Path::new("demo.toml")).unwrap();
-        assert_eq!(demo.policies, [PolicyName::Static, PolicyName::Global]);
+        assert_eq!(demo.policies, ["static", "global"]);
         assert!(demo.run_options().validate().is_ok());
     }
 

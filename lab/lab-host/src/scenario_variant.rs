@@ -3,7 +3,8 @@
 //! Idea: the tables are those of the daemon's configuration; this module only merges them. Limits:
 //! see [`crate::scenario`].
 
-use ballast_model::PolicyName;
+use ballast_lab_guest::workload::RIVAL_PREFIX;
+use ballast_model::{ParsePolicyNameError, PolicyName};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -19,6 +20,7 @@ pub struct Variant {
     /// Its name in all results.
     pub name: String,
     /// The daemon's `[policy]`, with the policy's `name`; it overrides the scenario's, key by key.
+    /// A rival's rule has a name that no daemon knows: [`Variant::rival`].
     pub policy: Map<String, Value>,
     /// The daemon's `[tracking]`, likewise.
     #[serde(default)]
@@ -41,12 +43,21 @@ pub enum VariantKind {
 }
 
 impl Variant {
-    /// A variant of `policy` with the scenario's settings.
-    pub(crate) fn of(policy: PolicyName) -> Variant {
-        let name = policy.as_str().to_owned();
-        let table = Map::from_iter([("name".to_owned(), Value::from(policy.as_str()))]);
-        Variant { name, policy: table, ..Variant::default() }
+    /// A variant of the policy with the scenario's settings.
+    pub(crate) fn of(policy: &str) -> Variant {
+        let table = Map::from_iter([("name".to_owned(), Value::from(policy))]);
+        Variant { name: policy.to_owned(), policy: table, ..Variant::default() }
     }
+
+    /// The rival whose rule decides; `None`: a policy of the daemon's does.
+    pub fn rival(&self) -> Option<&str> {
+        self.policy.get("name")?.as_str()?.strip_prefix(RIVAL_PREFIX)
+    }
+}
+
+/// Whether a scenario can name its policy so. Which rivals there are is not known here.
+pub(crate) fn check_policy(name: &str) -> Result<(), ParsePolicyNameError> {
+    if name.starts_with(RIVAL_PREFIX) { Ok(()) } else { name.parse::<PolicyName>().map(drop) }
 }
 
 /// `table` overridden by the keys of `other`, recursively.

@@ -19,6 +19,7 @@ use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_dea
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
+use super::rival;
 use super::settings::Places;
 
 /// Hidden command of a run's daemon.
@@ -42,6 +43,9 @@ pub struct Args {
     /// The configuration
     #[arg(long)]
     config: PathBuf,
+    /// The rival whose rule decides, instead of the policy in the configuration
+    #[arg(long)]
+    rival: Option<String>,
     /// The process to end with
     #[arg(long)]
     parent: i32,
@@ -58,10 +62,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         bail!("the process that started this daemon is gone");
     }
     let config = ballast_config::load(&args.config)?;
+    let rival = args.rival.as_deref().map(rival::rule).transpose()?;
     let log = ballast_daemon::start_log().context("cannot log to standard error")?;
     // Nobody opens the page of a run.
     let explain = |reply: &ballast_api::ExplainReply| reply.guest.clone();
-    let result = ballast_daemon::run(config, explain).await;
+    let result = ballast_daemon::run(config, rival, explain).await;
     log.end();
     result
 }
@@ -75,8 +80,9 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a daemon with the configuration `toml`.
-    pub(super) fn start(toml: &str, places: Places) -> anyhow::Result<Daemon> {
+    /// Starts a daemon with the configuration `toml`, in which a rival's rule decides, if one is
+    /// named.
+    pub(super) fn start(toml: &str, rival: Option<&str>, places: Places) -> anyhow::Result<Daemon> {
         let folder = places.folder();
         fs::create_dir(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let write = |path: PathBuf| format!("cannot write {}", path.display());
@@ -88,6 +94,7 @@ impl Daemon {
             .arg("--config")
             .arg(places.config())
             .args(["--parent", &std::process::id().to_string()])
+            .args(rival.iter().flat_map(|name| ["--rival", name]))
             .env_remove("NOTIFY_SOCKET")
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -30,6 +30,7 @@ mod plot;
 mod prepare;
 pub mod raw;
 pub mod record;
+mod rival;
 mod series;
 mod settings;
 pub mod simulate;

@@ -172,5 +172,5 @@ fn start_daemon(scenario: &Scenario, turn: &Turn, folder: &RunFolder) -> anyhow:
         Places::new(own, folder.qmp_folder(), folder.agent_folder(), folder.libvirt_socket());
     let is_root = rustix::process::geteuid().is_root();
     let toml = daemon_toml(scenario, &turn.variant, &places, is_root)?;
-    Daemon::start(&toml, places)
+    Daemon::start(&toml, turn.variant.rival(), places)
 }

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ballast_lab_host::{DOM0_MEMORY, Manager, Scenario, ScenarioGuest, Variant};
-use ballast_model::Bytes;
+use ballast_model::{Bytes, PolicyName};
 use serde_json::{Map, Value, json};
 
-use super::paper;
+use super::{paper, rival};
 
 /// Journals of a run larger than this lose their oldest records; some hours of it.
 const JOURNAL_BYTES_MAX: &str = "64MiB";
@@ -61,15 +61,18 @@ impl Places {
     }
 }
 
-/// Checks that the daemon accepts the scenario's settings, and that a paper's figures can be
-/// compared, before minutes are spent.
+/// Checks that the daemon accepts the scenario's settings, that its rivals are known, and that a
+/// paper's figures can be compared, before minutes are spent.
 ///
 /// # Errors
-/// A setting that the daemon refuses, with its policy or variant.
+/// A setting that the daemon refuses, with its policy or variant; a rival that is not known.
 pub(super) fn check(scenario: &Scenario) -> anyhow::Result<()> {
     paper::figures(scenario)?;
     let places = Places::new("/daemon".into(), "/qmp".into(), "/agent".into(), "/libvirt".into());
     for variant in scenario.contestants() {
+        if let Some(name) = variant.rival() {
+            rival::rule(name)?;
+        }
         let text = daemon_toml(scenario, &variant, &places, false)?;
         let told = || format!("the daemon's configuration under {}", variant.name);
         ballast_config::parse(&text, Path::new("ballast.toml")).with_context(told)?;
@@ -77,7 +80,8 @@ pub(super) fn check(scenario: &Scenario) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The configuration file for `scenario` under `variant`. Only root can have a raised priority.
+/// The configuration file for `scenario` under `variant`. A rival's rule is not in it: the daemon
+/// is handed that, and the file names `static`. Only root can have a raised priority.
 ///
 /// # Errors
 /// When a path is no text.
@@ -94,6 +98,10 @@ pub(super) fn daemon_toml(
     let mut host = json!({ "budget": scenario.host.budget.saturating_add(dom0) });
     if let Some(reserve) = scenario.host.reserve {
         host["reserve"] = json!(reserve);
+    }
+    let mut policy = variant.policy.clone();
+    if variant.rival().is_some() {
+        policy.insert("name".to_owned(), PolicyName::Static.as_str().into());
     }
     let mut tracking = variant.tracking.clone();
     let intermittent = || json!(scenario.settings.intermittent);
@@ -116,7 +124,7 @@ pub(super) fn daemon_toml(
         "libvirt": { "enabled": has_libvirt, "socket": text(&places.libvirt)? },
         "xen": { "enabled": has_xen, "dom0_floor": DOM0_MEMORY, "timeout": XL_TIMEOUT },
         "agents": { "folders": [text(&places.agents)?] },
-        "policy": variant.policy,
+        "policy": policy,
         "tracking": tracking,
         "journal": { "path": text(&places.journal())?, "keep_bytes": JOURNAL_BYTES_MAX },
         "guests": guests,
@@ -149,7 +157,7 @@ mod tests {
     use super::*;
     use crate::fixture::scenario;
     use crate::simulate::scenario_file::ScenarioFile;
-    use ballast_model::{GuestId, PolicyName};
+    use ballast_model::GuestId;
     use serde_json::Value;
 
     /// In the lab and in the simulator, which share their form.
@@ -178,7 +186,7 @@ mod tests {
             "/r/v".into(),
         );
         let mut scenario = scenario();
-        scenario.policies = PolicyName::BUILT_IN.to_vec();
+        scenario.policies = PolicyName::BUILT_IN.iter().map(PolicyName::to_string).collect();
         for (variant, &policy) in scenario.contestants().iter().zip(PolicyName::BUILT_IN) {
             let text = daemon_toml(&scenario, variant, &places, false).unwrap();
             let config = ballast_config::parse(&text, &places.config()).unwrap();
@@ -194,6 +202,21 @@ mod tests {
             let limits = &config.settings.limits.named[&a];
             assert_eq!(limits, &scenario.guests[0].limits());
         }
+    }
+
+    #[test]
+    fn a_rivals_rule_is_not_in_the_file() {
+        let mut scenario = scenario();
+        scenario.policies = vec!["rival:mom".to_owned()];
+        check(&scenario).unwrap();
+        let places = Places::new("/d".into(), "/q".into(), "/a".into(), "/v".into());
+        let variant = &scenario.contestants()[0];
+        assert_eq!((variant.name.as_str(), variant.rival()), ("rival:mom", Some("mom")));
+        let text = daemon_toml(&scenario, variant, &places, false).unwrap();
+        let config = ballast_config::parse(&text, &places.config()).unwrap();
+        assert_eq!(config.settings.policy, PolicyName::Static);
+        scenario.policies = vec!["rival:mum".to_owned()];
+        assert!(check(&scenario).is_err());
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         return args.output.print(&Checked::from(&config), |checked, _| checked.lines());
     }
     let log = ballast_daemon::start_log().context("cannot log to standard error")?;
-    let done = ballast_daemon::run(config, explain::chain).await;
+    let done = ballast_daemon::run(config, None, explain::chain).await;
     if !log.end() {
         // Printing the error would block: nobody reads standard error.
         std::process::exit(i32::from(done.is_err()));

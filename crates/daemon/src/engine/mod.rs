@@ -30,6 +30,7 @@ use ballast_model::{
     Action, GuestId, GuestLimits, Handover, Held, LimitSources, Mode, ModeChoice, Note, Outcome,
     OutcomeKind, Plan, PolicyAnswer, Snapshot, Timestamp,
 };
+use ballast_policy::{Policy, build};
 use ballast_store::Tick;
 use tracing::{debug, info, warn};
 
@@ -74,7 +75,18 @@ pub struct Engine {
 
 impl Engine {
     /// An engine whose first tick is due at once. It goes on where an earlier daemon left off.
-    pub fn new(mut settings: Settings, inherited: Inherited, world: &impl World) -> Engine {
+    pub fn new(settings: Settings, inherited: Inherited, world: &impl World) -> Engine {
+        let policy = build(settings.policy, settings.policy_settings.clone());
+        Engine::with_policy(settings, policy, inherited, world)
+    }
+
+    /// The same with a policy that is not chosen by name, until the settings are loaded anew.
+    pub fn with_policy(
+        mut settings: Settings,
+        policy: Box<dyn Policy>,
+        inherited: Inherited,
+        world: &impl World,
+    ) -> Engine {
         let now = world.now();
         let Inherited { restart, credits, mode } = inherited;
         let mut mode = mode.unwrap_or(ModeChoice::new(settings.mode));
@@ -84,7 +96,7 @@ impl Engine {
             info!("{}", Held::Observing);
         }
         let book = LimitBook::new(&settings);
-        let mut controller = Controller::new(settings, now);
+        let mut controller = Controller::with_policy(settings, policy, now);
         if restart.paused {
             info!("paused, as the last daemon was: `ballast resume` acts again");
         }

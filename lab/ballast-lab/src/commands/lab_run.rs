@@ -24,6 +24,7 @@ use ballast_scenario_run::{Live, page, raw, table};
 Examples:
   ballast lab run scenarios/lab/demo.toml --report demo.html
   ballast lab run scenarios/lab/demo.toml --policy static --policy global --repetitions 5
+  ballast lab run scenarios/lab/demo.toml --policy global --policy rival:mom
   ballast lab run scenarios/lab/demo.toml --simulated
   ballast lab run scenarios/lab/demo.toml --json | jq .comparison.gains
 
@@ -43,7 +44,8 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     report: Option<PathBuf>,
     /// Policies, in this order, of the scenario's variants those named, and `by-hand` and `best`,
-    /// instead of all that the scenario has; repeatable
+    /// instead of all that the scenario has; `rival:mom` and so on are the rules of other products
+    /// under Ballast's guard; repeatable
     #[arg(long = "policy", value_name = "NAME")]
     policies: Vec<String>,
     /// How long each run is measured, such as 90s, instead of the scenario's
@@ -319,7 +321,6 @@ pub(crate) fn description(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_model::PolicyName;
     use clap::Parser;
 
     #[derive(Parser)]
@@ -340,7 +341,7 @@ mod tests {
     fn the_command_line_goes_before_the_scenario() {
         let line = "run demo.toml --policy global --policy static --duration 2min --repetitions 3";
         let scenario = changed(line).unwrap();
-        assert_eq!(scenario.policies, [PolicyName::Global, PolicyName::Static]);
+        assert_eq!(scenario.policies, ["global", "static"]);
         assert_eq!((scenario.duration, scenario.repetitions), (Duration::from_secs(120), 3));
     }
 

@@ -1,4 +1,4 @@
-//! Memory balancers of other systems, as policies of the simulator.
+//! Memory balancers of other systems, as policies of the simulator and of the lab's daemons.
 //!
 //! Idea: their decision rules run under the same guard, estimators and tick as our own policies, so
 //! that a comparison is about rules and not about mechanisms. Each has a file, whose header says
@@ -28,6 +28,7 @@ mod xenmm;
 
 use ballast_model::PolicyName;
 use ballast_policy::Policy;
+use ballast_workload::RIVAL_PREFIX;
 
 pub use esx::Esx;
 pub use hyperv::HyperV;
@@ -50,9 +51,6 @@ pub const ALL: [PolicyName; 8] = [
     senpai::NAME,
 ];
 
-/// What says that a rival is meant and no policy of ours, where both are named.
-pub const PREFIX: &str = "rival:";
-
 /// Builds the rival of that name; `None` if there is none.
 pub fn build(name: &str) -> Option<Box<dyn Policy>> {
     let PolicyName::Custom(known) = find(name)? else { return None };
@@ -69,9 +67,9 @@ pub fn build(name: &str) -> Option<Box<dyn Policy>> {
     })
 }
 
-/// Finds the name of a rival, also with [`PREFIX`] before it.
+/// Finds the name of a rival, also with [`RIVAL_PREFIX`] before it.
 pub fn find(name: &str) -> Option<PolicyName> {
-    let name = name.strip_prefix(PREFIX).unwrap_or(name);
+    let name = name.strip_prefix(RIVAL_PREFIX).unwrap_or(name);
     ALL.into_iter().find(|rival| rival.as_str() == name)
 }
 
