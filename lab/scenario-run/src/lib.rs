@@ -12,6 +12,7 @@ pub mod compare;
 pub mod daemon;
 mod describe;
 mod domains_table;
+mod figure;
 mod figures;
 mod fixed_work;
 #[cfg(test)]

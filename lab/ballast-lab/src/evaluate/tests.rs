@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use ballast_lab_host::Scenario;
-use ballast_scenario_run::simulate::scenario_file::{self, ScenarioFile};
+use ballast_scenario_run::simulate::contestants::policy;
+use ballast_scenario_run::simulate::scenario_file::ScenarioFile;
 
 use super::catalogue::{Catalogue, Way};
 use super::figure::{Figure, figures};
@@ -28,9 +29,7 @@ fn actors(task: &Task) -> (BTreeSet<String>, BTreeSet<String>) {
             let path = scenarios().join(scenario);
             let file = ScenarioFile::parse(&read_bounded(&path).unwrap(), &path).unwrap();
             let names = match policies {
-                Some(list) => {
-                    list.split(',').map(|it| scenario_file::policy(it).unwrap()).collect()
-                }
+                Some(list) => list.split(',').map(|it| policy(it).unwrap()).collect(),
                 None => file.policies.clone(),
             };
             let guests = file.scenario.guests.iter().map(|guest| guest.id.to_string());

@@ -10,8 +10,7 @@ use std::str::FromStr;
 use ballast_model::PolicyName;
 use ballast_policy::{Policy, PolicySettings, build};
 use ballast_sim::rivals;
-
-use super::scenario_file;
+use ballast_toml_strict::nearest;
 
 /// The chosen policies, each once, in the order of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +37,30 @@ impl Contestants {
     }
 }
 
+/// A policy or a rival.
+///
+/// # Errors
+/// There is none of that name; the text lists all there are. Or it is `external`.
+pub fn policy(name: &str) -> Result<PolicyName, String> {
+    if name == PolicyName::External.as_str() {
+        return Err(format!(
+            "`{name}` asks a program, which only the daemon starts: simulate another policy, or have the \
+             program decide on a host that observes"
+        ));
+    }
+    let own = PolicyName::BUILT_IN.iter().copied().find(|policy| policy.as_str() == name);
+    own.or_else(|| rivals::find(name)).ok_or_else(|| {
+        let rivals_list = rivals::ALL.map(PolicyName::as_str).join(", ");
+        let all = PolicyName::BUILT_IN.iter().copied().chain(rivals::ALL).map(PolicyName::as_str);
+        let nearest = nearest(name, all).map(|near| format!("; the nearest is `{near}`"));
+        format!(
+            "`{name}` is not a policy: expected {}, or of the rivals {rivals_list}{}",
+            PolicyName::list(),
+            nearest.unwrap_or_default()
+        )
+    })
+}
+
 impl FromStr for Contestants {
     type Err = String;
 
@@ -48,7 +71,7 @@ impl FromStr for Contestants {
                 "all" => PolicyName::BUILT_IN.iter().copied().chain(rivals::ALL).collect(),
                 "ours" => PolicyName::BUILT_IN.to_vec(),
                 "rivals" => rivals::ALL.to_vec(),
-                _ => vec![scenario_file::policy(word)?],
+                _ => vec![policy(word)?],
             };
             for name in named {
                 if !found.contains(&name) {

@@ -19,12 +19,13 @@ use ballast_lab_host::{DiskSpec, Hotplug};
 use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
 use ballast_sim::{
     Disk, GUESTS_MAX, GuestSpec, HostReclaim, HostSpec, Scenario, ScenarioError, Swap,
-    TimedWorkload, rivals,
+    TimedWorkload,
 };
 use ballast_toml_strict::{Error, duration};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
+use super::contestants;
 use super::paper::{PAPER_MAX, PaperFigure};
 use super::parameter::{PARAMETERS_MAX, Parameter};
 use super::scenario_machine::{
@@ -33,7 +34,6 @@ use super::scenario_machine::{
 };
 use super::scenario_policy::PolicyTable;
 use super::scenario_workload::WorkloadTable;
-use ballast_toml_strict::nearest;
 
 /// The most memory of a host: what divisions tell apart. More is surely a slip.
 const HOST_MAX: Bytes = Bytes::gib(4 << 20);
@@ -186,32 +186,8 @@ fn default_policies() -> Vec<PolicyName> {
 
 fn policies<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PolicyName>, D::Error> {
     let names = Vec::<String>::deserialize(deserializer)?;
-    let policy = |name: &String| policy(name).map_err(serde::de::Error::custom);
+    let policy = |name: &String| contestants::policy(name).map_err(serde::de::Error::custom);
     names.iter().map(policy).collect()
-}
-
-/// A policy or a rival.
-///
-/// # Errors
-/// There is none of that name; the text lists all there are. Or it is `external`.
-pub fn policy(name: &str) -> Result<PolicyName, String> {
-    if name == PolicyName::External.as_str() {
-        return Err(format!(
-            "`{name}` asks a program, which only the daemon starts: simulate another policy, or have the \
-             program decide on a host that observes"
-        ));
-    }
-    let own = PolicyName::BUILT_IN.iter().copied().find(|policy| policy.as_str() == name);
-    own.or_else(|| rivals::find(name)).ok_or_else(|| {
-        let rivals_list = rivals::ALL.map(PolicyName::as_str).join(", ");
-        let all = PolicyName::BUILT_IN.iter().copied().chain(rivals::ALL).map(PolicyName::as_str);
-        let nearest = nearest(name, all).map(|near| format!("; the nearest is `{near}`"));
-        format!(
-            "`{name}` is not a policy: expected {}, or of the rivals {rivals_list}{}",
-            PolicyName::list(),
-            nearest.unwrap_or_default()
-        )
-    })
 }
 
 /// A mistake that only shows when values are compared.

@@ -392,7 +392,7 @@ fn every_file_in_the_tree_runs() {
         let file = read(&path);
         let scenario = Scenario { duration: Duration::from_secs(10), ..file.scenario };
         for name in file.policies {
-            let rival = rivals::build(name.as_str());
+            let rival = ballast_sim::rivals::build(name.as_str());
             let policy = rival.unwrap_or_else(|| ballast_sim::named(&scenario, name));
             let mut simulation = ballast_sim::Simulation::new(&scenario, policy).unwrap();
             while simulation.step() {}

@@ -1,0 +1,307 @@
+//! One figure of a guest's run.
+//!
+//! Idea: each figure follows from what the run recorded of the guest, and of the same guest with
+//! all its memory.
+//! Limits: a figure that was not measured, or was never reached, is absent.
+
+use serde::Serialize;
+
+use super::fixed_work::{of_best_around, time_of_work};
+use super::record::{GuestInfo, GuestRun, RunRecord, Sample, ScenarioInfo, TrackingNow};
+use super::series;
+
+/// How near to its end, or to what a guest needs, a size counts as there, as a ratio: that of TWS
+/// §4.1.
+const SETTLED_WITHIN: f64 = 0.05;
+/// How long it has to stay near what is needed, in seconds.
+const NEAR_FOR_S: f64 = 5.0;
+
+/// A figure of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Figure {
+    /// Pages touched.
+    Touches,
+    /// That against what it did in the same repetition with all its memory, as a ratio; of a fixed
+    /// work the time it took with all its memory against the time it took.
+    OfBest,
+    /// Time until it had done its fixed work, in seconds; absent where it never had.
+    WorkTime,
+    /// Touches against those of the same seconds with all its memory, as a ratio, until the memory
+    /// it holds had settled; of a guest with a fixed work.
+    OfBestBefore,
+    /// The same once it had settled.
+    OfBestAfter,
+    /// Passes, or whatever the workload counts.
+    Iterations,
+    /// Time from a workload's start to its end, in seconds; the longest of several.
+    RunTime,
+    /// Faults that waited for a disk.
+    MajorFaults,
+    /// Memory read back from swap, in bytes.
+    SwapIn,
+    /// Memory written to swap, in bytes.
+    SwapOut,
+    /// Memory held on the average over time, in bytes.
+    AllocationMean,
+    /// Memory held in the end, in bytes.
+    AllocationLast,
+    /// Time after which the memory held stayed within 5 % of that, in seconds; absent where it was
+    /// never elsewhere.
+    Settled,
+    /// That memory against what the guest needs, as a ratio.
+    OfNeed,
+    /// Time from when its workload has gone through its memory once until it holds what it needs,
+    /// within 5 % and for five seconds, in seconds.
+    NearNeed,
+    /// Time from the start of its last workload until it touches pages at full speed, over the time
+    /// between two of its reports, in seconds; absent where it never did.
+    FullSpeed,
+    /// How often its pages were watched rather than left in peace, as a ratio of all samples.
+    UpRatio,
+    /// Processor time that watching took, as a ratio of one core; the mean over the time.
+    TrackingCost,
+}
+
+impl Figure {
+    /// Every figure, in the order in which they are shown.
+    pub const ALL: [Figure; 18] = [
+        Figure::Touches,
+        Figure::OfBest,
+        Figure::WorkTime,
+        Figure::OfBestBefore,
+        Figure::OfBestAfter,
+        Figure::Iterations,
+        Figure::RunTime,
+        Figure::MajorFaults,
+        Figure::SwapIn,
+        Figure::SwapOut,
+        Figure::AllocationMean,
+        Figure::AllocationLast,
+        Figure::Settled,
+        Figure::OfNeed,
+        Figure::NearNeed,
+        Figure::FullSpeed,
+        Figure::UpRatio,
+        Figure::TrackingCost,
+    ];
+
+    /// Whether it is left out where no guest has it.
+    pub(super) const fn is_rare(self) -> bool {
+        use Figure::{AllocationLast, AllocationMean, Iterations, MajorFaults, RunTime};
+        use Figure::{SwapIn, SwapOut, Touches};
+        let is_work = matches!(self, Touches | Iterations | RunTime);
+        let is_memory = matches!(self, AllocationMean | AllocationLast);
+        !(is_work || is_memory || matches!(self, MajorFaults | SwapIn | SwapOut))
+    }
+
+    /// The figure of one guest in one run; `best` is the guest with all its memory, `info` what it
+    /// was to be.
+    pub(super) fn of(
+        self,
+        guest: &GuestRun,
+        best: Option<&GuestRun>,
+        info: &GuestInfo,
+    ) -> Option<f64> {
+        let inside = guest.last_inside();
+        let count = |n: u64| n as f64;
+        match self {
+            Figure::Touches => guest.touches().map(count),
+            Figure::OfBest if info.work.is_some() => {
+                Some(time_of_work(best?, info.work?)? / time_of_work(guest, info.work?)?)
+            }
+            Figure::WorkTime => time_of_work(guest, info.work?),
+            Figure::OfBestBefore | Figure::OfBestAfter => {
+                info.work?;
+                let held: Vec<(f64, f64)> = allocations(&guest.samples).collect();
+                let around = of_best_around(guest, best?, settled(&held).unwrap_or(0.0));
+                if self == Figure::OfBestBefore { around.0 } else { around.1 }
+            }
+            Figure::OfBest => {
+                let most = best?.touches().filter(|touches| *touches > 0)?;
+                Some(count(guest.touches()?) / count(most))
+            }
+            Figure::Iterations => guest.iterations().map(count),
+            Figure::RunTime => {
+                let longest = guest.workloads.iter().map(|workload| workload.elapsed_ms).max();
+                longest.map(|ms| ms as f64 / 1000.0)
+            }
+            Figure::MajorFaults => inside.and_then(|inside| inside.major_faults).map(count),
+            Figure::SwapIn => inside.and_then(|inside| inside.swap_in_bytes).map(count),
+            Figure::SwapOut => inside.and_then(|inside| inside.swap_out_bytes).map(count),
+            Figure::AllocationMean => mean_allocation(&guest.samples),
+            Figure::AllocationLast => allocations(&guest.samples).last().map(|(_, held)| held),
+            Figure::Settled => settled(&allocations(&guest.samples).collect::<Vec<_>>()),
+            Figure::OfNeed => {
+                let (_, held) = allocations(&guest.samples).last()?;
+                Some(held / info.needs_bytes.filter(|need| *need > 0)? as f64)
+            }
+            Figure::NearNeed => near(&guest.samples, info.needs_bytes? as f64),
+            Figure::FullSpeed => at_full_speed(guest, info.full_speed_per_s? as f64),
+            Figure::UpRatio => mean(tracked(&guest.samples).filter_map(|it| match &*it.state {
+                "watching" => Some(1.0),
+                "resting" => Some(0.0),
+                _ => None,
+            })),
+            // An interval of rest has no figure, because it costs nothing.
+            Figure::TrackingCost => mean(tracked(&guest.samples).filter_map(|it| {
+                let is_tracked = ["watching", "resting", "referenced"].contains(&&*it.state);
+                is_tracked.then(|| it.cost.unwrap_or(0.0))
+            })),
+        }
+    }
+
+    /// The figure of all guests together: the sum of those that have it, of times the longest, of
+    /// shares the mean.
+    pub(super) fn of_all(
+        self,
+        run: &RunRecord,
+        best: Option<&RunRecord>,
+        scenario: &ScenarioInfo,
+    ) -> Option<f64> {
+        let of_best = |guest: &GuestRun| best.and_then(|best| best.guest(&guest.guest));
+        let of_guest =
+            |guest: &GuestRun| self.of(guest, of_best(guest), scenario.guest(&guest.guest)?);
+        let known = run.guests.iter().filter_map(of_guest);
+        match self {
+            Figure::NearNeed => {
+                let needing = scenario.guests.iter().filter(|guest| guest.needs_bytes.is_some());
+                longest_of(needing.count(), known)
+            }
+            Figure::FullSpeed => {
+                let timed = scenario.guests.iter().filter(|it| it.full_speed_per_s.is_some());
+                longest_of(timed.count(), known)
+            }
+            Figure::WorkTime => {
+                let timed = scenario.guests.iter().filter(|it| it.work.is_some());
+                longest_of(timed.count(), known)
+            }
+            Figure::OfBest
+            | Figure::OfBestBefore
+            | Figure::OfBestAfter
+            | Figure::OfNeed
+            | Figure::UpRatio => mean(known),
+            Figure::RunTime | Figure::Settled => known.reduce(f64::max),
+            _ => known.reduce(|a, b| a + b),
+        }
+    }
+}
+
+/// The longest of `count` times; `None` where a guest has none, as all of them do not get there.
+fn longest_of(count: usize, times: impl Iterator<Item = f64>) -> Option<f64> {
+    let times: Vec<f64> = times.collect();
+    let is_whole = times.len() == count;
+    times.into_iter().reduce(f64::max).filter(|_| is_whole)
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), it| (sum + it, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+fn tracked(samples: &[Sample]) -> impl Iterator<Item = &TrackingNow> {
+    samples.iter().filter_map(|sample| sample.daemon.as_ref()?.tracking.as_ref())
+}
+
+fn allocations(samples: &[Sample]) -> impl Iterator<Item = (f64, f64)> {
+    samples.iter().filter_map(|sample| {
+        let held = sample.daemon.as_ref()?.allocation_bytes?;
+        Some((sample.at_s, held as f64))
+    })
+}
+
+/// The moment from which on a series stays within 5 % of where it ends; `None` where it always was.
+fn settled(series: &[(f64, f64)]) -> Option<f64> {
+    let (_, end) = *series.last()?;
+    let outside = series.iter().rposition(|(_, held)| (held - end).abs() > SETTLED_WITHIN * end)?;
+    series.get(outside + 1).map(|(at, _)| *at)
+}
+
+/// See [`Figure::NearNeed`].
+fn near(samples: &[Sample], need: f64) -> Option<f64> {
+    let is_through =
+        |sample: &&Sample| sample.inside.as_ref().is_some_and(|inside| inside.iterations > 0);
+    let from = samples.iter().find(is_through)?.at_s;
+    let series: Vec<(f64, f64)> = allocations(samples).collect();
+    let is_near = |held: f64| (held - need).abs() <= SETTLED_WITHIN * need;
+    let mut since = None;
+    for (at, held) in series {
+        since = is_near(held).then_some(since.unwrap_or(at));
+        if let Some(since) = since.filter(|since| at - since >= NEAR_FOR_S) {
+            return Some(f64::max(since - from, 0.0));
+        }
+    }
+    None
+}
+
+/// See [`Figure::FullSpeed`].
+pub(super) fn at_full_speed(guest: &GuestRun, full_per_s: f64) -> Option<f64> {
+    let began = guest.workloads.iter().map(|it| it.started_s).reduce(f64::max)?;
+    let mut rates = series::touch_rates(guest).into_iter();
+    let (at, _) = rates.find(|(at, rate)| *at >= began && *rate >= full_per_s)?;
+    Some(at - began)
+}
+
+/// The mean over time; each value holds until the next one.
+fn mean_allocation(samples: &[Sample]) -> Option<f64> {
+    let known: Vec<(f64, f64)> = allocations(samples).collect();
+    let (first, last) = (known.first()?, known.last()?);
+    let span = last.0 - first.0;
+    if span <= 0.0 {
+        return Some(last.1);
+    }
+    let area: f64 = known.windows(2).map(|pair| (pair[1].0 - pair[0].0) * pair[0].1).sum();
+    Some(area / span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Inside, Outside};
+
+    /// Within 5 % of 100 from 4 s on: 96 at 2 s was near, but 94 came after it.
+    #[test]
+    fn memory_has_settled_when_it_stays_where_it_ends() {
+        let series = |held: &[f64]| -> Vec<(f64, f64)> {
+            held.iter().enumerate().map(|(at, held)| (at as f64, *held)).collect()
+        };
+        assert_eq!(settled(&series(&[50.0, 80.0, 96.0, 94.0, 95.0, 104.0, 100.0])), Some(4.0));
+        assert_eq!(settled(&series(&[100.0, 104.0, 100.0])), None);
+        assert_eq!(settled(&[]), None);
+    }
+
+    /// Through its memory at 2 s; near 100 from 3 s on, but for good only from 6 s on.
+    #[test]
+    fn a_guest_is_at_its_need_when_near_it() {
+        let sample = |at: usize, held: u64| Sample {
+            at_s: at as f64,
+            daemon: Some(Outside { allocation_bytes: Some(held), ..Outside::default() }),
+            inside: Some(Inside { iterations: u64::from(at >= 2), ..Inside::default() }),
+            ..Sample::default()
+        };
+        let series = |held: &[u64]| -> Vec<Sample> {
+            held.iter().enumerate().map(|(at, held)| sample(at, *held)).collect()
+        };
+        let held = [50, 60, 80, 95, 98, 110, 104, 100, 96, 105, 100, 100];
+        assert_eq!(near(&series(&held), 100.0), Some(4.0));
+        assert_eq!(near(&series(&held[..11]), 100.0), None);
+        // There before it has gone through its memory: at once.
+        assert_eq!(near(&series(&[100; 9]), 100.0), Some(0.0));
+        assert_eq!(near(&series(&[100; 2]), 100.0), None);
+    }
+
+    #[test]
+    fn the_mean_allocation_weighs_by_time_and_skips_gaps() {
+        let sample = |at_s, held: Option<u64>| Sample {
+            at_s,
+            daemon: held.map(|held| Outside { allocation_bytes: Some(held), ..Outside::default() }),
+            ..Sample::default()
+        };
+        let samples = [sample(0.0, Some(10)), sample(1.0, None), sample(3.0, Some(20))];
+        assert_eq!(mean_allocation(&samples), Some(10.0));
+        let samples = [sample(0.0, Some(10)), sample(1.0, Some(40)), sample(3.0, Some(0))];
+        assert_eq!(mean_allocation(&samples), Some(30.0));
+        assert_eq!(mean_allocation(&samples[..1]), Some(10.0));
+        assert_eq!(mean_allocation(&[]), None);
+    }
+}
