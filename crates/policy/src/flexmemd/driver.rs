@@ -229,9 +229,12 @@ impl Driver {
         self.accounts.admit(&holders, now);
     }
 
+    /// Whether an emergency that was last answered at `last` is answered at `now`: once a period,
+    /// and not in the moment in which a period began, as all were decided for then.
     fn may_answer(&self, last: Option<Timestamp>, now: Timestamp) -> bool {
         let length = self.period.map_or(self.period_length(), |period| period.length());
-        last.is_none_or(|last| now.saturating_since(last) >= length)
+        let has_just_begun = self.period.is_some_and(|period| period.begin == now);
+        !has_just_begun && last.is_none_or(|last| now.saturating_since(last) >= length)
     }
 
     /// Whether an auction's sale at a price is in force, longer than the operator's period.
