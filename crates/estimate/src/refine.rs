@@ -35,7 +35,7 @@ const READING_APART_MIN: Duration = Duration::from_millis(500);
 
 /// Memory a guest needs beyond `Committed_AS`: its kernel takes about 75 MiB and keeps about 60 MiB
 /// free. Without it, probing would start below what the guest can run in.
-const KERNEL_AND_FREE: Bytes = Bytes::mib(128);
+pub(crate) const KERNEL_AND_FREE: Bytes = Bytes::mib(128);
 
 /// Memory a Linux guest keeps free if it does not report its watermarks. With less free it
 /// reclaims, and loses pages of its working set.
