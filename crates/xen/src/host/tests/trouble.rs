@@ -120,6 +120,42 @@ async fn rubbish_of_a_guest_is_said_once() {
     assert!(told.iter().all(|it| it.len() < 1000 && !it.contains('\x1b')), "{told:?}");
 }
 
+/// Those of others xenstored keeps a guest from: what is left to it are the same words below its own.
+#[tokio::test]
+async fn megabytes_and_keys_of_others_change_nothing() {
+    const VALUES: u64 = 1024;
+    const SETTLED: u64 = 20;
+    let mut ground = Ground::start().await;
+    ground.create("web", 3, 192, 256);
+    ground.create("good", 4, 192, 256);
+    ground.sample().await;
+    ground.publish_stats(4, 1, 180, 50);
+    ground.sample().await;
+    let before = ground.store().received;
+    for n in 0..VALUES {
+        ground.publish(3, &format!("fill/{n}"), [b'x'; 4000]);
+    }
+    let told = br#"{"seq":9,"uptime_ms":1,"message":{"type":"statistics"}}"#;
+    for below in ["", "local/domain/4/", "domain/4/", "4/", "good/"] {
+        ground.publish(3, &format!("{below}name"), "good");
+        ground.publish(3, &format!("{below}memory/target"), "1");
+        ground.publish(3, &format!("{below}memory/static-max"), "1");
+        ground.publish(3, &format!("{below}data/mem_stats"), told);
+    }
+    for _ in 0..3 {
+        let readings = ground.sample().await;
+        assert_eq!((holds(&readings, "web"), holds(&readings, "good")), (Some(192), Some(192)));
+        assert_eq!(available(&readings, "good").unwrap().0, 50);
+        assert_eq!(available(&readings, "web"), None);
+        assert_eq!(readings.len(), 3, "dom0 and two guests");
+    }
+    let asked = ground.store().received - before;
+    assert!(asked < 3 * SETTLED, "{asked} messages, as little of it is read");
+    ground.order("good", 128).await.unwrap();
+    // A page less, as drivers stop that short of it.
+    assert_eq!(ground.read(4, "memory/target").unwrap(), ((128 << 10) - 4).to_string());
+}
+
 #[tokio::test]
 async fn a_guest_that_writes_all_the_time_ends_no_wait() {
     let mut ground = Ground::start().await;
