@@ -120,7 +120,7 @@ async fn rubbish_of_a_guest_is_said_once() {
     assert!(told.iter().all(|it| it.len() < 1000 && !it.contains('\x1b')), "{told:?}");
 }
 
-/// Those of others xenstored keeps a guest from: what is left to it are the same words below its own.
+/// xenstored keeps a guest from the keys of others: it can write the same words below its own.
 #[tokio::test]
 async fn megabytes_and_keys_of_others_change_nothing() {
     const VALUES: u64 = 1024;
