@@ -316,7 +316,7 @@ mod tests {
              [journal]\nenabled = false\n"
         );
         std::fs::write(&path, text).unwrap();
-        Daemon::new(ballast_config::load(&path).unwrap(), GUESTS_MAX).unwrap()
+        Daemon::new(ballast_config::load(&path).unwrap(), None, GUESTS_MAX).unwrap()
     }
 
     #[tokio::test]
