@@ -147,7 +147,7 @@ struct GuestTable {
 }
 
 fn timeout_default() -> Duration {
-    Duration::from_secs(3)
+    Duration::from_secs(2)
 }
 
 fn ten_seconds() -> Duration {
@@ -184,7 +184,9 @@ pub fn parse(text: &str, file: &Path, machine: &str) -> Result<FleetConfig, Erro
     let user = match (read.user, read.password_file) {
         (Some(user), Some(file)) => Some((user, file)),
         (None, None) => None,
-        (Some(_), None) => return Err(wrong(&["user"], "expected `password_file`, too".to_owned())),
+        (Some(_), None) => {
+            return Err(wrong(&["user"], "expected `password_file`, too".to_owned()));
+        }
         (None, Some(_)) => {
             return Err(wrong(&["password_file"], "expected `user`, too".to_owned()));
         }
@@ -308,8 +310,8 @@ pub fn machine_id() -> anyhow::Result<String> {
 }
 
 fn first_line(file: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("cannot read {}", file.display()))?;
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let line = text.lines().next().unwrap_or_default().trim().to_owned();
     if line.is_empty() || line.len() > SHORT_FILE_BYTES_MAX {
         return Err(anyhow!("{}: expected a short first line", file.display()));

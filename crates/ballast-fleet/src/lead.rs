@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ballast_fleet_proto::{
     Author, Condition, Coordinator, CoordinatorError, FleetKey, FleetView, Follow, KeyWrite,
-    PlanRecord, PutResult, RecordError, Revision, decide, encode,
+    PlanRecord, PutResult, RecordError, Revision, decide, decode, encode,
 };
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
@@ -61,19 +61,27 @@ async fn seek_once<C: Coordinator, D: Daemon>(
     let config = &member.config;
     let key = config.keys.key(&FleetKey::Leader);
     let listing = member.coordinator.read(&config.keys.lead_prefix()).await?;
-    if listing.entries.iter().all(|entry| entry.key != key) {
-        let value = encode(&Author { host: config.host.to_string() })?;
-        let Some(leadership) = member.coordinator.campaign(&key, value, session.lease).await? else {
-            return Ok(());
-        };
+    let author = |value: &[u8]| decode::<Author>(value).map(|it| it.host);
+    let leadership = match listing.entries.iter().find(|entry| entry.key == key) {
+        None => {
+            let value = encode(&Author { host: config.host.to_string() })?;
+            member.coordinator.campaign(&key, value, session.lease).await?
+        }
+        // Led before a failure, and the lease has held since.
+        Some(entry) if author(&entry.value).is_ok_and(|host| host == config.host.as_str()) => {
+            Some(entry.written)
+        }
+        Some(_) => None,
+    };
+    if let Some(leadership) = leadership {
         member.speaker.say("lead", "leads the fleet");
         let led = lead(member, leadership).await;
         member.speaker.say("lead", "does not lead the fleet any more");
         return led;
     }
     member.speaker.say("lead", "another host leads the fleet");
-    let watch = member.coordinator.watch(&config.keys.lead_prefix(), listing.revision);
-    let mut watch = watch.await?;
+    let prefix = config.keys.lead_prefix();
+    let mut watch = member.coordinator.watch(&prefix, listing.revision).await?;
     // Without a change for long, the state is read again.
     match timeout(WATCH_FOR, watch.next()).await {
         Ok(changes) => changes.map(drop).map_err(LeadError::from),
@@ -132,13 +140,9 @@ async fn write_plan<C: Coordinator, D: Daemon>(
     if last.as_ref().is_some_and(|last| plan.says_the_same(last)) {
         return Ok(true);
     }
-    let ours =
-        Condition { key: config.keys.key(&FleetKey::Leader), written: Some(leadership) };
-    let write = KeyWrite::Put {
-        key: config.keys.key(&FleetKey::Plan),
-        value: encode(&plan)?,
-        lease: None,
-    };
+    let ours = Condition { key: config.keys.key(&FleetKey::Leader), written: Some(leadership) };
+    let write =
+        KeyWrite::Put { key: config.keys.key(&FleetKey::Plan), value: encode(&plan)?, lease: None };
     match member.coordinator.compare_and_put(&[ours], vec![write]).await? {
         PutResult::Differs => Ok(false),
         PutResult::Written(_) => {

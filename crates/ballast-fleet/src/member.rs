@@ -7,7 +7,8 @@
 //! Nothing of this touches the daemon or a guest: whatever fails here, the host works on alone.
 //! Limits: one session at a time; after its end the next one begins with a new lease.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
+use std::pin::pin;
 use std::time::Duration;
 
 use ballast_fleet_proto::{
@@ -15,6 +16,7 @@ use ballast_fleet_proto::{
     RecordError, Registration, Revision, WrittenParts, decode, encode,
 };
 use ballast_model::Timestamp;
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::FleetConfig;
@@ -22,8 +24,11 @@ use crate::host_record::{Daemon, LookError, Observer};
 use crate::lead;
 use crate::say::Speaker;
 
-/// Renewals within one lease: two, so that one may be lost.
-const RENEWALS: u32 = 2;
+/// The lease is renewed when this part of it has passed: what remains is enough for a member of
+/// etcd that does not answer, and another try.
+const RENEW_AT: f64 = 2.0 / 3.0;
+/// Time to the next try of a renewal that failed.
+const RENEW_AGAIN: Duration = Duration::from_millis(250);
 /// Time to the next try of what failed.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
 /// Time to the next session after one ended.
@@ -38,7 +43,7 @@ pub struct Member<C, D> {
     pub(crate) coordinator: C,
     pub(crate) config: FleetConfig,
     machine: String,
-    observer: RefCell<Observer<D>>,
+    observer: Mutex<Observer<D>>,
     began: Instant,
     pub(crate) speaker: Speaker,
 }
@@ -95,36 +100,51 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
             coordinator,
             config,
             machine,
-            observer: RefCell::new(Observer::new(daemon)),
+            observer: Mutex::new(Observer::new(daemon)),
             began: Instant::now(),
             speaker: Speaker::default(),
         }
     }
 
-    /// Is a member again and again; ends never.
-    pub async fn run(&self) {
+    /// Is a member again and again, until `stop`; then the host leaves the fleet.
+    pub async fn run_until(&self, stop: impl Future<Output = ()>) {
+        let mut stop = pin!(stop);
         loop {
-            let end = self.session().await;
+            let session = tokio::select! {
+                session = self.begin() => session,
+                () = &mut stop => return,
+            };
+            let end = match session {
+                Err(end) => end,
+                Ok(session) => {
+                    let end = tokio::select! {
+                        end = self.session(&session) => Some(end),
+                        () = &mut stop => None,
+                    };
+                    self.leave(&session).await;
+                    let Some(end) = end else { return };
+                    end
+                }
+            };
             self.speaker.say("session", &end.to_string());
-            sleep(NEXT_SESSION).await;
+            tokio::select! {
+                () = sleep(NEXT_SESSION) => {}
+                () = &mut stop => return,
+            }
         }
     }
 
     /// One registration, until it ends.
-    pub async fn session(&self) -> SessionEnd {
-        let session = match self.begin().await {
-            Ok(session) => session,
-            Err(end) => return end,
-        };
+    async fn session(&self, session: &Session) -> SessionEnd {
         let host = &self.config.host;
         self.speaker.say("session", &format!("registered as {host}"));
-        let end = tokio::select! {
-            end = self.keep(&session) => end,
-            end = self.report(&session) => end,
-            end = lead::seek(self, &session) => end,
-        };
-        self.leave(&session).await;
-        end
+        tokio::select! {
+            // The record comes before the lead: a leader knows at least its own host.
+            biased;
+            end = self.keep(session) => end,
+            end = self.report(session) => end,
+            end = lead::seek(self, session) => end,
+        }
     }
 
     /// Gives the lease back, so that others need not wait for its end.
@@ -140,7 +160,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
 
     async fn begin(&self) -> Result<Session, SessionEnd> {
         // Whoever has nothing to say takes no name.
-        self.observer.borrow_mut().look(&self.config).await?;
+        self.observer.lock().await.look(&self.config).await?;
         let host = &self.config.host;
         let key = self.config.keys.key(&FleetKey::Identity(host.clone()));
         let listing = self.coordinator.read(&key).await?;
@@ -170,7 +190,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
 
     /// Renews the lease, as long as the record is true.
     async fn keep(&self, session: &Session) -> SessionEnd {
-        let period = self.config.lease / RENEWALS;
+        let period = self.config.lease.mul_f64(RENEW_AT);
         let mut pause = period;
         loop {
             sleep(pause).await;
@@ -191,7 +211,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
                 }
                 Err(error) => {
                     self.speaker.say("renew", &format!("cannot renew the lease yet: {error}"));
-                    pause = RETRY;
+                    pause = RENEW_AGAIN;
                 }
             }
         }
@@ -199,7 +219,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
 
     /// Keeps the record true.
     async fn report(&self, session: &Session) -> SessionEnd {
-        let mut written = WrittenParts::default();
+        let mut written = WrittenParts::new(self.config.tick);
         loop {
             match self.report_once(session, &mut written).await {
                 Ok(()) => {
@@ -224,7 +244,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
         session: &Session,
         written: &mut WrittenParts,
     ) -> Result<(), SessionEnd> {
-        let record = self.observer.borrow_mut().look(&self.config).await?;
+        let record = self.observer.lock().await.look(&self.config).await?;
         let due = written.due(&record, self.now());
         if due.is_empty() {
             return Ok(());

@@ -10,13 +10,13 @@ use ballast_report::{harmless_line, note};
 
 /// Says each thing once, until it changes.
 #[derive(Debug, Default)]
-pub struct Speaker {
+pub(crate) struct Speaker {
     said: RefCell<BTreeMap<&'static str, String>>,
 }
 
 impl Speaker {
     /// Says `text` about `topic`, unless that was the last said about it.
-    pub fn say(&self, topic: &'static str, text: &str) {
+    pub(crate) fn say(&self, topic: &'static str, text: &str) {
         let mut said = self.said.borrow_mut();
         if said.get(topic).is_some_and(|last| last == text) {
             return;
@@ -26,7 +26,8 @@ impl Speaker {
     }
 
     /// What was said last about `topic`.
-    pub fn last(&self, topic: &str) -> Option<String> {
+    #[cfg(test)]
+    pub(crate) fn last(&self, topic: &str) -> Option<String> {
         self.said.borrow().get(topic).cloned()
     }
 }

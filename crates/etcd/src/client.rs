@@ -15,7 +15,7 @@ use ballast_fleet_proto::{
 use serde::Serialize;
 use serde_json::json;
 
-use crate::connection::{Member, Stream};
+use crate::connection::{Member, Stream, WATCH};
 use crate::wire::{
     Grant, KeepAlive, Range, Token, Txn, TxnRequest, WatchAnswer, parse, parse_line, range,
     wants_token, watch,
@@ -234,7 +234,7 @@ impl Coordinator for EtcdClient {
     async fn watch(&self, prefix: &str, after: Revision) -> Result<EtcdWatch, CoordinatorError> {
         let body = encoded(&watch(prefix, after))?;
         let token = self.token_or_new().await?;
-        let open = async |member: &Member| member.stream("/v3/watch", body, token.as_deref()).await;
+        let open = async |member: &Member| member.stream(WATCH, body, token.as_deref()).await;
         let stream = self.attempt(open).await?;
         Ok(EtcdWatch { stream })
     }

@@ -22,6 +22,9 @@ use crate::wire::{Plain, excerpt, parse, refused};
 /// Largest body, and largest line of a stream: a page of 500 keys, or the events of one answer.
 pub(crate) const BODY_BYTES_MAX: usize = 64 << 20;
 
+/// The path of watches.
+pub(crate) const WATCH: &str = "/v3/watch";
+
 /// Most connections that rest.
 const RESTING_MAX: usize = 4;
 
@@ -126,8 +129,10 @@ impl Member {
         token: Option<&str>,
     ) -> Result<Response<Incoming>, CoordinatorError> {
         let mut request = Request::post(path).header(HOST, &self.address);
-        // A partitioned member says so, instead of waiting for its leader.
-        request = request.header("Grpc-Metadata-hasleader", "true");
+        // A partitioned member ends the watch, instead of staying silent.
+        if path == WATCH {
+            request = request.header("Grpc-Metadata-hasleader", "true");
+        }
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, token);
         }

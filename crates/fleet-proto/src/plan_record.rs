@@ -124,7 +124,7 @@ impl PlanRecord {
         });
         let left_out = listed(refused, &mut unlisted, |it| LeftOutRecord {
             host: it.host.to_string(),
-            text: it.to_string(),
+            text: it.fault.clone(),
         });
         let violations = listed(violations, &mut unlisted, ToString::to_string);
         PlanRecord {
