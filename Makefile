@@ -14,10 +14,10 @@ build: ## build ballast and the guests' program, optimised
 	@scripts/setup build
 	@scripts/build
 
-install: ## install ballast, its unit and ballast-lab under PREFIX (default /usr/local)
+install: ## install ballast, its unit, ballast-fleet and ballast-lab under PREFIX (default /usr/local)
 	@scripts/setup build
-	@cargo build --profile dist -p ballast --bin ballast -p ballast-lab --bin ballast-lab
-	@install -D -m 755 -t $(DESTDIR)$${PREFIX:-/usr/local}/bin $${CARGO_TARGET_DIR:-target}/dist/ballast $${CARGO_TARGET_DIR:-target}/dist/ballast-lab
+	@cargo build --profile dist -p ballast --bin ballast -p ballast-fleet-program --bin ballast-fleet -p ballast-lab --bin ballast-lab
+	@install -D -m 755 -t $(DESTDIR)$${PREFIX:-/usr/local}/bin $${CARGO_TARGET_DIR:-target}/dist/ballast $${CARGO_TARGET_DIR:-target}/dist/ballast-fleet $${CARGO_TARGET_DIR:-target}/dist/ballast-lab
 	@install -d $(DESTDIR)$${PREFIX:-/usr/local}/lib/systemd/system
 	@sed "s:/usr/bin/ballast:$${PREFIX:-/usr/local}/bin/ballast:" packaging/ballast.service >$(DESTDIR)$${PREFIX:-/usr/local}/lib/systemd/system/ballast.service
 

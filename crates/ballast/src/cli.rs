@@ -6,7 +6,7 @@ use crate::commands::{
     advise, control, daemon, doctor, explain, journal, plan, policy, reserve, set, status, top,
     track,
 };
-use crate::lab::LabArgs;
+use crate::lab::PassedOn;
 
 /// Balances the memory of the virtual machines on a host.
 #[derive(Clone, Debug, Parser)]
@@ -58,29 +58,32 @@ pub enum Command {
     Resume(control::ResumeArgs),
     /// See it work: two real guests, without balancing and with it.
     #[command(disable_help_flag = true)]
-    Demo(LabArgs),
+    Demo(PassedOn),
+    /// Several hosts as one fleet: who is in it, and which guests had better be elsewhere.
+    #[command(disable_help_flag = true)]
+    Fleet(PassedOn),
     /// Real guests to try things on.
     #[command(disable_help_flag = true)]
-    Lab(LabArgs),
+    Lab(PassedOn),
     /// What was recorded: export it, or say what there is.
     Journal(journal::Args),
     /// Miss-ratio curves and working sets of traces.
     #[command(disable_help_flag = true)]
-    Mrc(LabArgs),
+    Mrc(PassedOn),
     /// The working set of a live guest.
     Track(track::Args),
     /// What works on this host, what does not, and what to do about it.
     Doctor(doctor::Args),
     /// How often working sets need tracking, and what resting costs.
     #[command(disable_help_flag = true)]
-    Imt(LabArgs),
+    Imt(PassedOn),
     /// Compare policies on a simulated host.
     #[command(disable_help_flag = true)]
-    Simulate(LabArgs),
+    Simulate(PassedOn),
     /// What another policy would have done on recorded days.
     #[command(disable_help_flag = true)]
-    Replay(LabArgs),
+    Replay(PassedOn),
     /// Measure how fast and how exact Ballast's parts are on this machine.
     #[command(disable_help_flag = true)]
-    Bench(LabArgs),
+    Bench(PassedOn),
 }

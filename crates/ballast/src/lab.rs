@@ -1,7 +1,7 @@
-//! Hands the lab's commands to the program `ballast-lab`.
+//! Hands commands to other programs: the lab's to `ballast-lab`, the fleet's to `ballast-fleet`.
 //!
-//! Idea: code that never runs on a host is a separate program, so hosts need not install it.
-//! `ballast` knows only the names of its commands and executes `ballast-lab` in its place.
+//! Idea: code that not every host needs is a separate program. `ballast` knows only the names of
+//! their commands and executes the program in its place.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -11,27 +11,42 @@ use std::process::Command;
 
 use anyhow::{Context, anyhow};
 
-/// The program with these commands.
-const PROGRAM: &str = "ballast-lab";
+/// The program with the lab's commands.
+const LAB: &str = "ballast-lab";
+/// The program with the fleet's.
+const FLEET: &str = "ballast-fleet";
 
-/// Arguments passed on to `ballast-lab`, which parses them.
+/// Arguments passed on to another program, which parses them.
 #[derive(Clone, Debug, clap::Args)]
-pub struct LabArgs {
-    /// As `ballast-lab` takes them
+pub struct PassedOn {
+    /// As that program takes them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     arguments: Vec<OsString>,
 }
 
-impl LabArgs {
+impl PassedOn {
     /// Executes `ballast-lab` with the command `name` in place of this process; returns only on
     /// failure.
     ///
     /// # Errors
     /// `ballast-lab` is not installed, or cannot be executed.
     pub fn hand_on(self, name: &str) -> anyhow::Result<()> {
-        let mut command = program(name)?;
+        let mut command = lab_program(name)?;
+        command.arg(name);
+        self.execute(command)
+    }
+
+    /// Executes `ballast-fleet` in place of this process; returns only on failure.
+    ///
+    /// # Errors
+    /// `ballast-fleet` is not installed, or cannot be executed.
+    pub fn hand_to_fleet(self) -> anyhow::Result<()> {
+        self.execute(program(FLEET, "fleet")?)
+    }
+
+    fn execute(self, mut command: Command) -> anyhow::Result<()> {
         // Its usage and errors show the name the user typed.
-        let error = command.arg0("ballast").arg(name).args(self.arguments).exec();
+        let error = command.arg0("ballast").args(self.arguments).exec();
         Err(error).with_context(|| format!("cannot execute {}", command.get_program().display()))
     }
 }
@@ -40,16 +55,22 @@ impl LabArgs {
 ///
 /// # Errors
 /// It is in neither place.
-pub fn program(name: &str) -> anyhow::Result<Command> {
+pub fn lab_program(name: &str) -> anyhow::Result<Command> {
+    program(LAB, name)
+}
+
+fn program(program: &str, name: &str) -> anyhow::Result<Command> {
     let own = env::current_exe().ok();
     let beside = own.as_deref().and_then(Path::parent).map(Path::to_owned);
     let path = env::var_os("PATH").unwrap_or_default();
-    let found = find(beside.iter().cloned().chain(env::split_paths(&path)), OsStr::new(PROGRAM));
+    let found = find(beside.iter().cloned().chain(env::split_paths(&path)), OsStr::new(program));
     found.map(Command::new).ok_or_else(|| {
+        // The fleet's program comes with the daemon.
+        let package = if program == FLEET { "ballast" } else { program };
         let beside = beside.map_or(String::new(), |folder| format!("in {} nor ", folder.display()));
         anyhow!(
-            "`ballast {name}` needs the program {PROGRAM}, which is neither {beside}on PATH: install \
-             the package {PROGRAM}, or build it with `make build`"
+            "`ballast {name}` needs the program {program}, which is neither {beside}on PATH: install \
+             the package {package}, or build it with `make build`"
         )
     })
 }

@@ -41,6 +41,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Doctor(args) => doctor::run(args).await,
         Command::Daemon(args) => daemon::run(args).await,
         Command::Demo(args) => args.hand_on("demo"),
+        Command::Fleet(args) => args.hand_to_fleet(),
         Command::Lab(args) => args.hand_on("lab"),
         Command::Mrc(args) => args.hand_on("mrc"),
         Command::Imt(args) => args.hand_on("imt"),

@@ -22,7 +22,7 @@
 //! room for every arriving guest, and the source for every guest it has, from the first
 //! moment to the last: whichever migrations fail, and when, every guest keeps its floor.
 //!
-//! Limits: nothing here moves a guest, and no program uses it yet (`docs/fleet.md`).
+//! Limits: nothing here moves a guest (`docs/fleet.md`).
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]

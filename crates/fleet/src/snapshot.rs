@@ -106,6 +106,8 @@ pub enum Stays {
     Operator,
     /// A device of its host, or encryption, keeps it there.
     Device,
+    /// Its host does not see what it holds.
+    Unseen,
 }
 
 /// What decides whether a guest of one host can run on another.
@@ -139,6 +141,7 @@ impl fmt::Display for Stays {
         f.write_str(match self {
             Stays::Operator => "must stay: its operator says so",
             Stays::Device => "must stay: a device or encryption keeps it on its host",
+            Stays::Unseen => "must stay: its host does not see what it holds",
         })
     }
 }

@@ -68,6 +68,8 @@ const RULES: &[Rule] = &[
     pure("ballast-actuation", MODEL),
     // Many hosts: sees records of them, and nothing that runs on one.
     pure("ballast-fleet", MODEL),
+    // What its hosts say to each other; the services that carry it implement its trait.
+    pure("ballast-fleet-proto", &["ballast-fleet", "ballast-model"]),
     pure(
         "ballast-control",
         &[
@@ -85,6 +87,7 @@ const RULES: &[Rule] = &[
     mechanism("ballast-rest", BACKEND),
     mechanism("ballast-cloud-hypervisor", &["ballast-model", "ballast-rest"]),
     mechanism("ballast-firecracker", &["ballast-model", "ballast-rest"]),
+    mechanism("ballast-etcd", &["ballast-fleet-proto"]),
     mechanism("ballast-libvirt", BACKEND),
     // Reads files; nothing of QMP, by whose sockets its guests are found.
     mechanism("ballast-proxmox", MODEL),
@@ -199,6 +202,19 @@ const RULES: &[Rule] = &[
             "ballast-tracker",
             "ballast-working-set",
             "ballast-xen",
+        ],
+    ),
+    // Beside the daemon, which knows nothing of fleets.
+    edge(
+        "ballast-fleet-program",
+        &[
+            "ballast-api",
+            "ballast-etcd",
+            "ballast-fleet",
+            "ballast-fleet-proto",
+            "ballast-model",
+            "ballast-report",
+            "ballast-toml-strict",
         ],
     ),
     // lab/: never on a host.

@@ -407,7 +407,7 @@ struct Page {
 impl Page {
     /// Checks, before tracking starts, that the page can be drawn and written.
     fn begin(path: &Path) -> anyhow::Result<Page> {
-        let program = lab::program("track --page")?;
+        let program = lab::lab_program("track --page")?;
         Ok(Page { program, destination: Destination::open(path)? })
     }
 

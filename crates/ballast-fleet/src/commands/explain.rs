@@ -1,0 +1,163 @@
+//! `ballast fleet explain`: one guest in the fleet.
+
+use anyhow::anyhow;
+use ballast_fleet::{GuestRecord, HostRecord};
+use ballast_fleet_proto::FleetView;
+use ballast_model::{Bytes, GuestId, Timestamp};
+use ballast_report::Output;
+use ballast_report::format::{size, wrapped};
+use serde::Serialize;
+
+use super::{Place, plan, read};
+
+/// What is known of a guest, and what the plan has for it.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast fleet explain web-1
+  ballast fleet explain web-1 --json")]
+pub struct Args {
+    /// The guest
+    guest: GuestId,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// A guest in the fleet, on each host that has one of its name.
+#[derive(Debug, Serialize)]
+pub struct FleetExplanation {
+    /// Its name.
+    pub guest: String,
+    /// Where it is.
+    pub places: Vec<GuestPlace>,
+}
+
+/// A guest on one host. Sizes are in bytes.
+#[derive(Debug, Serialize)]
+pub struct GuestPlace {
+    /// The host.
+    pub host: String,
+    /// What it holds.
+    pub allocation_bytes: u64,
+    /// What its operator guarantees.
+    pub floor_bytes: u64,
+    /// What it should have.
+    pub demand_bytes: u64,
+    /// Misses a second with what it holds, if known.
+    pub misses_per_s: Option<u64>,
+    /// Why it must stay.
+    pub stays: Option<String>,
+    /// The budget of its host.
+    pub host_budget_bytes: u64,
+    /// The floors of all guests there.
+    pub host_floors_bytes: u64,
+    /// What all guests there should have.
+    pub host_demand_bytes: u64,
+    /// What the plan has for it, in words.
+    pub planned: String,
+}
+
+/// Prints what is known of a guest.
+///
+/// # Errors
+/// No host has it, or the coordinator does not answer.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let config = args.place.load()?;
+    let view = read(&config.etcd()?, &config).await?;
+    args.output.print(&explanation(&view, &args.guest)?, render)
+}
+
+/// What is known of `guest`.
+///
+/// # Errors
+/// No host has it.
+pub fn explanation(view: &FleetView, guest: &GuestId) -> anyhow::Result<FleetExplanation> {
+    let (snapshot, _) = view.snapshot(Timestamp::ZERO);
+    let mut places = Vec::new();
+    for host in snapshot.hosts() {
+        for it in host.guests.iter().filter(|it| it.id == *guest) {
+            places.push(place(view, host, it));
+        }
+    }
+    if places.is_empty() {
+        let hosts = snapshot.hosts().len();
+        return Err(anyhow!(
+            "no guest {guest} on {hosts} hosts; `ballast fleet status` lists them"
+        ));
+    }
+    Ok(FleetExplanation { guest: guest.to_string(), places })
+}
+
+fn place(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> GuestPlace {
+    let floors: Bytes = host.guests.iter().map(|it| it.floor).sum();
+    let demand: Bytes = host.guests.iter().map(|it| it.demand).sum();
+    let misses = guest.curve.as_ref().map(|curve| curve.misses_per_s(guest.allocation));
+    GuestPlace {
+        host: host.id.to_string(),
+        allocation_bytes: guest.allocation.get(),
+        floor_bytes: guest.floor.get(),
+        demand_bytes: guest.demand.get(),
+        misses_per_s: misses,
+        stays: guest.stays.map(|stays| stays.to_string()),
+        host_budget_bytes: host.budget.get(),
+        host_floors_bytes: floors.get(),
+        host_demand_bytes: demand.get(),
+        planned: planned(view, host, guest),
+    }
+}
+
+/// What the plan has for a guest, in words.
+fn planned(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> String {
+    let shown = match plan::shown(view) {
+        Ok(shown) => shown,
+        Err(error) => return error.to_string(),
+    };
+    if let Some(why) = &shown.void {
+        return format!("the plan is void: {why}");
+    }
+    let plan = &shown.plan;
+    let (name, at) = (guest.id.as_str(), host.id.as_str());
+    for (list, when) in [(&plan.migrations, "move now"), (&plan.waiting, "move later")] {
+        if let Some(it) = list.iter().find(|it| it.guest == name && it.from == at) {
+            return format!("{when}: {}", it.text);
+        }
+    }
+    if let Some(need) = plan.unmet.iter().find(|need| need.host == at) {
+        return format!("it stays, though its host needs relief: {}", need.text);
+    }
+    if plan.migrations.iter().chain(&plan.waiting).any(|it| it.from == at) {
+        return "it stays: others leave its host, which is enough".to_owned();
+    }
+    "it stays: its host can give what floors and objectives ask, and no move pays".to_owned()
+}
+
+/// The explanation as text.
+pub fn render(explanation: &FleetExplanation, width: Option<u16>) -> String {
+    let mut text = String::new();
+    for place in &explanation.places {
+        text += &format!(
+            "{} on {}: holds {}, floor {}, should have {}",
+            explanation.guest,
+            place.host,
+            size(place.allocation_bytes),
+            size(place.floor_bytes),
+            size(place.demand_bytes)
+        );
+        if let Some(misses) = place.misses_per_s {
+            text += &format!(", misses {misses} pages a second");
+        }
+        text += &format!(
+            "\n  its host: budget {}, floors {}, all guests should have {}\n",
+            size(place.host_budget_bytes),
+            size(place.host_floors_bytes),
+            size(place.host_demand_bytes)
+        );
+        if let Some(stays) = &place.stays {
+            text += &format!("  {stays}\n");
+        }
+        text += &format!("  {}\n", place.planned);
+    }
+    wrapped(&text, width, 4)
+}

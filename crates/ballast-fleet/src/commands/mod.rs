@@ -1,0 +1,44 @@
+//! The commands of operators, and the one that makes a host a member.
+//!
+//! Idea: a command reads all keys once and renders them; rendering is a pure function. It asks no
+//! daemon and no leader, so that it works from every host that reaches etcd.
+
+pub mod explain;
+pub mod orders;
+pub mod plan;
+pub mod run;
+pub mod status;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use ballast_fleet_proto::{Coordinator, FleetView};
+
+use crate::config::{self, CONFIG_FILE, FleetConfig};
+
+/// Which fleet.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Place {
+    /// The host's part in the fleet (TOML)
+    #[arg(long, value_name = "FILE", default_value = CONFIG_FILE)]
+    config: PathBuf,
+}
+
+impl Place {
+    fn load(&self) -> anyhow::Result<FleetConfig> {
+        config::load(&self.config)
+    }
+}
+
+/// All that is known of the fleet.
+///
+/// # Errors
+/// The coordinator does not answer.
+pub async fn read(
+    coordinator: &impl Coordinator,
+    config: &FleetConfig,
+) -> anyhow::Result<FleetView> {
+    let listing = coordinator.read(config.keys.prefix()).await;
+    let listing = listing.with_context(|| format!("cannot read the fleet {}", config.cluster))?;
+    Ok(FleetView::new(config.keys.clone(), listing))
+}

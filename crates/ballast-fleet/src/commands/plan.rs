@@ -1,0 +1,113 @@
+//! `ballast fleet plan`: the leader's latest plan.
+
+use anyhow::anyhow;
+use ballast_fleet_proto::{FleetView, MigrationRecord, PlanRecord};
+use ballast_report::Output;
+use ballast_report::format::wrapped;
+use serde::Serialize;
+
+use super::{Place, read};
+
+/// Column at which a line goes on after a break.
+const INDENT: usize = 4;
+
+/// Which guests had better be on another host, and why.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast fleet plan
+  ballast fleet plan --json | jq -r '.plan.migrations[] | \"\\(.guest) \\(.to)\"'
+
+The plan is advice: nothing moves guests by itself.")]
+pub struct Args {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// The latest plan, and whether it still holds.
+#[derive(Debug, Serialize)]
+pub struct PlanShown {
+    /// Why it is void; `None`: its author leads still.
+    pub void: Option<String>,
+    /// The plan.
+    pub plan: PlanRecord,
+}
+
+/// Prints the plan.
+///
+/// # Errors
+/// There is none, it cannot be read, or the coordinator does not answer.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let config = args.place.load()?;
+    let shown = shown(&read(&config.etcd()?, &config).await?)?;
+    args.output.print(&shown, render)
+}
+
+/// The plan in `view`.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub fn shown(view: &FleetView) -> anyhow::Result<PlanShown> {
+    let plan = match view.plan() {
+        Some(Ok(plan)) => plan.clone(),
+        Some(Err(error)) => return Err(anyhow!("the plan cannot be read: {error}")),
+        None => {
+            let hosts = view.hosts().count();
+            return Err(anyhow!(
+                "there is no plan yet: {hosts} hosts are registered and {}",
+                match view.leader() {
+                    Some((leader, _)) => format!("{leader} leads"),
+                    None => "none leads; is `ballast-fleet run` at work somewhere?".to_owned(),
+                }
+            ));
+        }
+    };
+    let void = match view.leader() {
+        Some((_, revision)) if revision.0 == plan.leader_revision => None,
+        Some((leader, _)) => Some(format!("{leader} leads by now and has not planned yet")),
+        None => Some("no host leads".to_owned()),
+    };
+    Ok(PlanShown { void, plan })
+}
+
+/// The plan as text.
+pub fn render(shown: &PlanShown, width: Option<u16>) -> String {
+    let plan = &shown.plan;
+    let mut lines = vec![format!(
+        "plan of {} (revision {}) for {} hosts with {} guests; mode {}: nothing is moved",
+        plan.leader, plan.leader_revision, plan.hosts, plan.guests, plan.mode
+    )];
+    if let Some(why) = &shown.void {
+        lines.push(format!("it is void: {why}"));
+    }
+    if let Some(host) = &plan.paused_by {
+        lines.push(format!("paused from {host}: nothing is planned"));
+    }
+    let mut part = |title: &str, texts: Vec<&str>| {
+        if !texts.is_empty() {
+            lines.push(format!("{title}:"));
+            lines.extend(texts.into_iter().map(|text| format!("  {text}")));
+        }
+    };
+    let moves = |them: &'_ [MigrationRecord]| -> Vec<String> {
+        them.iter().map(|it| it.text.clone()).collect()
+    };
+    let (now, later) = (moves(&plan.migrations), moves(&plan.waiting));
+    part("move now", now.iter().map(String::as_str).collect());
+    part("move later", later.iter().map(String::as_str).collect());
+    part("unmet", plan.unmet.iter().map(|it| it.text.as_str()).collect());
+    let left_out: Vec<String> =
+        plan.left_out.iter().map(|it| format!("{}: {}", it.host, it.text)).collect();
+    part("left out", left_out.iter().map(String::as_str).collect());
+    part("refused by the checker", plan.violations.iter().map(String::as_str).collect());
+    if plan.unlisted > 0 {
+        lines.push(format!("and {} more that are not listed", plan.unlisted));
+    }
+    let is_empty = plan.migrations.is_empty() && plan.waiting.is_empty();
+    if is_empty && plan.unmet.is_empty() && plan.paused_by.is_none() {
+        lines.push("no guest had better be elsewhere".to_owned());
+    }
+    wrapped(&(lines.join("\n") + "\n"), width, INDENT)
+}

@@ -1,0 +1,237 @@
+//! `ballast fleet status` and `top`: the fleet at a glance.
+
+use std::time::Duration;
+
+use ballast_fleet::HostRecord;
+use ballast_fleet_proto::FleetView;
+use ballast_model::{Bytes, Timestamp};
+use ballast_report::format::size;
+use ballast_report::{Live, Output, Report};
+use serde::Serialize;
+use tokio::time::sleep;
+
+use super::{Place, read};
+use crate::config::FleetConfig;
+
+/// Time between two frames of `top`.
+const FRAME_EVERY: Duration = Duration::from_secs(2);
+
+/// Who leads, which hosts there are, and how they are.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ballast fleet status
+  ballast fleet status --json | jq '.hosts[] | select(.short_bytes > 0)'")]
+pub struct StatusArgs {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// The same, live in the terminal.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  ballast fleet top
+
+Ctrl-C ends it.")]
+pub struct TopArgs {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// The fleet at a glance. Sizes are in bytes.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct FleetStatus {
+    /// The fleet's name.
+    pub cluster: String,
+    /// The host that leads; `None`: none does at present.
+    pub leader: Option<String>,
+    /// The revision of its leadership.
+    pub leader_revision: Option<u64>,
+    /// Whether anything is done about plans: `advise` names moves and does nothing.
+    pub mode: &'static str,
+    /// Who paused the fleet.
+    pub paused_by: Option<String>,
+    /// The hosts that are registered, by name.
+    pub hosts: Vec<HostLine>,
+    /// Hosts that are to be drained and are not registered.
+    pub draining_absent: Vec<String>,
+    /// Moves in the latest plan.
+    pub migrations: usize,
+    /// Needs that no move of it meets.
+    pub unmet: usize,
+}
+
+/// One host.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct HostLine {
+    /// Its name.
+    pub host: String,
+    /// How many guests it has.
+    pub guests: Option<usize>,
+    /// What they may be allocated together.
+    pub budget_bytes: Option<u64>,
+    /// The sum of their floors.
+    pub floors_bytes: Option<u64>,
+    /// What they hold or were promised.
+    pub committed_bytes: Option<u64>,
+    /// The sum of what they should have.
+    pub demand_bytes: Option<u64>,
+    /// Memory that is free on the host.
+    pub free_bytes: Option<u64>,
+    /// What is missing for the floors.
+    pub short_bytes: Option<u64>,
+    /// All guests are to leave.
+    pub draining: bool,
+    /// Why it is not planned for.
+    pub left_out: Option<String>,
+}
+
+/// Prints the status.
+///
+/// # Errors
+/// The coordinator does not answer, or standard output cannot be written.
+pub async fn run(args: StatusArgs) -> anyhow::Result<()> {
+    let config = args.place.load()?;
+    let view = read(&config.etcd()?, &config).await?;
+    args.output.print(&fleet_status(&config, &view), render)
+}
+
+/// Shows the status again and again.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub async fn top(args: TopArgs) -> anyhow::Result<()> {
+    let config = args.place.load()?;
+    let etcd = config.etcd()?;
+    let mut live = Live::begin(args.output)?;
+    loop {
+        let frame = async {
+            match read(&etcd, &config).await {
+                Ok(view) => live.show(&fleet_status(&config, &view), render),
+                Err(error) => live.show_trouble(&format!("{error:#}")),
+            }?;
+            sleep(FRAME_EVERY).await;
+            anyhow::Ok(())
+        };
+        tokio::select! {
+            done = frame => done?,
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        }
+    }
+}
+
+/// The fleet at a glance.
+pub fn fleet_status(config: &FleetConfig, view: &FleetView) -> FleetStatus {
+    let (snapshot, refused) = view.snapshot(Timestamp::ZERO);
+    let mut hosts: Vec<HostLine> = snapshot.hosts().iter().map(HostLine::of).collect();
+    hosts.extend(refused.iter().map(|it| HostLine {
+        left_out: Some(it.fault.clone()),
+        draining: view.draining().any(|host| *host == it.host),
+        ..HostLine::unknown(it.host.to_string())
+    }));
+    hosts.sort_by(|a, b| a.host.cmp(&b.host));
+    let is_absent = |name: &&str| hosts.iter().all(|line| line.host != **name);
+    let draining_absent = view.draining().map(|host| host.as_str()).filter(is_absent);
+    let draining_absent = draining_absent.map(str::to_owned).collect();
+    let plan = view.plan().and_then(|plan| plan.as_ref().ok());
+    FleetStatus {
+        cluster: config.cluster.clone(),
+        leader: view.leader().map(|(host, _)| host.to_owned()),
+        leader_revision: view.leader().map(|(_, revision)| revision.0),
+        mode: "advise",
+        paused_by: view.paused_by().map(str::to_owned),
+        draining_absent,
+        migrations: plan.map_or(0, |plan| plan.migrations.len() + plan.waiting.len()),
+        unmet: plan.map_or(0, |plan| plan.unmet.len()),
+        hosts,
+    }
+}
+
+impl HostLine {
+    fn unknown(host: String) -> HostLine {
+        HostLine {
+            host,
+            guests: None,
+            budget_bytes: None,
+            floors_bytes: None,
+            committed_bytes: None,
+            demand_bytes: None,
+            free_bytes: None,
+            short_bytes: None,
+            draining: false,
+            left_out: None,
+        }
+    }
+
+    fn of(host: &HostRecord) -> HostLine {
+        let floors: Bytes = host.guests.iter().map(|guest| guest.floor).sum();
+        let demand: Bytes = host.guests.iter().map(|guest| guest.demand).sum();
+        let short = floors.get().saturating_sub(host.budget.get());
+        HostLine {
+            guests: Some(host.guests.len()),
+            budget_bytes: Some(host.budget.get()),
+            floors_bytes: Some(floors.get()),
+            committed_bytes: Some(host.committed.get()),
+            demand_bytes: Some(demand.get()),
+            free_bytes: Some(host.free.get()),
+            short_bytes: Some(short),
+            draining: host.is_draining,
+            ..HostLine::unknown(host.id.to_string())
+        }
+    }
+
+    fn state(&self) -> String {
+        match (&self.left_out, self.draining, self.short_bytes) {
+            (Some(why), _, _) => format!("left out: {why}"),
+            (None, true, _) => "draining".to_owned(),
+            (None, false, Some(short)) if short > 0 => {
+                format!("{} short of floors", size(short))
+            }
+            (None, false, _) => "ok".to_owned(),
+        }
+    }
+}
+
+/// The status as text.
+pub fn render(status: &FleetStatus, width: Option<u16>) -> String {
+    let mut text = match (&status.leader, status.leader_revision) {
+        (Some(leader), Some(revision)) => {
+            format!("fleet {}, led by {leader} (revision {revision})", status.cluster)
+        }
+        _ => format!("fleet {}, without a leader", status.cluster),
+    };
+    text += &format!(", mode {}\n", status.mode);
+    if let Some(host) = &status.paused_by {
+        text +=
+            &format!("paused from {host}: nothing is planned; `ballast fleet resume` ends it\n");
+    }
+    for host in &status.draining_absent {
+        text += &format!("{host} is to be drained, and is not registered\n");
+    }
+    let sized = |bytes: Option<u64>| bytes.map_or("-".to_owned(), size);
+    let report: Report<'_, HostLine> = Report::new()
+        .text("host", |it: &HostLine| it.host.clone())
+        .figure("guests", |it| it.guests.map_or("-".to_owned(), |n| n.to_string()))
+        .figure("budget", move |it| sized(it.budget_bytes))
+        .figure("floors", move |it| sized(it.floors_bytes))
+        .figure("committed", move |it| sized(it.committed_bytes))
+        .figure("demand", move |it| sized(it.demand_bytes))
+        .figure("free", move |it| sized(it.free_bytes))
+        .text("state", HostLine::state);
+    match status.hosts.is_empty() {
+        true => text += "no host is registered\n",
+        false => text += &report.in_capitals().table(&status.hosts, width),
+    }
+    text += &match (status.migrations, status.unmet) {
+        (0, 0) => "the plan moves nothing\n".to_owned(),
+        (moves, unmet) => {
+            format!("the plan has {moves} moves and {unmet} unmet needs: `ballast fleet plan`\n")
+        }
+    };
+    text
+}

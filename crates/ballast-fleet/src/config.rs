@@ -1,0 +1,370 @@
+//! The configuration of a host in a fleet, by default `/etc/ballast/fleet.toml`.
+//!
+//! Idea: what no program on the host can tell: where the fleet's etcd is, what decides whether
+//! guests can run here, and which of them must stay. Commands read the same file.
+//! Limits: read once; a change needs a restart, which moves nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use ballast_etcd::{EtcdClient, EtcdUser};
+use ballast_fleet::{Compatibility, FleetSettings, HostId, HypervisorVersion, Label};
+use ballast_fleet_proto::Keyspace;
+use ballast_model::{Bytes, GuestId};
+use ballast_toml_strict::{Error, duration};
+use serde::Deserialize;
+
+/// Where it is unless it is named.
+pub const CONFIG_FILE: &str = "/etc/ballast/fleet.toml";
+/// The machine's own name.
+const HOST_NAME_FILE: &str = "/proc/sys/kernel/hostname";
+/// The machine's own identity.
+const MACHINE_ID_FILE: &str = "/etc/machine-id";
+/// Longest identity and password, in bytes.
+const SHORT_FILE_BYTES_MAX: usize = 4096;
+
+/// A host's part in a fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetConfig {
+    /// The keys of its fleet.
+    pub keys: Keyspace,
+    /// The fleet's name.
+    pub cluster: String,
+    /// The host's name.
+    pub host: HostId,
+    /// etcd's members.
+    pub endpoints: Vec<String>,
+    /// The user of etcd, and the file with its password.
+    pub user: Option<(String, PathBuf)>,
+    /// How long a call to etcd may take.
+    pub timeout: Duration,
+    /// How long a host counts as there after its last sign of life.
+    pub lease: Duration,
+    /// Time between looks at the daemon, and between plans.
+    pub tick: Duration,
+    /// Whether this host may lead.
+    pub leads: bool,
+    /// The daemon's socket.
+    pub socket: Option<PathBuf>,
+    /// Bytes a second that a migration copies.
+    pub bandwidth_per_s: Bytes,
+    /// What runs here, and what can be reached.
+    pub compatibility: Compatibility,
+    /// What the planner goes by.
+    pub planner: FleetSettings,
+    /// Guests that are special.
+    pub guests: BTreeMap<GuestId, GuestConfig>,
+}
+
+/// What is special about a guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GuestConfig {
+    /// It is not to be moved.
+    pub stays: bool,
+    /// Guests with the same group never run on one host.
+    pub group: Option<Label>,
+    /// The storage it uses; `None`: all that its host has.
+    pub storage: Option<Vec<Label>>,
+    /// The networks it is on; `None`: all that its host has.
+    pub networks: Option<Vec<Label>>,
+    /// Bytes a second that it writes to pages.
+    pub writes_per_s: Bytes,
+}
+
+/// Whether plans are carried out.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum FleetMode {
+    /// Moves are named, and nothing is done.
+    #[default]
+    Advise,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    cluster: String,
+    host: Option<String>,
+    endpoints: Vec<String>,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+    #[serde(default = "timeout_default", with = "duration")]
+    timeout: Duration,
+    #[serde(default = "ten_seconds", with = "duration")]
+    lease: Duration,
+    #[serde(default = "ten_seconds", with = "duration")]
+    tick: Duration,
+    #[serde(default = "yes")]
+    leads: bool,
+    #[serde(default, rename = "mode")]
+    _mode: FleetMode,
+    socket: Option<PathBuf>,
+    bandwidth: Bytes,
+    compatibility: CompatibilityTable,
+    #[serde(default)]
+    planner: PlannerTable,
+    #[serde(default)]
+    guests: BTreeMap<GuestId, GuestTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CompatibilityTable {
+    hypervisor: String,
+    version: String,
+    cpu_model: String,
+    #[serde(default)]
+    storage: Vec<String>,
+    #[serde(default)]
+    networks: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlannerTable {
+    migrations_max: Option<usize>,
+    misses_per_page: Option<u64>,
+    #[serde(default, with = "duration::option")]
+    cooldown_min: Option<Duration>,
+    #[serde(default, with = "duration::option")]
+    cooldown_max: Option<Duration>,
+    #[serde(default, with = "duration::option")]
+    horizon: Option<Duration>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GuestTable {
+    #[serde(default)]
+    stays: bool,
+    group: Option<String>,
+    storage: Option<Vec<String>>,
+    networks: Option<Vec<String>>,
+    #[serde(default)]
+    writes: Bytes,
+}
+
+fn timeout_default() -> Duration {
+    Duration::from_secs(2)
+}
+
+fn ten_seconds() -> Duration {
+    Duration::from_secs(10)
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// Reads the file at `path`.
+///
+/// # Errors
+/// It cannot be read, or says something wrong: with its place and what was expected.
+pub fn load(path: &Path) -> anyhow::Result<FleetConfig> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the fleet's configuration {}", path.display()))?;
+    let machine = std::fs::read_to_string(HOST_NAME_FILE).unwrap_or_default();
+    Ok(parse(&text, path, machine.trim())?)
+}
+
+/// Parses `text`, the contents of `file`, on a machine with the name `machine`.
+///
+/// # Errors
+/// The first mistake, with its place and what was expected.
+pub fn parse(text: &str, file: &Path, machine: &str) -> Result<FleetConfig, Error> {
+    let wrong = |key: &[&str], why: String| Error::at(text, file, key, why);
+    let read: File = ballast_toml_strict::parse(text, file)?;
+    let keys = read.cluster.parse().map_err(|error| wrong(&["cluster"], format!("{error}")))?;
+    let host = read.host.as_deref().unwrap_or(machine);
+    let host = host.parse().map_err(|error| wrong(&["host"], format!("{error}")))?;
+    EtcdClient::new(&read.endpoints, None, read.timeout)
+        .map_err(|error| wrong(&["endpoints"], error.to_string()))?;
+    let user = match (read.user, read.password_file) {
+        (Some(user), Some(file)) => Some((user, file)),
+        (None, None) => None,
+        (Some(_), None) => {
+            return Err(wrong(&["user"], "expected `password_file`, too".to_owned()));
+        }
+        (None, Some(_)) => {
+            return Err(wrong(&["password_file"], "expected `user`, too".to_owned()));
+        }
+    };
+    for (key, value, least, most) in
+        [("timeout", read.timeout, 1, 60), ("lease", read.lease, 2, 60), ("tick", read.tick, 1, 60)]
+    {
+        let (least, most) = (Duration::from_secs(least), Duration::from_secs(most));
+        if !(least..=most).contains(&value) || value.subsec_nanos() != 0 && key == "lease" {
+            let (least, most) = (least.as_secs(), most.as_secs());
+            return Err(wrong(&[key], format!("expected whole seconds, {least}s to {most}s")));
+        }
+    }
+    if read.bandwidth < Bytes::mib(1) {
+        return Err(wrong(&["bandwidth"], "expected at least 1MiB a second".to_owned()));
+    }
+    let label = |at: &[&str], word: &str| {
+        word.parse::<Label>().map_err(|error| wrong(at, error.to_string()))
+    };
+    let labels = |at: &[&str], words: &[String]| -> Result<Vec<Label>, Error> {
+        words.iter().map(|word| label(at, word)).collect()
+    };
+    let table = read.compatibility;
+    let of = |key: &'static str| ["compatibility", key];
+    let version = version(&table.version).ok_or_else(|| {
+        wrong(&of("version"), format!("`{}`: expected numbers, such as 7.2.19", table.version))
+    })?;
+    let compatibility = Compatibility {
+        hypervisor: label(&of("hypervisor"), &table.hypervisor)?,
+        version,
+        cpu_model: label(&of("cpu_model"), &table.cpu_model)?,
+        storage: labels(&of("storage"), &table.storage)?,
+        networks: labels(&of("networks"), &table.networks)?,
+    };
+    let mut guests = BTreeMap::new();
+    for (id, table) in read.guests {
+        let at = |key: &'static str| ["guests", id.as_str(), key].map(str::to_owned);
+        let list = |key: &'static str, words: Option<&Vec<String>>| {
+            let at = at(key);
+            let at = [&*at[0], &at[1], &at[2]];
+            words.map(|words| labels(&at, words)).transpose()
+        };
+        let group = table.group.as_deref();
+        let guest = GuestConfig {
+            stays: table.stays,
+            group: group.map(|it| label(&["guests", id.as_str(), "group"], it)).transpose()?,
+            storage: list("storage", table.storage.as_ref())?,
+            networks: list("networks", table.networks.as_ref())?,
+            writes_per_s: table.writes,
+        };
+        guests.insert(id, guest);
+    }
+    Ok(FleetConfig {
+        keys,
+        cluster: read.cluster,
+        host,
+        endpoints: read.endpoints,
+        user,
+        timeout: read.timeout,
+        lease: read.lease,
+        tick: read.tick,
+        leads: read.leads,
+        socket: read.socket,
+        bandwidth_per_s: read.bandwidth,
+        compatibility,
+        planner: read.planner.settings(),
+        guests,
+    })
+}
+
+impl PlannerTable {
+    fn settings(self) -> FleetSettings {
+        let default = FleetSettings::default();
+        FleetSettings {
+            migrations_max: self.migrations_max.unwrap_or(default.migrations_max),
+            cooldown_min: self.cooldown_min.unwrap_or(default.cooldown_min),
+            cooldown_max: self.cooldown_max.unwrap_or(default.cooldown_max),
+            horizon: self.horizon.unwrap_or(default.horizon),
+            misses_per_page: self.misses_per_page.unwrap_or(default.misses_per_page),
+            stale_after: default.stale_after,
+        }
+    }
+}
+
+/// One to three numbers with points between.
+fn version(text: &str) -> Option<HypervisorVersion> {
+    let mut version = [0; 3];
+    let numbers: Vec<&str> = text.split('.').collect();
+    if numbers.len() > version.len() {
+        return None;
+    }
+    for (place, number) in version.iter_mut().zip(numbers) {
+        *place = number.parse().ok()?;
+    }
+    Some(HypervisorVersion(version))
+}
+
+impl FleetConfig {
+    /// A client of the fleet's etcd.
+    ///
+    /// # Errors
+    /// The password cannot be read.
+    pub fn etcd(&self) -> anyhow::Result<EtcdClient> {
+        let user = match &self.user {
+            Some((name, file)) => {
+                let password = first_line(file)?;
+                Some(EtcdUser { name: name.clone(), password })
+            }
+            None => None,
+        };
+        Ok(EtcdClient::new(&self.endpoints, user, self.timeout)?)
+    }
+}
+
+/// The identity of this machine, which no other has.
+///
+/// # Errors
+/// It has none.
+pub fn machine_id() -> anyhow::Result<String> {
+    first_line(Path::new(MACHINE_ID_FILE))
+}
+
+fn first_line(file: &Path) -> anyhow::Result<String> {
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let line = text.lines().next().unwrap_or_default().trim().to_owned();
+    if line.is_empty() || line.len() > SHORT_FILE_BYTES_MAX {
+        return Err(anyhow!("{}: expected a short first line", file.display()));
+    }
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: &str = "cluster = \"prod\"\nendpoints = [\"http://127.0.0.1:2379\"]\nbandwidth = \
+                         \"1GiB\"\n[compatibility]\nhypervisor = \"qemu\"\nversion = \
+                         \"7.2.19\"\ncpu_model = \"EPYC\"\n";
+
+    fn parsed(text: &str) -> Result<FleetConfig, String> {
+        parse(text, Path::new("fleet.toml"), "node-1").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_least_configuration_has_the_promised_times() {
+        let config = parsed(LEAST).unwrap();
+        assert_eq!(config.host.as_str(), "node-1");
+        assert_eq!((config.lease.as_secs(), config.tick.as_secs(), config.leads), (10, 10, true));
+        assert_eq!(config.compatibility.version, HypervisorVersion([7, 2, 19]));
+        assert_eq!(config.planner, FleetSettings::default());
+    }
+
+    #[test]
+    fn the_example_is_read() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fleet.example.toml");
+        let text = std::fs::read_to_string(file).unwrap();
+        let config = parsed(&text).unwrap();
+        assert_eq!(config.guests.len(), 2);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_place() {
+        for (from, to, needle) in [
+            ("\"prod\"", "\"a/b\"", "fleet.toml:1:11: cluster: `a/b` is no name of a cluster"),
+            ("http://127", "https://127", "expected http://HOST:PORT"),
+            ("\"1GiB\"", "\"1KiB\"", "bandwidth: expected at least 1MiB"),
+            ("7.2.19", "seven", "compatibility.version: `seven`: expected numbers"),
+            ("cluster", "mode = \"act\"\ncluster", "unknown value \"act\""),
+            ("cluster", "tick = \"0s\"\ncluster", "tick: expected whole seconds, 1s to 60s"),
+            ("cluster", "user = \"x\"\ncluster", "expected `password_file`, too"),
+            ("cluster", "host = \"-\"\ncluster", "is no host name"),
+            ("version", "verzion", "did you mean `version`"),
+        ] {
+            let error = parsed(&LEAST.replacen(from, to, 1)).unwrap_err();
+            assert!(error.contains(needle), "{error}");
+        }
+        let error = parsed(&format!("{LEAST}[guests.web]\ngroup = \"\"\n")).unwrap_err();
+        assert!(error.contains("guests.web.group"), "{error}");
+    }
+}

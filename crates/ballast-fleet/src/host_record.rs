@@ -1,0 +1,199 @@
+//! From what the daemon says to its host's record.
+//!
+//! Idea: the daemon knows sizes, the configuration knows what decides where a guest can run. What
+//! the daemon does not know is taken at its worst: a guest whose memory is not seen stays, and
+//! counts with the most it can hold.
+//! Limits: how much a guest writes is what the configuration says, as nothing measures it yet. Miss
+//! curves are asked for guest by guest, at most [`EXPLAINED_MAX`] a time, those asked longest ago
+//! first.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ballast_api::{Client, ClientError, ExplainReply, GuestView, StatusReply};
+use ballast_fleet::{CompactCurve, GuestRecord, HostRecord, ReservationRecord, Stays};
+use ballast_model::{Bytes, GuestId, Timestamp};
+
+use crate::config::{FleetConfig, GuestConfig};
+
+/// Most guests whose curves are asked for in one look.
+const EXPLAINED_MAX: usize = 64;
+/// What the daemon saw longer ago is not true any more.
+const SEEN_AGE_MAX: Duration = Duration::from_secs(30);
+
+/// Why there is no record of this host.
+#[derive(Debug, thiserror::Error)]
+pub enum LookError {
+    /// The daemon does not answer.
+    #[error(transparent)]
+    Daemon(#[from] ClientError),
+    /// It answers with old figures.
+    #[error("the daemon's figures are {} s old: it is busy or hangs", .0.as_secs())]
+    Old(Duration),
+    /// A figure without which there is no record.
+    #[error("the daemon does not know {0}")]
+    Missing(&'static str),
+}
+
+/// What is asked of the daemon.
+pub trait Daemon {
+    /// Host and guests.
+    fn status(&self) -> impl Future<Output = Result<StatusReply, ClientError>>;
+    /// All of one guest.
+    fn explain(&self, guest: &GuestId) -> impl Future<Output = Result<ExplainReply, ClientError>>;
+}
+
+impl Daemon for Client {
+    async fn status(&self) -> Result<StatusReply, ClientError> {
+        Client::status(self).await
+    }
+
+    async fn explain(&self, guest: &GuestId) -> Result<ExplainReply, ClientError> {
+        Client::explain(self, guest).await
+    }
+}
+
+/// Looks at the daemon, and remembers what it asks for less often.
+#[derive(Debug)]
+pub struct Observer<D> {
+    daemon: D,
+    looks: u64,
+    explained: BTreeMap<GuestId, Explained>,
+}
+
+/// What is known of a guest from its explanation.
+#[derive(Clone, Debug, Default)]
+struct Explained {
+    /// The look at which it was asked for.
+    look: u64,
+    curve: Option<CompactCurve>,
+    misses_per_s_max: Option<u64>,
+}
+
+impl<D: Daemon> Observer<D> {
+    /// An observer of `daemon`.
+    pub fn new(daemon: D) -> Observer<D> {
+        Observer { daemon, looks: 0, explained: BTreeMap::new() }
+    }
+
+    /// The host's record, as of now.
+    ///
+    /// # Errors
+    /// The daemon does not answer, or does not know enough.
+    pub async fn look(&mut self, config: &FleetConfig) -> Result<HostRecord, LookError> {
+        let status = self.daemon.status().await?;
+        self.looks += 1;
+        let mut ids: Vec<GuestId> =
+            status.guests.iter().filter_map(|guest| guest.guest.parse().ok()).collect();
+        self.explained.retain(|id, _| ids.contains(id));
+        ids.sort_by_key(|id| self.explained.get(id).map_or(0, |it| it.look));
+        for id in ids.into_iter().take(EXPLAINED_MAX) {
+            // A guest that has just ended has none; the others' figures are good all the same.
+            if let Ok(reply) = self.daemon.explain(&id).await {
+                self.explained.insert(id, explained(self.looks, &reply));
+            }
+        }
+        record(config, &status, &self.explained)
+    }
+}
+
+fn explained(look: u64, reply: &ExplainReply) -> Explained {
+    let points = reply.estimate.iter().flat_map(|it| &it.curve).flat_map(|curve| &curve.points);
+    let points = points.map(|point| (Bytes::new(point.memory_bytes), point.misses_per_s)).collect();
+    Explained {
+        look,
+        // Without points, or with two at one size, there is no curve to go by.
+        curve: CompactCurve::new(points).ok(),
+        misses_per_s_max: reply.limits.miss_rate_max_per_s,
+    }
+}
+
+fn record(
+    config: &FleetConfig,
+    status: &StatusReply,
+    explained: &BTreeMap<GuestId, Explained>,
+) -> Result<HostRecord, LookError> {
+    let age = Duration::from_millis(status.tick.age_ms);
+    if age > SEEN_AGE_MAX {
+        return Err(LookError::Old(age));
+    }
+    let free = status.host.memory_available_bytes;
+    let free = free.ok_or(LookError::Missing("how much memory of the host is available"))?;
+    let reserve = status.daemon.as_ref().and_then(|daemon| daemon.host_reserve_bytes);
+    let reserve = reserve.ok_or(LookError::Missing("the host's reserve: it is an earlier one"))?;
+    let mut guests = Vec::new();
+    for view in &status.guests {
+        let Ok(id) = view.guest.parse() else { continue };
+        guests.push(guest(config, id, view, explained));
+    }
+    guests.sort_by(|a, b| a.id.cmp(&b.id));
+    let mut reservations = Vec::new();
+    for view in &status.reservations {
+        let Ok(guest) = view.guest.parse::<GuestId>() else { continue };
+        reservations.push(ReservationRecord {
+            size: Bytes::new(view.size_bytes),
+            resident: Bytes::ZERO,
+            group: config.guests.get(&guest).and_then(|it| it.group.clone()),
+            guest,
+        });
+    }
+    let allocated: Bytes = guests.iter().map(|guest| guest.allocation).sum();
+    let reserved: Bytes = reservations.iter().map(|it| it.size).sum();
+    Ok(HostRecord {
+        id: config.host.clone(),
+        seen_at: Timestamp::ZERO,
+        budget: Bytes::new(status.budget.distributable_bytes),
+        reserve: Bytes::new(reserve),
+        committed: Bytes::new(status.budget.committed_bytes).max(allocated + reserved),
+        free: Bytes::new(free),
+        bandwidth_per_s: config.bandwidth_per_s,
+        compatibility: config.compatibility.clone(),
+        is_draining: false,
+        reservations,
+        guests,
+    })
+}
+
+fn guest(
+    config: &FleetConfig,
+    id: GuestId,
+    view: &GuestView,
+    explained: &BTreeMap<GuestId, Explained>,
+) -> GuestRecord {
+    let unsaid = GuestConfig::default();
+    let said = config.guests.get(&id).unwrap_or(&unsaid);
+    let known = explained.get(&id).cloned().unwrap_or_default();
+    let resident = view.resident_bytes.unwrap_or(0);
+    let most = view.ceiling_bytes.or(view.boot_bytes).unwrap_or(0).max(resident);
+    let allocation = view.allocation_bytes.unwrap_or(most);
+    let is_seen = view.allocation_bytes.is_some() && view.floor_bytes.is_some();
+    let stays = match (said.stays, &view.pinned, is_seen) {
+        (true, _, _) => Some(Stays::Operator),
+        (false, Some(_), _) => Some(Stays::Device),
+        (false, None, false) => Some(Stays::Unseen),
+        (false, None, true) => None,
+    };
+    let releases = |code: &str| matches!(code, "compliant" | "releasing" | "slow");
+    let gives = view.managed == Some(true)
+        && view.pinned.is_none()
+        && view.compliance.as_ref().is_some_and(|it| releases(&it.code));
+    let all = &config.compatibility;
+    GuestRecord {
+        floor: Bytes::new(view.floor_bytes.unwrap_or(allocation)),
+        allocation: Bytes::new(allocation),
+        demand: Bytes::new(view.demand_bytes.unwrap_or(allocation)),
+        curve: known.curve,
+        misses_per_s_max: known.misses_per_s_max,
+        resident: Bytes::new(resident),
+        dirty_per_s: said.writes_per_s,
+        gives,
+        stays,
+        moving_to: None,
+        group: said.group.clone(),
+        storage: said.storage.clone().unwrap_or_else(|| all.storage.clone()),
+        networks: said.networks.clone().unwrap_or_else(|| all.networks.clone()),
+        moves_in_24h: 0,
+        last_move: None,
+        id,
+    }
+}

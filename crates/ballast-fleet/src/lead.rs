@@ -1,0 +1,156 @@
+//! Who leads, and what the leader does.
+//!
+//! Idea: the leader's key lies under its host's lease, so a leader that is gone leaves it free
+//! within that time. Whoever does not lead waits for the key to go, which costs nothing. The leader
+//! follows all keys and writes a plan when it says something new, under the condition that the
+//! leader's key is still the one it wrote: a leader that was replaced without knowing writes
+//! nothing.
+//! Cost: one plan a tick, on one host.
+//! Limits: a plan of the first moment knows only who has registered by then.
+
+use std::time::Duration;
+
+use ballast_fleet_proto::{
+    Author, Condition, Coordinator, CoordinatorError, FleetKey, FleetView, Follow, KeyWrite,
+    PlanRecord, PutResult, RecordError, Revision, decide, decode, encode,
+};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+
+use crate::host_record::Daemon;
+use crate::member::{Member, RETRY, Session, SessionEnd};
+
+/// A watch is made anew after this long: a connection may have died in silence.
+const WATCH_FOR: Duration = Duration::from_secs(60);
+
+/// Why a leadership ended, or did not begin.
+#[derive(Debug, thiserror::Error)]
+enum LeadError {
+    #[error(transparent)]
+    Coordinator(#[from] CoordinatorError),
+    #[error("the plan cannot be written: {0}")]
+    Record(#[from] RecordError),
+}
+
+/// Seeks the leadership, and leads; ends with the session only.
+pub(crate) async fn seek<C: Coordinator, D: Daemon>(
+    member: &Member<C, D>,
+    session: &Session,
+) -> SessionEnd {
+    if !member.config.leads {
+        return std::future::pending().await;
+    }
+    loop {
+        match seek_once(member, session).await {
+            Ok(()) => {}
+            Err(LeadError::Coordinator(CoordinatorError::LeaseGone)) => {
+                return SessionEnd::LeaseEnded(CoordinatorError::LeaseGone);
+            }
+            Err(error) => {
+                member.speaker.say("lead", &format!("cannot follow the fleet's lead: {error}"));
+                sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// Leads if nobody does, else waits for a change of that.
+async fn seek_once<C: Coordinator, D: Daemon>(
+    member: &Member<C, D>,
+    session: &Session,
+) -> Result<(), LeadError> {
+    let config = &member.config;
+    let key = config.keys.key(&FleetKey::Leader);
+    let listing = member.coordinator.read(&config.keys.lead_prefix()).await?;
+    let author = |value: &[u8]| decode::<Author>(value).map(|it| it.host);
+    let leadership = match listing.entries.iter().find(|entry| entry.key == key) {
+        None => {
+            let value = encode(&Author { host: config.host.to_string() })?;
+            member.coordinator.campaign(&key, value, session.lease).await?
+        }
+        // Led before a failure, and the lease has held since.
+        Some(entry) if author(&entry.value).is_ok_and(|host| host == config.host.as_str()) => {
+            Some(entry.written)
+        }
+        Some(_) => None,
+    };
+    if let Some(leadership) = leadership {
+        member.speaker.say("lead", "leads the fleet");
+        let led = lead(member, leadership).await;
+        member.speaker.say("lead", "does not lead the fleet any more");
+        return led;
+    }
+    member.speaker.say("lead", "another host leads the fleet");
+    let prefix = config.keys.lead_prefix();
+    let mut watch = member.coordinator.watch(&prefix, listing.revision).await?;
+    // Without a change for long, the state is read again.
+    match timeout(WATCH_FOR, watch.next()).await {
+        Ok(changes) => changes.map(drop).map_err(LeadError::from),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Leads until another does.
+async fn lead<C: Coordinator, D: Daemon>(
+    member: &Member<C, D>,
+    leadership: Revision,
+) -> Result<(), LeadError> {
+    let config = &member.config;
+    let mut ticks = interval(config.tick);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last: Option<PlanRecord> = None;
+    loop {
+        let listing = member.coordinator.read(config.keys.prefix()).await?;
+        let revision = listing.revision;
+        let mut view = FleetView::new(config.keys.clone(), listing);
+        let mut watch = member.coordinator.watch(config.keys.prefix(), revision).await?;
+        let until = Instant::now() + WATCH_FOR;
+        loop {
+            let is_tick = tokio::select! {
+                changes = watch.next() => match changes {
+                    Ok(changes) => {
+                        view.apply(changes);
+                        false
+                    }
+                    // What is missed is read again; so is all after a failure of the watch.
+                    Err(_) => break,
+                },
+                _ = ticks.tick() => true,
+                () = sleep_until(until) => break,
+            };
+            if !is_tick {
+                continue;
+            }
+            let is_ours = view.leader().is_some_and(|(_, revision)| revision == leadership);
+            if !is_ours || !write_plan(member, &view, leadership, &mut last).await? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Plans, and writes what is new of it. Whether the leadership is still ours.
+async fn write_plan<C: Coordinator, D: Daemon>(
+    member: &Member<C, D>,
+    view: &FleetView,
+    leadership: Revision,
+    last: &mut Option<PlanRecord>,
+) -> Result<bool, LeadError> {
+    let config = &member.config;
+    let plan = decide(view, &config.planner, config.host.as_str(), leadership, member.now());
+    if last.as_ref().is_some_and(|last| plan.says_the_same(last)) {
+        return Ok(true);
+    }
+    let ours = Condition { key: config.keys.key(&FleetKey::Leader), written: Some(leadership) };
+    let write =
+        KeyWrite::Put { key: config.keys.key(&FleetKey::Plan), value: encode(&plan)?, lease: None };
+    match member.coordinator.compare_and_put(&[ours], vec![write]).await? {
+        PutResult::Differs => Ok(false),
+        PutResult::Written(_) => {
+            for violation in &plan.violations {
+                member.speaker.say("plan", &format!("the checker refused the plan: {violation}"));
+            }
+            *last = Some(plan);
+            Ok(true)
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The program of a host in a fleet: it registers the host, leads the fleet if no other does, and
+//! shows the fleet to operators.
+//!
+//! Idea: one on each host, a client of the daemon's API and of etcd. The daemon knows nothing of
+//! it, and works the same without.
+//!
+//! | file | answers |
+//! |---|---|
+//! | `config` | what is the host's part in the fleet? |
+//! | `host_record` | what does the daemon say of its host and guests? |
+//! | `member` | how does the host get into the fleet, and when does it leave? |
+//! | `lead` | who leads, and what does a leader do? |
+//! | `say` | what is said of that on standard error? |
+//! | `commands` | what do operators see and order? |
+//!
+//! Limits: no guest is moved: the leader names moves (`docs/fleet.md`).
+
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod commands;
+pub mod config;
+pub mod host_record;
+mod lead;
+pub mod member;
+mod say;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,275 @@
+//! A host's membership: registered under a lease, its record kept true, leadership sought.
+//!
+//! Idea: three things run side by side, and whichever ends first ends the session: the lease is
+//! renewed, the record is kept, the lead is followed. The lease is only renewed while the record is
+//! true: a host whose daemon is silent, or that cannot write, leaves the fleet instead of being
+//! planned for by old figures. Every write has the condition that the name is still ours.
+//! Nothing of this touches the daemon or a guest: whatever fails here, the host works on alone.
+//! Limits: one session at a time; after its end the next one begins with a new lease.
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::time::Duration;
+
+use ballast_fleet_proto::{
+    Condition, Coordinator, CoordinatorError, FleetKey, Identity, KeyWrite, LeaseId, PutResult,
+    RecordError, Registration, Revision, WrittenParts, decode, encode,
+};
+use ballast_model::Timestamp;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::config::FleetConfig;
+use crate::host_record::{Daemon, LookError, Observer};
+use crate::lead;
+use crate::say::Speaker;
+
+/// The lease is renewed when this part of it has passed: what remains is enough for a member of
+/// etcd that does not answer, and another try.
+const RENEW_AT: f64 = 2.0 / 3.0;
+/// Time to the next try of a renewal that failed.
+const RENEW_AGAIN: Duration = Duration::from_millis(250);
+/// Time to the next try of what failed.
+pub(crate) const RETRY: Duration = Duration::from_secs(1);
+/// Time to the next session after one ended.
+const NEXT_SESSION: Duration = Duration::from_secs(5);
+/// A record that could not be made or written for this long is not true any more.
+const TRUE_FOR: Duration = Duration::from_secs(30);
+/// Longest wait for the lease to be given back at the end.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// A host in a fleet.
+pub struct Member<C, D> {
+    pub(crate) coordinator: C,
+    pub(crate) config: FleetConfig,
+    machine: String,
+    observer: Mutex<Observer<D>>,
+    began: Instant,
+    pub(crate) speaker: Speaker,
+}
+
+/// One registration.
+pub(crate) struct Session {
+    pub(crate) lease: LeaseId,
+    /// The revision that wrote the identity.
+    identity: Revision,
+    /// When the record was true last.
+    true_at: Cell<Instant>,
+    /// Until when etcd keeps the lease at least.
+    held_until: Cell<Instant>,
+}
+
+/// Why a session ended, or did not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionEnd {
+    /// There is no record to be registered.
+    #[error("not in the fleet: {0}")]
+    Look(#[from] LookError),
+    /// Another machine has this host's name.
+    #[error(
+        "not in the fleet: another machine ({machine}) is registered as {host}: give one of them \
+         another `host`"
+    )]
+    NameTaken {
+        /// The host's name.
+        host: String,
+        /// The machine that has it.
+        machine: String,
+    },
+    /// The coordinator does not do as asked.
+    #[error("etcd is out of reach, the host works on alone: {0}")]
+    Coordinator(#[from] CoordinatorError),
+    /// The lease was not renewed in time.
+    #[error("the lease has ended, the host works on alone: {0}")]
+    LeaseEnded(CoordinatorError),
+    /// Somebody else has changed the host's identity.
+    #[error("the registration was taken over or removed: registering again")]
+    Fenced,
+    /// The record was not true for long.
+    #[error("left the fleet: the record could not be kept true for {} s", TRUE_FOR.as_secs())]
+    Untrue,
+    /// The record is too large.
+    #[error("not in the fleet: {0}")]
+    Record(#[from] RecordError),
+}
+
+impl<C: Coordinator, D: Daemon> Member<C, D> {
+    /// A member by its configuration, on a machine with this identity.
+    pub fn new(coordinator: C, daemon: D, config: FleetConfig, machine: String) -> Member<C, D> {
+        Member {
+            coordinator,
+            config,
+            machine,
+            observer: Mutex::new(Observer::new(daemon)),
+            began: Instant::now(),
+            speaker: Speaker::default(),
+        }
+    }
+
+    /// Is a member again and again, until `stop`; then the host leaves the fleet.
+    pub async fn run_until(&self, stop: impl Future<Output = ()>) {
+        let mut stop = pin!(stop);
+        loop {
+            let session = tokio::select! {
+                session = self.begin() => session,
+                () = &mut stop => return,
+            };
+            let end = match session {
+                Err(end) => end,
+                Ok(session) => {
+                    let end = tokio::select! {
+                        end = self.session(&session) => Some(end),
+                        () = &mut stop => None,
+                    };
+                    self.leave(&session).await;
+                    let Some(end) = end else { return };
+                    end
+                }
+            };
+            self.speaker.say("session", &end.to_string());
+            tokio::select! {
+                () = sleep(NEXT_SESSION) => {}
+                () = &mut stop => return,
+            }
+        }
+    }
+
+    /// One registration, until it ends.
+    async fn session(&self, session: &Session) -> SessionEnd {
+        let host = &self.config.host;
+        self.speaker.say("session", &format!("registered as {host}"));
+        tokio::select! {
+            // The record comes before the lead: a leader knows at least its own host.
+            biased;
+            end = self.keep(session) => end,
+            end = self.report(session) => end,
+            end = lead::seek(self, session) => end,
+        }
+    }
+
+    /// Gives the lease back, so that others need not wait for its end.
+    async fn leave(&self, session: &Session) {
+        // If etcd does not hear it, the lease ends by itself.
+        let _ = timeout(FAREWELL, self.coordinator.release(session.lease)).await;
+    }
+
+    /// The time since this program began.
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.began.elapsed()
+    }
+
+    async fn begin(&self) -> Result<Session, SessionEnd> {
+        // Whoever has nothing to say takes no name.
+        self.observer.lock().await.look(&self.config).await?;
+        let host = &self.config.host;
+        let key = self.config.keys.key(&FleetKey::Identity(host.clone()));
+        let listing = self.coordinator.read(&key).await?;
+        let found = listing.entries.into_iter().find(|entry| entry.key == key);
+        if let Some(entry) = &found {
+            let machine = match decode::<Identity>(&entry.value) {
+                Ok(Identity { machine }) => machine,
+                Err(error) => error.to_string(),
+            };
+            if machine != self.machine {
+                return Err(SessionEnd::NameTaken { host: host.to_string(), machine });
+            }
+        }
+        let value = encode(&Identity { machine: self.machine.clone() })?;
+        let sent_at = Instant::now();
+        let found = found.map(|entry| entry.written);
+        match self.coordinator.register(&key, value, self.config.lease, found).await? {
+            Registration::Taken => Err(SessionEnd::Fenced),
+            Registration::Registered { lease, written } => Ok(Session {
+                lease,
+                identity: written,
+                true_at: Cell::new(sent_at),
+                held_until: Cell::new(sent_at + self.config.lease),
+            }),
+        }
+    }
+
+    /// Renews the lease, as long as the record is true.
+    async fn keep(&self, session: &Session) -> SessionEnd {
+        let period = self.config.lease.mul_f64(RENEW_AT);
+        let mut pause = period;
+        loop {
+            sleep(pause).await;
+            if session.true_at.get().elapsed() > TRUE_FOR {
+                return SessionEnd::Untrue;
+            }
+            let sent_at = Instant::now();
+            match self.coordinator.renew(session.lease).await {
+                Ok(()) => {
+                    session.held_until.set(sent_at + self.config.lease);
+                    pause = period;
+                }
+                Err(CoordinatorError::LeaseGone) => {
+                    return SessionEnd::LeaseEnded(CoordinatorError::LeaseGone);
+                }
+                Err(error) if Instant::now() >= session.held_until.get() => {
+                    return SessionEnd::LeaseEnded(error);
+                }
+                Err(error) => {
+                    self.speaker.say("renew", &format!("cannot renew the lease yet: {error}"));
+                    pause = RENEW_AGAIN;
+                }
+            }
+        }
+    }
+
+    /// Keeps the record true.
+    async fn report(&self, session: &Session) -> SessionEnd {
+        let mut written = WrittenParts::new(self.config.tick);
+        loop {
+            match self.report_once(session, &mut written).await {
+                Ok(()) => {
+                    session.true_at.set(Instant::now());
+                    self.speaker.say("record", "the host's record is in the fleet");
+                }
+                Err(end @ (SessionEnd::Fenced | SessionEnd::Record(_))) => return end,
+                Err(SessionEnd::Coordinator(CoordinatorError::LeaseGone)) => {
+                    return SessionEnd::LeaseEnded(CoordinatorError::LeaseGone);
+                }
+                Err(why) => {
+                    let why = format!("the host's record is not written: {why}");
+                    self.speaker.say("record", &why);
+                }
+            }
+            sleep(self.config.tick).await;
+        }
+    }
+
+    async fn report_once(
+        &self,
+        session: &Session,
+        written: &mut WrittenParts,
+    ) -> Result<(), SessionEnd> {
+        let record = self.observer.lock().await.look(&self.config).await?;
+        let due = written.due(&record, self.now());
+        if due.is_empty() {
+            return Ok(());
+        }
+        let (keys, host) = (&self.config.keys, &self.config.host);
+        let put = |key: FleetKey, value| KeyWrite::Put {
+            key: keys.key(&key),
+            value,
+            lease: Some(session.lease),
+        };
+        let mut writes = Vec::new();
+        if let Some(slow) = &due.slow {
+            writes.push(put(FleetKey::Slow(host.clone()), encode(slow)?));
+        }
+        if let Some(fast) = &due.fast {
+            writes.push(put(FleetKey::Fast(host.clone()), encode(fast)?));
+        }
+        let ours = Condition {
+            key: keys.key(&FleetKey::Identity(host.clone())),
+            written: Some(session.identity),
+        };
+        match self.coordinator.compare_and_put(&[ours], writes).await? {
+            PutResult::Written(_) => written.confirm(due, self.now()),
+            PutResult::Differs => return Err(SessionEnd::Fenced),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! Hosts with stand-ins of their daemons: on a coordinator in memory in virtual time, and on a real
+//! etcd.
+
+mod memory;
+mod real_etcd;
+mod rendered;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ballast_api::{ClientError, ExplainReply, StatusReply};
+use ballast_model::GuestId;
+use serde_json::{Value, json};
+
+use crate::config::{self, FleetConfig};
+use crate::host_record::Daemon;
+
+const MIB: u64 = 1 << 20;
+
+/// What a daemon would say of its host.
+#[derive(Clone, Debug)]
+pub(crate) struct StandIn {
+    budget_mib: Rc<Cell<u64>>,
+    /// Floor and allocation of each guest, in MiB.
+    guests: Rc<RefCell<Vec<(String, u64, u64)>>>,
+    is_silent: Rc<Cell<bool>>,
+    /// Made once, as a thousand hosts are in one process.
+    explained: Rc<RefCell<BTreeMap<GuestId, ExplainReply>>>,
+    status: Rc<RefCell<Option<StatusReply>>>,
+}
+
+impl StandIn {
+    pub(crate) fn new(budget_mib: u64, guests: &[(&str, u64, u64)]) -> StandIn {
+        let guests = guests.iter().map(|(name, floor, size)| ((*name).to_owned(), *floor, *size));
+        StandIn {
+            budget_mib: Rc::new(Cell::new(budget_mib)),
+            guests: Rc::new(RefCell::new(guests.collect())),
+            is_silent: Rc::default(),
+            explained: Rc::default(),
+            status: Rc::default(),
+        }
+    }
+
+    fn answers(&self) -> Result<(), ClientError> {
+        match self.is_silent.get() {
+            true => Err(ClientError::NoDaemon { socket: "stand-in".into() }),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn reply(&self) -> StatusReply {
+        let coded = json!({"code": "running", "text": "running"});
+        let guests: Vec<Value> = self
+            .guests
+            .borrow()
+            .iter()
+            .map(|(name, floor, size)| {
+                json!({
+                    "guest": name, "state": coded, "managed": true, "boot_bytes": 4 * size * MIB,
+                    "allocation_bytes": size * MIB, "demand_bytes": size * MIB,
+                    "resident_bytes": size * MIB, "floor_bytes": floor * MIB,
+                    "compliance": {"code": "compliant", "text": ""},
+                })
+            })
+            .collect();
+        let committed: u64 = self.guests.borrow().iter().map(|(_, _, size)| size * MIB).sum();
+        let budget = self.budget_mib.get() * MIB;
+        serde_json::from_value(json!({
+            "api_version": 1,
+            "tick": tick(),
+            "daemon": {
+                "version": "0", "started_at_unix_ms": 0, "policy": "global", "tick_ms": 1000,
+                "host_reserve_bytes": 512 * MIB, "ticks": 1, "plans_refused": 0,
+            },
+            "host": {"memory_available_bytes": budget},
+            "budget": divided(budget, committed),
+            "rung": coded, "notes": [], "guests": guests,
+        }))
+        .unwrap()
+    }
+}
+
+fn tick() -> Value {
+    json!({
+        "source": "daemon", "seen_at_unix_ms": 0, "age_ms": 10, "generation": 1,
+        "policy": "global", "paused": false, "decision_us": 1,
+    })
+}
+
+fn divided(budget: u64, committed: u64) -> Value {
+    json!({
+        "distributable_bytes": budget, "committed_bytes": committed, "grantable_bytes": 0,
+    })
+}
+
+impl Daemon for StandIn {
+    async fn status(&self) -> Result<StatusReply, ClientError> {
+        self.answers()?;
+        let mut status = self.status.borrow_mut();
+        let reply = status.get_or_insert_with(|| self.reply());
+        reply.budget.distributable_bytes = self.budget_mib.get() * MIB;
+        let guests = self.guests.borrow();
+        reply.budget.committed_bytes = guests.iter().map(|(_, _, size)| size * MIB).sum();
+        for (view, (_, _, size)) in reply.guests.iter_mut().zip(guests.iter()) {
+            let size = Some(size * MIB);
+            (view.allocation_bytes, view.demand_bytes, view.resident_bytes) = (size, size, size);
+        }
+        Ok(reply.clone())
+    }
+
+    async fn explain(&self, guest: &GuestId) -> Result<ExplainReply, ClientError> {
+        self.answers()?;
+        if let Some(reply) = self.explained.borrow().get(guest) {
+            return Ok(reply.clone());
+        }
+        let guests = self.guests.borrow();
+        let (_, _, size) = guests.iter().find(|(name, ..)| name == guest.as_str()).unwrap();
+        let point = |percent: u64| json!({"percent": percent, "memory_bytes": size * MIB * percent / 100, "misses_per_s": 150 - percent});
+        let points: Vec<Value> = [25, 50, 75, 100, 125, 150].map(point).to_vec();
+        let reply = json!({
+            "api_version": 1, "tick": tick(), "guest": guest.as_str(),
+            "inputs": {"state": {"code": "running", "text": "running"}, "capabilities": {}},
+            "limits": {"miss_rate_max_per_s": 20}, "budget": divided(0, 0),
+            "notes": [], "clamps": [], "moves": [],
+            "estimate": {
+                "used_bytes": 0, "available_bytes": 0, "provenance": "", "passed_over": [],
+                "demand": {
+                    "size_bytes": 0, "source": {"code": "used", "text": ""}, "age_ms": 0,
+                    "confidence_percent": 1,
+                },
+                "curve": {"interval_ms": 1000, "step_bytes": 4096, "points": points},
+            },
+        });
+        let reply: ExplainReply = serde_json::from_value(reply).unwrap();
+        self.explained.borrow_mut().insert(guest.clone(), reply.clone());
+        Ok(reply)
+    }
+}
+
+/// The configuration of a host of the tests.
+pub(crate) fn configured(host: &str, endpoints: &[String], more: &str) -> FleetConfig {
+    let text = format!(
+        "cluster = \"test\"\nhost = \"{host}\"\nendpoints = {endpoints:?}\nbandwidth = \"1GiB\"\n{more}\n\
+         [compatibility]\nhypervisor = \"qemu\"\nversion = \"7.2\"\ncpu_model = \"EPYC\"\n"
+    );
+    config::parse(&text, Path::new("fleet.toml"), "").unwrap()
+}
+
+/// Short of its guests' floors by 1 GiB.
+pub(crate) fn short() -> StandIn {
+    StandIn::new(4096, &[("db", 3072, 3072), ("cache", 2048, 2048)])
+}
+
+/// With room for both of them.
+pub(crate) fn roomy() -> StandIn {
+    StandIn::new(16384, &[("web", 512, 1024)])
+}
+
+/// Runs in one thread.
+pub(crate) fn block_on<T>(is_paused: bool, test: impl Future<Output = T>) -> T {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().start_paused(is_paused).build().unwrap().block_on(test)
+}
+
+pub(crate) const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}

@@ -1,0 +1,375 @@
+//! Requests and answers of etcd's gateway, as JSON.
+//!
+//! Idea: only what a coordinator needs. Keys and values are in base64, 64-bit numbers are text, and
+//! what is zero, false or empty is left out by the other side.
+//! Source: etcd's `rpc.proto` and `kv.proto`, by the mapping of Protocol Buffers to JSON.
+
+use ballast_fleet_proto::{
+    Changes, Condition, CoordinatorError, Entry, KeyEvent, KeyWrite, LeaseId, Revision,
+};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
+
+/// Most keys of one page of a range.
+pub(crate) const PAGE_KEYS: u64 = 500;
+
+/// Most characters of a foreign text in an error.
+const EXCERPT_CHARS_MAX: usize = 160;
+
+/// What every answer says of where it comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Header {
+    /// The cluster.
+    #[serde(deserialize_with = "number")]
+    pub(crate) cluster_id: u64,
+    /// The state of all keys.
+    #[serde(deserialize_with = "number")]
+    pub(crate) revision: u64,
+}
+
+/// An answer with nothing else that counts.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Plain {
+    pub(crate) header: Header,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Range {
+    pub(crate) header: Header,
+    pub(crate) kvs: Vec<Pair>,
+    pub(crate) more: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Pair {
+    #[serde(deserialize_with = "bytes")]
+    pub(crate) key: Vec<u8>,
+    #[serde(deserialize_with = "bytes")]
+    value: Vec<u8>,
+    #[serde(deserialize_with = "number")]
+    mod_revision: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Txn {
+    pub(crate) header: Header,
+    pub(crate) succeeded: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Grant {
+    #[serde(rename = "ID", deserialize_with = "number")]
+    pub(crate) id: i64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct KeepAlive {
+    /// Seconds; none: there is no such lease.
+    #[serde(rename = "TTL", deserialize_with = "number")]
+    pub(crate) ttl: i64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Token {
+    pub(crate) token: String,
+}
+
+/// One line of a stream: a result or an error.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Line<T> {
+    pub(crate) result: Option<T>,
+    pub(crate) error: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct WatchAnswer {
+    pub(crate) header: Header,
+    canceled: bool,
+    #[serde(deserialize_with = "number")]
+    compact_revision: u64,
+    cancel_reason: String,
+    events: Vec<Event>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Event {
+    r#type: String,
+    kv: Pair,
+}
+
+impl WatchAnswer {
+    /// What happened; `None`: nothing, as when a watch begins.
+    pub(crate) fn changes(self) -> Result<Option<Changes>, CoordinatorError> {
+        if self.compact_revision != 0 {
+            return Err(CoordinatorError::Compacted(self.compact_revision));
+        }
+        if self.canceled {
+            return Err(refusal(&self.cancel_reason));
+        }
+        if self.events.is_empty() {
+            return Ok(None);
+        }
+        let mut events = Vec::with_capacity(self.events.len());
+        for event in self.events {
+            let entry = event.kv.entry()?;
+            events.push(match event.r#type.as_str() {
+                "DELETE" => KeyEvent::Gone(entry.key),
+                _ => KeyEvent::Written(entry),
+            });
+        }
+        Ok(Some(Changes { revision: Revision(self.header.revision), events }))
+    }
+}
+
+impl Pair {
+    pub(crate) fn entry(self) -> Result<Entry, CoordinatorError> {
+        let key = String::from_utf8(self.key)
+            .map_err(|_| CoordinatorError::Protocol("a key that is no text".to_owned()))?;
+        Ok(Entry { key, value: self.value, written: Revision(self.mod_revision) })
+    }
+}
+
+/// Reads one answer.
+pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, CoordinatorError> {
+    serde_json::from_slice(body).map_err(|error| {
+        let text = String::from_utf8_lossy(body);
+        CoordinatorError::Protocol(format!("no answer of etcd ({error}): {}", excerpt(&text)))
+    })
+}
+
+/// Reads one line of a stream.
+pub(crate) fn parse_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, CoordinatorError> {
+    let Line { result, error } = parse(line)?;
+    match (result, error) {
+        (Some(result), _) => Ok(result),
+        (None, Some(error)) => Err(refusal(message(&error))),
+        (None, None) => Err(CoordinatorError::Protocol("a line of nothing".to_owned())),
+    }
+}
+
+/// Why etcd refused, by the body of its refusal.
+pub(crate) fn refused(status: u16, body: &[u8]) -> CoordinatorError {
+    match serde_json::from_slice::<Value>(body) {
+        Ok(value) => refusal(message(&value)),
+        Err(_) => {
+            let text = String::from_utf8_lossy(body);
+            CoordinatorError::Protocol(format!("HTTP status {status}: {}", excerpt(&text)))
+        }
+    }
+}
+
+fn message(error: &Value) -> &str {
+    let text = error.get("message").or(error.get("error")).and_then(Value::as_str);
+    text.unwrap_or("refused without a reason")
+}
+
+/// etcd has few numbers for its refusals and many texts.
+fn refusal(text: &str) -> CoordinatorError {
+    let says = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
+    let shown = excerpt(text);
+    if says(&["requested lease not found"]) {
+        CoordinatorError::LeaseGone
+    } else if says(&["database space exceeded", "corrupt"]) {
+        CoordinatorError::NoSpace(shown)
+    } else if says(&["no leader", "leader changed", "not leader"]) {
+        CoordinatorError::NoLeader(shown)
+    } else if says(&["timed out", "deadline", "stopped", "too many requests", "unavailable"]) {
+        CoordinatorError::Unreachable(shown)
+    } else if says(&["auth", "permission denied", "user name", "password"]) {
+        CoordinatorError::Denied(shown)
+    } else {
+        CoordinatorError::Protocol(shown)
+    }
+}
+
+/// Whether a refusal only says that a token has to be asked for again.
+pub(crate) fn wants_token(error: &CoordinatorError) -> bool {
+    let texts = ["invalid auth token", "user name is empty", "revision of auth store is old"];
+    matches!(error, CoordinatorError::Denied(text) if texts.iter().any(|it| text.contains(it)))
+}
+
+/// One line for logs and terminals.
+pub(crate) fn excerpt(text: &str) -> String {
+    text.trim().chars().flat_map(char::escape_debug).take(EXCERPT_CHARS_MAX).collect()
+}
+
+/// A page of all keys with `prefix`, from `from`, of one state unless that is none.
+pub(crate) fn range(prefix: &str, from: &[u8], state: u64) -> Value {
+    json!({
+        "key": BASE64.encode(from),
+        "range_end": BASE64.encode(end_of(prefix)),
+        "limit": PAGE_KEYS.to_string(),
+        "revision": state.to_string(),
+    })
+}
+
+pub(crate) fn watch(prefix: &str, after: Revision) -> Value {
+    json!({"create_request": {
+        "key": BASE64.encode(prefix),
+        "range_end": BASE64.encode(end_of(prefix)),
+        "start_revision": (after.0 + 1).to_string(),
+    }})
+}
+
+/// A transaction, as short as can be: hosts send one a tick.
+#[derive(Serialize)]
+pub(crate) struct TxnRequest {
+    compare: Vec<Compare>,
+    success: Vec<Operation>,
+}
+
+#[derive(Serialize)]
+struct Compare {
+    key: String,
+    target: &'static str,
+    mod_revision: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Operation {
+    RequestPut {
+        key: String,
+        value: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        lease: Option<String>,
+    },
+    RequestDeleteRange {
+        key: String,
+    },
+}
+
+impl TxnRequest {
+    pub(crate) fn new(conditions: &[Condition], writes: Vec<KeyWrite>) -> TxnRequest {
+        // A key that does not exist has the revision 0; "equal" is what is compared by default.
+        let compare = conditions.iter().map(|it| Compare {
+            key: BASE64.encode(&it.key),
+            target: "MOD",
+            mod_revision: it.written.unwrap_or_default().0.to_string(),
+        });
+        let success = writes.into_iter().map(|write| match write {
+            KeyWrite::Put { key, value, lease } => Operation::RequestPut {
+                key: BASE64.encode(key),
+                value: BASE64.encode(value),
+                lease: lease.map(|LeaseId(id)| id.to_string()),
+            },
+            KeyWrite::Delete(key) => Operation::RequestDeleteRange { key: BASE64.encode(key) },
+        });
+        TxnRequest { compare: compare.collect(), success: success.collect() }
+    }
+}
+
+/// The first key behind all that begin with `prefix`, which is text.
+fn end_of(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    // No byte of text is 255.
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
+}
+
+fn number<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
+where
+    T: std::str::FromStr + TryFrom<i64>,
+{
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Number {
+        Text(String),
+        Plain(i64),
+    }
+    let wrong = || D::Error::custom("no whole number");
+    match Number::deserialize(deserializer)? {
+        Number::Text(text) => text.parse().map_err(|_| wrong()),
+        Number::Plain(n) => T::try_from(n).map_err(|_| wrong()),
+    }
+}
+
+fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    BASE64.decode(text).map_err(|_| D::Error::custom("no base64"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_zero() {
+        let range: Range = parse(br#"{"header":{"cluster_id":"7","revision":"3"}}"#).unwrap();
+        assert_eq!((range.header.cluster_id, range.kvs.len(), range.more), (7, 0, false));
+        let lease: KeepAlive = parse_line(br#"{"result":{"header":{},"ID":"5"}}"#).unwrap();
+        assert_eq!(lease.ttl, 0);
+    }
+
+    #[test]
+    fn refusals_are_told_apart() {
+        let of = |text: &str| refused(400, format!("{{\"message\": \"{text}\"}}").as_bytes());
+        assert_eq!(of("etcdserver: requested lease not found"), CoordinatorError::LeaseGone);
+        for (text, is_right) in [
+            (
+                "etcdserver: mvcc: database space exceeded",
+                (|it| matches!(it, CoordinatorError::NoSpace(_))) as fn(CoordinatorError) -> bool,
+            ),
+            ("etcdserver: no leader", |it| matches!(it, CoordinatorError::NoLeader(_))),
+            ("etcdserver: request timed out", |it| matches!(it, CoordinatorError::Unreachable(_))),
+            ("etcdserver: permission denied", |it| matches!(it, CoordinatorError::Denied(_))),
+            ("etcdserver: something new", |it| matches!(it, CoordinatorError::Protocol(_))),
+        ] {
+            assert!(is_right(of(text)), "{text}");
+        }
+        let page = refused(502, b"<html>\n<b>bad gateway</b>").to_string();
+        assert!(page.starts_with("HTTP status 502: <html>\\n"), "{page}");
+    }
+
+    #[test]
+    fn a_cancelled_watch_says_why() {
+        let of =
+            |text: &str| parse_line::<WatchAnswer>(text.as_bytes()).and_then(WatchAnswer::changes);
+        assert_eq!(
+            of(r#"{"result":{"canceled":true,"compact_revision":"9"}}"#),
+            Err(CoordinatorError::Compacted(9))
+        );
+        assert_eq!(of(r#"{"result":{"created":true}}"#), Ok(None));
+        let lost = of(r#"{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}"#);
+        assert!(matches!(lost, Err(CoordinatorError::NoLeader(_))));
+        let events = r#"{"result":{"header":{"revision":"4"},"events":[{"kv":{"key":"YQ==","value":"Yg==","mod_revision":"4"}},{"type":"DELETE","kv":{"key":"YQ=="}}]}}"#;
+        let changes = of(events).unwrap().unwrap();
+        assert_eq!(changes.events[1], KeyEvent::Gone("a".to_owned()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_an_answer_or_an_error_in_words(
+            body in prop_oneof![
+                prop::collection::vec(any::<u8>(), 0..200),
+                "\\{\"(result|header|kvs|error)\":[\\[{\"]{1,3}[a-zA-Z0-9:,\"]{0,40}[\\]}\"]{1,4}".prop_map(String::into_bytes),
+            ],
+        ) {
+            let errors = [
+                parse::<Range>(&body).err(), parse_line::<WatchAnswer>(&body).err(),
+                Some(refused(400, &body)),
+            ];
+            for error in errors.into_iter().flatten() {
+                let text = error.to_string();
+                prop_assert!(text.chars().count() < 500 && !text.chars().any(char::is_control));
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What a fleet asks of the service that its hosts share.
+//!
+//! Idea: a few strongly consistent keys with leases, and nothing that only one product has:
+//! etcd is one, memory for tests another, and Kubernetes' Leases could be a third. Everything that
+//! has to be exclusive (a host's name, leadership, what only the leader may write) is one write
+//! under the condition that a key has not changed.
+//! Limits: futures run on the thread that made them. Keys are text, values at most
+//! [`VALUE_BYTES_MAX`].
+
+use std::future::Future;
+use std::time::Duration;
+
+/// Largest value of a key: below the 1.5 MiB that etcd takes in one request.
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// The state of all keys after a write: later writes have larger ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Revision(pub u64);
+
+/// The number of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LeaseId(pub i64);
+
+/// A key and its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Its value.
+    pub value: Vec<u8>,
+    /// The revision that wrote it.
+    pub written: Revision,
+}
+
+/// All entries under a prefix.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// By key.
+    pub entries: Vec<Entry>,
+    /// The state they are of.
+    pub revision: Revision,
+}
+
+/// One key that was written or has gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyEvent {
+    /// It has this value.
+    Written(Entry),
+    /// It was deleted, or its lease ended.
+    Gone(String),
+}
+
+/// What happened since the last changes, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changes {
+    /// The state they lead to.
+    pub revision: Revision,
+    /// Each.
+    pub events: Vec<KeyEvent>,
+}
+
+/// What must be so for writes to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// The key.
+    pub key: String,
+    /// It was written last by this revision; `None`: it does not exist.
+    pub written: Option<Revision>,
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyWrite {
+    /// Gives a key a value.
+    Put {
+        /// The key.
+        key: String,
+        /// The value.
+        value: Vec<u8>,
+        /// It goes when this lease ends.
+        lease: Option<LeaseId>,
+    },
+    /// Removes a key; nothing happens if there is none.
+    Delete(String),
+}
+
+/// What came of writes under conditions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutResult {
+    /// All were made, with this revision.
+    Written(Revision),
+    /// None was made: a condition did not hold.
+    Differs,
+}
+
+/// What came of a registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registration {
+    /// The key is ours as long as the lease is renewed.
+    Registered {
+        /// The lease.
+        lease: LeaseId,
+        /// The revision that wrote the key.
+        written: Revision,
+    },
+    /// The key changed meanwhile: somebody else has it.
+    Taken,
+}
+
+/// Why a call has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CoordinatorError {
+    /// Nobody answers, or not in time.
+    #[error("{0}")]
+    Unreachable(String),
+    /// It answers, and has lost its majority.
+    #[error("{0}: it has no leader, as after a partition")]
+    NoLeader(String),
+    /// It takes no writes, as its disk or quota is full, or it was made read-only.
+    #[error("{0}: it takes no writes; free space, then disarm its alarm")]
+    NoSpace(String),
+    /// The user or the password is wrong, or the user may not do this.
+    #[error("{0}: look at `user` and `password_file`, and at the user's rights to the prefix")]
+    Denied(String),
+    /// What is to be watched from has been compacted: everything has to be read again.
+    #[error("history up to revision {0} is compacted")]
+    Compacted(u64),
+    /// The lease has ended.
+    #[error("the lease has ended")]
+    LeaseGone,
+    /// Another cluster answers than did before.
+    #[error("cluster {found:x} answers, expected {expected:x}: an endpoint is of another cluster")]
+    OtherCluster {
+        /// The one that answered first.
+        expected: u64,
+        /// The one that answers now.
+        found: u64,
+    },
+    /// The answer cannot be read.
+    #[error("{0}")]
+    Protocol(String),
+}
+
+/// Follows keys.
+pub trait Follow {
+    /// The next changes; waits for them. Dropping the future loses none.
+    fn next(&mut self) -> impl Future<Output = Result<Changes, CoordinatorError>>;
+}
+
+/// A service with strongly consistent keys and leases.
+pub trait Coordinator {
+    /// What [`watch`](Coordinator::watch) gives.
+    type Watch: Follow;
+
+    /// A new lease of `ttl`, in whole seconds.
+    fn grant(&self, ttl: Duration) -> impl Future<Output = Result<LeaseId, CoordinatorError>>;
+
+    /// Renews a lease for its whole time.
+    fn renew(&self, lease: LeaseId) -> impl Future<Output = Result<(), CoordinatorError>>;
+
+    /// Ends a lease; its keys go.
+    fn release(&self, lease: LeaseId) -> impl Future<Output = Result<(), CoordinatorError>>;
+
+    /// All entries whose keys begin with `prefix`.
+    fn read(&self, prefix: &str) -> impl Future<Output = Result<Listing, CoordinatorError>>;
+
+    /// Follows the keys that begin with `prefix`, from the first change after `after`.
+    fn watch(
+        &self,
+        prefix: &str,
+        after: Revision,
+    ) -> impl Future<Output = Result<Self::Watch, CoordinatorError>>;
+
+    /// Makes all `writes` if every one of `conditions` holds, else none.
+    fn compare_and_put(
+        &self,
+        conditions: &[Condition],
+        writes: Vec<KeyWrite>,
+    ) -> impl Future<Output = Result<PutResult, CoordinatorError>>;
+
+    /// Writes `key` under a new lease of `ttl`, if it is as `found`: not there, or last written by
+    /// this revision.
+    fn register(
+        &self,
+        key: &str,
+        value: Vec<u8>,
+        ttl: Duration,
+        found: Option<Revision>,
+    ) -> impl Future<Output = Result<Registration, CoordinatorError>> {
+        async move {
+            let lease = self.grant(ttl).await?;
+            let condition = Condition { key: key.to_owned(), written: found };
+            let write = KeyWrite::Put { key: key.to_owned(), value, lease: Some(lease) };
+            match self.compare_and_put(&[condition], vec![write]).await? {
+                PutResult::Written(written) => Ok(Registration::Registered { lease, written }),
+                PutResult::Differs => {
+                    self.release(lease).await?;
+                    Ok(Registration::Taken)
+                }
+            }
+        }
+    }
+
+    /// Becomes leader if there is none: writes `key` under `lease` if it is not there. The revision
+    /// is that of the leadership; a later leader has a larger one. `None`: somebody else leads.
+    fn campaign(
+        &self,
+        key: &str,
+        value: Vec<u8>,
+        lease: LeaseId,
+    ) -> impl Future<Output = Result<Option<Revision>, CoordinatorError>> {
+        async move {
+            let condition = Condition { key: key.to_owned(), written: None };
+            let write = KeyWrite::Put { key: key.to_owned(), value, lease: Some(lease) };
+            match self.compare_and_put(&[condition], vec![write]).await? {
+                PutResult::Written(revision) => Ok(Some(revision)),
+                PutResult::Differs => Ok(None),
+            }
+        }
+    }
+}

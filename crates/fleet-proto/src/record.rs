@@ -1,0 +1,464 @@
+//! A host's record in pieces, as JSON.
+//!
+//! Idea: what seldom changes (names, floors, curves, compatibility) and what often does (sizes) lie
+//! under two keys, so that a tick writes the short one, or nothing. The short one has no names: its
+//! guests stand in the order of the long one, and it names the number of that. Sizes are in MiB,
+//! rounded so that no host seems to have more than it has, or its guests to need less.
+//! A third key says which machine has the host's name.
+//! Cost: some 15 bytes a guest for the short one, some 150 for the long one.
+//! Limits: no times, as no two hosts have the same clock; whoever reads dates what arrives. A
+//! version that is not known is refused; fields that are not known are passed over. How often a
+//! guest was moved is not in it yet: nothing moves guests.
+
+use ballast_fleet::{
+    CompactCurve, CompactCurveError, Compatibility, GuestRecord, HostId, HostRecord,
+    HypervisorVersion, Label, ParseLabelError, ReservationRecord, Stays,
+};
+use ballast_model::{Bytes, GuestId, Timestamp};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::coordinator::VALUE_BYTES_MAX;
+
+/// Version of all records.
+pub const RECORD_VERSION: u32 = 1;
+
+/// Most characters of a reason in an error: it may quote what others wrote.
+const REASON_CHARS_MAX: usize = 200;
+
+/// Why a value is no record.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Larger than any record.
+    #[error("{0} bytes: expected at most {VALUE_BYTES_MAX}")]
+    TooLong(usize),
+    /// Written by another version of this program.
+    #[error("version {0} of a record: this program reads {RECORD_VERSION}; update the older one")]
+    Version(u32),
+    /// No record at all, or a field out of bounds.
+    #[error("{0}")]
+    Malformed(String),
+    /// Sizes for another list of guests than is known.
+    #[error("its sizes are for list {fast} of its guests, and list {slow} is there")]
+    Apart {
+        /// The list that the sizes are for.
+        fast: u64,
+        /// The list that is there.
+        slow: u64,
+    },
+    /// Sizes for more or fewer guests.
+    #[error("its sizes are for {fast} guests, and its list has {slow}")]
+    Guests {
+        /// Guests with sizes.
+        fast: usize,
+        /// Guests in the list.
+        slow: usize,
+    },
+}
+
+/// Which machine has a host's name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The machine's own identity, as in `/etc/machine-id`.
+    pub machine: String,
+}
+
+/// Who wrote a key that says no more: who leads, who wants a drain or a pause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Author {
+    /// The host.
+    pub host: String,
+}
+
+/// What seldom changes of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlowPart {
+    /// Its number: rises when it changes.
+    pub number: u64,
+    hypervisor: String,
+    hypervisor_version: [u32; 3],
+    cpu: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    storage: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    networks: Vec<String>,
+    /// MiB a second.
+    bandwidth: u64,
+    guests: Vec<SlowGuest>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct SlowGuest {
+    name: GuestId,
+    /// MiB.
+    floor: u64,
+    /// MiB and misses a second.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    curve: Vec<(u64, u64)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    misses_max: Option<u64>,
+    /// MiB a second.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    dirty: u64,
+    #[serde(default, skip_serializing_if = "is_false")]
+    gives: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stays: Option<StaysWord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    storage: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    networks: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum StaysWord {
+    Operator,
+    Device,
+    Unseen,
+}
+
+/// What often changes of a host, in MiB.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "FastWire", into = "FastWire")]
+pub struct FastPart {
+    /// The number of the slow part that it belongs to.
+    pub list: u64,
+    budget: u64,
+    reserve: u64,
+    committed: u64,
+    free: u64,
+    reserved: Vec<ReservedPart>,
+    /// Allocation, demand and resident memory of each guest, in the list's order.
+    guests: Vec<[u64; 3]>,
+}
+
+/// The same in as few bytes as JSON can have it.
+#[derive(Serialize, Deserialize)]
+struct FastWire {
+    list: u64,
+    /// Budget, reserve, committed, free.
+    host: [u64; 4],
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    reserved: Vec<ReservedPart>,
+    /// For each guest its allocation, and how much more its demand and its resident memory are.
+    guests: Vec<i64>,
+}
+
+impl From<FastPart> for FastWire {
+    fn from(part: FastPart) -> FastWire {
+        let FastPart { list, budget, reserve, committed, free, reserved, guests } = part;
+        let sizes = guests.iter().flat_map(|sizes| {
+            // Sizes in MiB are below 2^44.
+            let [allocation, demand, resident] = sizes.map(u64::cast_signed);
+            [allocation, demand.wrapping_sub(allocation), resident.wrapping_sub(allocation)]
+        });
+        FastWire {
+            list,
+            host: [budget, reserve, committed, free],
+            reserved,
+            guests: sizes.collect(),
+        }
+    }
+}
+
+impl TryFrom<FastWire> for FastPart {
+    type Error = &'static str;
+
+    fn try_from(wire: FastWire) -> Result<FastPart, &'static str> {
+        let FastWire { list, host: [budget, reserve, committed, free], reserved, guests } = wire;
+        let (figures, rest) = guests.as_chunks::<3>();
+        if !rest.is_empty() {
+            return Err("sizes of guests that are not three each");
+        }
+        let mut sizes = Vec::with_capacity(figures.len());
+        for [allocation, more_demand, more_resident] in figures {
+            let size = |more: i64| {
+                let size = allocation.checked_add(more).and_then(|it| u64::try_from(it).ok());
+                size.ok_or("a size of a guest that is negative or too large")
+            };
+            sizes.push([size(0)?, size(*more_demand)?, size(*more_resident)?]);
+        }
+        Ok(FastPart { list, budget, reserve, committed, free, reserved, guests: sizes })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct ReservedPart {
+    name: GuestId,
+    size: u64,
+    resident: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+}
+
+/// Any record, with its version.
+#[derive(Serialize, Deserialize)]
+struct Versioned<T> {
+    v: u32,
+    #[serde(flatten)]
+    record: T,
+}
+
+#[derive(Deserialize)]
+struct VersionAlone {
+    v: u32,
+}
+
+/// A record as the value of its key.
+///
+/// # Errors
+/// It is longer than any value may be.
+pub fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, RecordError> {
+    let bytes = serde_json::to_vec(&Versioned { v: RECORD_VERSION, record })
+        .map_err(|error| RecordError::Malformed(error.to_string()))?;
+    if bytes.len() > VALUE_BYTES_MAX {
+        return Err(RecordError::TooLong(bytes.len()));
+    }
+    Ok(bytes)
+}
+
+/// Reads the value of a key.
+///
+/// # Errors
+/// It is none, or of a version that is not known.
+pub fn decode<T: DeserializeOwned>(value: &[u8]) -> Result<T, RecordError> {
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(RecordError::TooLong(value.len()));
+    }
+    let malformed = |error: serde_json::Error| RecordError::Malformed(reason(&error.to_string()));
+    let VersionAlone { v } = serde_json::from_slice(value).map_err(malformed)?;
+    if v != RECORD_VERSION {
+        return Err(RecordError::Version(v));
+    }
+    let Versioned { record, .. } = serde_json::from_slice(value).map_err(malformed)?;
+    Ok(record)
+}
+
+/// One line for logs and terminals.
+fn reason(text: &str) -> String {
+    text.chars().flat_map(char::escape_debug).take(REASON_CHARS_MAX).collect()
+}
+
+impl SlowPart {
+    /// The slow part of a record; guests in the record's order.
+    pub fn of(host: &HostRecord, number: u64) -> SlowPart {
+        let Compatibility { hypervisor, version, cpu_model, storage, networks } =
+            &host.compatibility;
+        SlowPart {
+            number,
+            hypervisor: hypervisor.to_string(),
+            hypervisor_version: version.0,
+            cpu: cpu_model.to_string(),
+            storage: words(storage),
+            networks: words(networks),
+            bandwidth: mib_down(host.bandwidth_per_s).max(1),
+            guests: host.guests.iter().map(SlowGuest::of).collect(),
+        }
+    }
+
+    /// Whether the other one differs in nothing but miss curves and its number.
+    pub(crate) fn differs_in_curves_only(&self, other: &SlowPart) -> bool {
+        let bare = |part: &SlowPart| {
+            let mut part = SlowPart { number: 0, ..part.clone() };
+            for guest in &mut part.guests {
+                guest.curve.clear();
+            }
+            part
+        };
+        bare(self) == bare(other)
+    }
+}
+
+impl SlowGuest {
+    fn of(guest: &GuestRecord) -> SlowGuest {
+        let mut curve: Vec<(u64, u64)> = Vec::new();
+        for (size, misses) in guest.curve.iter().flat_map(CompactCurve::points) {
+            // Points within one MiB are one: that with the most misses.
+            let size = mib_up(*size);
+            if curve.last().is_none_or(|(last, _)| *last < size) {
+                curve.push((size, *misses));
+            }
+        }
+        SlowGuest {
+            name: guest.id.clone(),
+            floor: mib_up(guest.floor),
+            curve,
+            misses_max: guest.misses_per_s_max,
+            dirty: mib_up(guest.dirty_per_s),
+            gives: guest.gives,
+            stays: guest.stays.map(|stays| match stays {
+                Stays::Operator => StaysWord::Operator,
+                Stays::Device => StaysWord::Device,
+                Stays::Unseen => StaysWord::Unseen,
+            }),
+            group: guest.group.as_ref().map(Label::to_string),
+            storage: words(&guest.storage),
+            networks: words(&guest.networks),
+        }
+    }
+}
+
+impl FastPart {
+    /// The fast part of a record, whose slow part has the number `list`.
+    pub fn of(host: &HostRecord, list: u64) -> FastPart {
+        let sizes = |guest: &GuestRecord| {
+            [mib_up(guest.allocation), mib_up(guest.demand), mib_down(guest.resident)]
+        };
+        let guests: Vec<[u64; 3]> = host.guests.iter().map(sizes).collect();
+        let reserved: Vec<ReservedPart> = host
+            .reservations
+            .iter()
+            .map(|it| ReservedPart {
+                name: it.guest.clone(),
+                size: mib_up(it.size),
+                resident: mib_down(it.resident),
+                group: it.group.as_ref().map(Label::to_string),
+            })
+            .collect();
+        let allocated: u64 = guests.iter().map(|[allocation, ..]| allocation).sum();
+        let kept: u64 = reserved.iter().map(|it| it.size).sum();
+        FastPart {
+            list,
+            budget: mib_down(host.budget),
+            reserve: mib_up(host.reserve),
+            // Each was rounded up: so may be the sum.
+            committed: mib_up(host.committed).max(allocated + kept),
+            free: mib_down(host.free),
+            reserved,
+            guests,
+        }
+    }
+
+    /// Every size in it, in an order that only guests and reservations change.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = u64> {
+        let reserved = self.reserved.iter().flat_map(|it| [it.size, it.resident]);
+        [self.budget, self.reserve, self.committed, self.free]
+            .into_iter()
+            .chain(reserved)
+            .chain(self.guests.iter().flatten().copied())
+    }
+
+    /// Whether both are about the same guests and reservations.
+    pub(crate) fn is_about_the_same(&self, other: &FastPart) -> bool {
+        let names = |part: &FastPart| -> Vec<(GuestId, Option<String>)> {
+            part.reserved.iter().map(|it| (it.name.clone(), it.group.clone())).collect()
+        };
+        self.list == other.list
+            && self.guests.len() == other.guests.len()
+            && names(self) == names(other)
+    }
+}
+
+/// Both parts as one record of `host`, which is as of `seen_at`.
+///
+/// # Errors
+/// They do not belong together, or a field is out of bounds.
+pub fn join(
+    host: &HostId,
+    slow: &SlowPart,
+    fast: &FastPart,
+    seen_at: Timestamp,
+    is_draining: bool,
+) -> Result<HostRecord, RecordError> {
+    if slow.number != fast.list {
+        return Err(RecordError::Apart { fast: fast.list, slow: slow.number });
+    }
+    if slow.guests.len() != fast.guests.len() {
+        let (fast, slow) = (fast.guests.len(), slow.guests.len());
+        return Err(RecordError::Guests { fast, slow });
+    }
+    let guests = slow.guests.iter().zip(&fast.guests);
+    let reservations = fast.reserved.iter().map(|it| {
+        Ok(ReservationRecord {
+            guest: it.name.clone(),
+            size: Bytes::mib(it.size),
+            resident: Bytes::mib(it.resident),
+            group: it.group.as_deref().map(label).transpose()?,
+        })
+    });
+    Ok(HostRecord {
+        id: host.clone(),
+        seen_at,
+        budget: Bytes::mib(fast.budget),
+        reserve: Bytes::mib(fast.reserve),
+        committed: Bytes::mib(fast.committed),
+        free: Bytes::mib(fast.free),
+        bandwidth_per_s: Bytes::mib(slow.bandwidth),
+        compatibility: Compatibility {
+            hypervisor: label(&slow.hypervisor)?,
+            version: HypervisorVersion(slow.hypervisor_version),
+            cpu_model: label(&slow.cpu)?,
+            storage: labels(&slow.storage)?,
+            networks: labels(&slow.networks)?,
+        },
+        is_draining,
+        reservations: reservations.collect::<Result<_, RecordError>>()?,
+        guests: guests.map(|(slow, sizes)| guest(slow, sizes)).collect::<Result<_, _>>()?,
+    })
+}
+
+fn guest(slow: &SlowGuest, sizes: &[u64; 3]) -> Result<GuestRecord, RecordError> {
+    let [allocation, demand, resident] = sizes.map(Bytes::mib);
+    let points: Vec<(Bytes, u64)> =
+        slow.curve.iter().map(|(size, misses)| (Bytes::mib(*size), *misses)).collect();
+    let curve = if points.is_empty() { None } else { Some(CompactCurve::new(points)) };
+    let stays = slow.stays.map(|word| match word {
+        StaysWord::Operator => Stays::Operator,
+        StaysWord::Device => Stays::Device,
+        StaysWord::Unseen => Stays::Unseen,
+    });
+    Ok(GuestRecord {
+        id: slow.name.clone(),
+        floor: Bytes::mib(slow.floor),
+        allocation,
+        demand,
+        curve: curve.transpose().map_err(|error: CompactCurveError| {
+            RecordError::Malformed(reason(&format!("guest {}: {error}", slow.name)))
+        })?,
+        misses_per_s_max: slow.misses_max,
+        resident,
+        dirty_per_s: Bytes::mib(slow.dirty),
+        gives: slow.gives,
+        stays,
+        moving_to: None,
+        group: slow.group.as_deref().map(label).transpose()?,
+        storage: labels(&slow.storage)?,
+        networks: labels(&slow.networks)?,
+        moves_in_24h: 0,
+        last_move: None,
+    })
+}
+
+fn label(text: &str) -> Result<Label, RecordError> {
+    text.parse()
+        .map_err(|error: ParseLabelError| RecordError::Malformed(reason(&error.to_string())))
+}
+
+fn labels(texts: &[String]) -> Result<Vec<Label>, RecordError> {
+    texts.iter().map(|text| label(text)).collect()
+}
+
+fn words(labels: &[Label]) -> Vec<String> {
+    labels.iter().map(Label::to_string).collect()
+}
+
+fn mib_up(size: Bytes) -> u64 {
+    size.get().div_ceil(1 << 20)
+}
+
+fn mib_down(size: Bytes) -> u64 {
+    size.get() >> 20
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_false(is_so: &bool) -> bool {
+    !is_so
+}

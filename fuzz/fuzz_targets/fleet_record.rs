@@ -1,0 +1,43 @@
+//! Values of a fleet's keys: whatever other hosts wrote, each is a record or an error in words of
+//! one line, and what is admitted is planned for with a plan that the checker passes.
+#![no_main]
+
+use ballast_fleet::{FleetSettings, check, plan};
+use ballast_fleet_proto::{
+    Entry, FleetKey, FleetView, Keyspace, Listing, Revision, VALUE_BYTES_MAX,
+};
+use ballast_model::Timestamp;
+
+/// Longest reason, in characters: its text, and the words around it.
+const REASON_CHARS_MAX: usize = 600;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let keys: Keyspace = "fuzz".parse().expect("a name");
+    // Values in turn of the keys of two hosts, one a line.
+    let mut entries = Vec::new();
+    for (at, value) in bytes.split(|byte| *byte == b'\n').take(8).enumerate() {
+        let host = ["a", "b"][at / 3 % 2].parse().expect("a name");
+        let key = match at {
+            6 => FleetKey::Plan,
+            7 => FleetKey::Leader,
+            _ => match at % 3 {
+                0 => FleetKey::Identity(host),
+                1 => FleetKey::Slow(host),
+                _ => FleetKey::Fast(host),
+            },
+        };
+        assert!(value.len() <= VALUE_BYTES_MAX);
+        let (value, written) = (value.to_vec(), Revision(at as u64 + 1));
+        entries.push(Entry { key: keys.key(&key), value, written });
+    }
+    let view = FleetView::new(keys, Listing { entries, revision: Revision(9) });
+    let now = Timestamp::from_millis(1);
+    let (snapshot, refused) = view.snapshot(now);
+    for record in refused {
+        let text = record.to_string();
+        assert!(text.chars().count() <= REASON_CHARS_MAX && !text.chars().any(char::is_control));
+    }
+    let settings = FleetSettings::default();
+    let plan = plan(&snapshot, &settings, now);
+    assert!(check(&snapshot, &settings, &plan, now).is_ok());
+});
