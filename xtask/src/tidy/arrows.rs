@@ -68,6 +68,7 @@ const RULES: &[Rule] = &[
     pure("ballast-actuation", MODEL),
     // Many hosts: sees records of them, and nothing that runs on one.
     pure("ballast-fleet", MODEL),
+    pure("ballast-fleet-move", &["ballast-fleet", "ballast-model"]),
     pure(
         "ballast-control",
         &[
