@@ -70,6 +70,7 @@ const RULES: &[Rule] = &[
     pure("ballast-fleet", MODEL),
     // What its hosts say to each other; the services that carry it implement its trait.
     pure("ballast-fleet-proto", &["ballast-fleet", "ballast-model"]),
+    pure("ballast-fleet-move", &["ballast-fleet", "ballast-model"]),
     pure(
         "ballast-control",
         &[

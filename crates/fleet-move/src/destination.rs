@@ -1,0 +1,71 @@
+//! The destination: makes room, listens, and starts what has come.
+//!
+//! Idea: nothing is promised twice because it promises by its own reservations, before a hypervisor
+//! listens. It starts the guest only after it has written that it will.
+//! Limits: a guest that its hypervisor refuses to start stays in `Starting`: somebody has to look.
+
+use crate::view::Process::{Absent, Loaded, Paused, Runs, Unknown, Waiting};
+use crate::{HostAction, HostView, MoveRecord, Next, Phase, Promise, WhyAbandoned, is_over};
+
+/// What the destination of `record` does next.
+pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
+    let abandon = |why| Next::write(record.abandoned(why));
+    if view.process == Unknown {
+        return Next::Wait;
+    }
+    match &record.phase {
+        Phase::Ordered if record.term < view.term => abandon(WhyAbandoned::OlderTerm),
+        Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. }
+            if is_over(record.due, view.now) =>
+        {
+            abandon(WhyAbandoned::TimedOut)
+        }
+        Phase::Ordered => prepare(record, view),
+        Phase::Ready { .. } | Phase::Copying { .. } => match (view.process, view.promise) {
+            (_, Promise::Nothing | Promise::Refused) => abandon(WhyAbandoned::NoRoom),
+            (Waiting(_) | Loaded, _) => Next::Wait,
+            _ => abandon(WhyAbandoned::ListenerGone),
+        },
+        Phase::Copied { carried } => match view.process {
+            // However late it is: whoever writes first decides.
+            Loaded | Runs(_) => {
+                Next::write(record.at(Phase::Starting { carried: carried.clone() }))
+            }
+            // The source says that all has come, so that is about to show.
+            Waiting(_) => Next::Wait,
+            _ => abandon(WhyAbandoned::ListenerGone),
+        },
+        Phase::Starting { carried } => match view.process {
+            Loaded if !view.is_taken_over => Next::Act(HostAction::TakeOver(carried.clone())),
+            Loaded | Paused => Next::Act(HostAction::Start),
+            Runs(_) => Next::write(record.at(Phase::Moved)),
+            Absent => Next::write(record.at(Phase::Lost)),
+            _ => Next::Wait,
+        },
+        Phase::Moved => Next::Wait,
+        Phase::Abandoned { .. } | Phase::Lost => crate::put_away(view),
+    }
+}
+
+/// Reserves, then listens, then says so.
+fn prepare(record: &MoveRecord, view: &HostView<'_>) -> Next {
+    let is_reserved = match view.promise {
+        Promise::Refused => return Next::write(record.abandoned(WhyAbandoned::NoRoom)),
+        Promise::Entitled => true,
+        Promise::Reserved { size, is_ready } if size == record.reserve => is_ready,
+        Promise::Reserved { .. } | Promise::Nothing => {
+            // A listener that an earlier move left may hold memory that is promised to nobody.
+            return Next::Act(match view.process {
+                Waiting(_) | Loaded => HostAction::End,
+                _ => HostAction::Reserve(record.reserve),
+            });
+        }
+    };
+    match view.process {
+        Absent if is_reserved => Next::Act(HostAction::Listen),
+        Waiting(address) if is_reserved => Next::write(record.at(Phase::Ready { address })),
+        Absent | Waiting(_) => Next::Wait,
+        Loaded => Next::Act(HostAction::End),
+        _ => Next::write(record.abandoned(WhyAbandoned::GuestThere)),
+    }
+}

@@ -1,0 +1,195 @@
+//! What the three roles of a move agree on.
+//!
+//! Idea: one record for each guest that is on its way. Its phases only go forward; who may write
+//! which is in the crate's header.
+//! Limits: moments are milliseconds since 1970 by the clocks of the hosts. That these differ makes
+//! a move end early or late, and never wrong.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ballast_fleet::HostId;
+use ballast_model::{Bytes, GuestId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::Carried;
+
+/// How long a destination has to start a guest that was copied whole, before the source goes on
+/// with it: some turns of reading and writing the store, in which the guest stands still.
+pub const START_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Under which election a leader orders: a number that grows with each election, such as the
+/// store's revision at which the leader was elected. No host begins a move of an older one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Term(pub u64);
+
+/// What a leader orders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoveOrder {
+    /// The guest.
+    pub guest: GuestId,
+    /// Where it is.
+    pub from: HostId,
+    /// Where it is to go.
+    pub to: HostId,
+    /// What the destination reserves: all that it may hold from its arrival on.
+    pub reserve: Bytes,
+    /// Its target before it is copied. `None`: it gives nothing.
+    pub shrink_to: Option<Bytes>,
+    /// Until when the source waits for it to be that small; then it is copied as it is.
+    pub shrink_until: Timestamp,
+    /// When the copy has to be whole; if not, the move is abandoned.
+    pub due: Timestamp,
+}
+
+/// A move, as it is kept in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoveRecord {
+    /// The guest; each has one record at most.
+    pub guest: GuestId,
+    /// Where it is.
+    pub from: HostId,
+    /// Where it is to go.
+    pub to: HostId,
+    /// Under which election this was ordered.
+    pub term: Term,
+    /// What the destination reserves.
+    pub reserve: Bytes,
+    /// Its target before it is copied. `None`: it gives nothing.
+    pub shrink_to: Option<Bytes>,
+    /// Until when the source waits for that.
+    pub shrink_until: Timestamp,
+    /// When this phase has to be over, up to `Copied`.
+    pub due: Timestamp,
+    /// How far it is.
+    pub phase: Phase,
+    /// Nothing of the move is left at the source: the record can go.
+    pub is_closed: bool,
+}
+
+/// How far a move is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Phase {
+    /// The destination is to make room.
+    Ordered,
+    /// The destination has reserved, and an empty hypervisor listens.
+    Ready {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// The source copies, or is about to.
+    Copying {
+        /// Where to.
+        address: SocketAddr,
+    },
+    /// The guest stands still at the source; all of it is at the destination.
+    Copied {
+        /// What goes along with it.
+        carried: Box<Carried>,
+    },
+    /// From here on the guest lives at the destination.
+    Starting {
+        /// What goes along with it.
+        carried: Box<Carried>,
+    },
+    /// The guest runs at the destination.
+    Moved,
+    /// The guest stays at the source.
+    Abandoned {
+        /// Why.
+        why: WhyAbandoned,
+    },
+    /// The destination's hypervisor died when the guest may have run there already.
+    Lost,
+}
+
+/// Why a guest was not moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhyAbandoned {
+    /// It took too long.
+    TimedOut,
+    /// An operator or the leader did not want it any more.
+    Cancelled,
+    /// It was ordered by a leader that has been replaced.
+    OlderTerm,
+    /// The destination cannot promise the memory.
+    NoRoom,
+    /// The destination has a guest of that name.
+    GuestThere,
+    /// The destination's hypervisor has ended.
+    ListenerGone,
+    /// The source has no such guest.
+    GuestGone,
+    /// The guest does not run, or somebody else stopped or moves it.
+    NotRunning,
+    /// The source's hypervisor could not copy it.
+    CopyFailed,
+    /// The destination did not start it in time.
+    NotStarted,
+}
+
+impl MoveRecord {
+    /// An order of the leader elected as `term`.
+    pub fn ordered(order: MoveOrder, term: Term) -> MoveRecord {
+        let MoveOrder { guest, from, to, reserve, shrink_to, shrink_until, due } = order;
+        let (phase, is_closed) = (Phase::Ordered, false);
+        MoveRecord {
+            guest,
+            from,
+            to,
+            term,
+            reserve,
+            shrink_to,
+            shrink_until,
+            due,
+            phase,
+            is_closed,
+        }
+    }
+
+    /// The same in another phase.
+    pub(crate) fn at(&self, phase: Phase) -> MoveRecord {
+        MoveRecord { phase, ..self.clone() }
+    }
+
+    pub(crate) fn abandoned(&self, why: WhyAbandoned) -> MoveRecord {
+        self.at(Phase::Abandoned { why })
+    }
+}
+
+impl Phase {
+    /// Stable word for machines.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Phase::Ordered => "ordered",
+            Phase::Ready { .. } => "ready",
+            Phase::Copying { .. } => "copying",
+            Phase::Copied { .. } => "copied",
+            Phase::Starting { .. } => "starting",
+            Phase::Moved => "moved",
+            Phase::Abandoned { .. } => "abandoned",
+            Phase::Lost => "lost",
+        }
+    }
+}
+
+impl fmt::Display for WhyAbandoned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WhyAbandoned::TimedOut => "it took too long",
+            WhyAbandoned::Cancelled => "it was cancelled",
+            WhyAbandoned::OlderTerm => "the leader that ordered it has been replaced",
+            WhyAbandoned::NoRoom => "the destination cannot promise the memory",
+            WhyAbandoned::GuestThere => "the destination has a guest of that name",
+            WhyAbandoned::ListenerGone => "the destination's hypervisor has ended",
+            WhyAbandoned::GuestGone => "the source has no such guest",
+            WhyAbandoned::NotRunning => "the guest does not run, or somebody else is moving it",
+            WhyAbandoned::CopyFailed => "the source's hypervisor could not copy it",
+            WhyAbandoned::NotStarted => "the destination did not start it in time",
+        })
+    }
+}

@@ -1,0 +1,262 @@
+//! One step of one role at a time, and records as JSON.
+
+use std::time::Duration;
+
+use ballast_fleet::HostId;
+use ballast_model::{Bytes, GuestLimits, Handover, Thrashed, Timestamp};
+use proptest::prelude::*;
+
+use crate::leader::Wish;
+use crate::*;
+
+const TERM: Term = Term(5);
+const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+const SIZE: Bytes = Bytes::gib(2);
+const SMALL: Bytes = Bytes::gib(1);
+
+fn host(name: &str) -> HostId {
+    name.parse().unwrap()
+}
+
+fn carried() -> Carried {
+    let thrashed = Some(CarriedThrash { least: SMALL, left_ms: 5_000, pause_ms: 60_000 });
+    Carried { limits: GuestLimits::default(), credits: Some(12), thrashed, moves_in_24h: 1 }
+}
+
+fn order() -> MoveOrder {
+    MoveOrder {
+        guest: "web".parse().unwrap(),
+        from: host("a"),
+        to: host("b"),
+        reserve: SIZE,
+        shrink_to: Some(SMALL),
+        shrink_until: NOW + Duration::from_secs(10),
+        due: NOW + Duration::from_secs(60),
+    }
+}
+
+fn record(phase: Phase) -> MoveRecord {
+    MoveRecord { phase, ..MoveRecord::ordered(order(), TERM) }
+}
+
+fn address() -> std::net::SocketAddr {
+    "192.0.2.7:4444".parse().unwrap()
+}
+
+fn phases() -> [Phase; 8] {
+    [
+        Phase::Ordered,
+        Phase::Ready { address: address() },
+        Phase::Copying { address: address() },
+        Phase::Copied { carried: Box::new(carried()) },
+        Phase::Starting { carried: Box::new(carried()) },
+        Phase::Moved,
+        Phase::Abandoned { why: WhyAbandoned::NoRoom },
+        Phase::Lost,
+    ]
+}
+
+/// What a host does in a phase, when it sees this.
+fn next(
+    phase: Phase,
+    at: &str,
+    process: Process,
+    promise: Promise,
+    shrink: Option<Shrink>,
+) -> Next {
+    let (at, carried) = (host(at), carried());
+    let view = HostView {
+        host: &at,
+        now: NOW,
+        term: TERM,
+        process,
+        promise,
+        shrink,
+        is_taken_over: false,
+        carried: &carried,
+    };
+    host_step(Some(&record(phase)), &view)
+}
+
+const RESERVED: Promise = Promise::Reserved { size: SIZE, is_ready: true };
+
+#[test]
+fn a_reservation_of_another_size_is_made_again() {
+    let promise = Promise::Reserved { size: SMALL, is_ready: true };
+    let expected = Next::Act(HostAction::Reserve(SIZE));
+    assert_eq!(next(Phase::Ordered, "b", Process::Absent, promise, None), expected);
+}
+
+#[test]
+fn a_destination_without_its_reservation_abandons() {
+    for phase in [Phase::Ready { address: address() }, Phase::Copying { address: address() }] {
+        let waiting = Process::Waiting(address());
+        assert_eq!(next(phase.clone(), "b", waiting, RESERVED, None), Next::Wait);
+        let expected = record(Phase::Abandoned { why: WhyAbandoned::NoRoom });
+        let found = next(phase, "b", waiting, Promise::Nothing, None);
+        assert_eq!(found, Next::Write(Box::new(expected)));
+    }
+}
+
+#[test]
+fn a_guest_that_does_not_run_is_not_moved() {
+    for process in [Process::Paused, Process::Left, Process::Runs(CopyState::Partly)] {
+        let expected = record(Phase::Abandoned { why: WhyAbandoned::NotRunning });
+        let found = next(Phase::Ordered, "a", process, Promise::Entitled, None);
+        assert_eq!(found, Next::Write(Box::new(expected)), "{process:?}");
+    }
+}
+
+#[test]
+fn a_copy_begins_once_the_guest_is_small() {
+    let ready = Phase::Ready { address: address() };
+    let runs = Process::Runs(CopyState::Nothing);
+    let shrink = |is_done| Some(Shrink { to: SMALL, is_done });
+    let found = |shrink| next(ready.clone(), "a", runs, Promise::Entitled, shrink);
+    assert_eq!(found(None), Next::Act(HostAction::Shrink(SMALL)));
+    assert_eq!(found(shrink(false)), Next::Wait);
+    let copying = Phase::Copying { address: address() };
+    assert_eq!(found(shrink(true)), Next::Write(Box::new(record(copying.clone()))));
+    assert_eq!(
+        next(copying, "a", runs, Promise::Entitled, shrink(true)),
+        Next::Act(HostAction::Copy(address()))
+    );
+}
+
+/// Whoever died between saying that the guest is about to start and starting it left it so.
+#[test]
+fn a_guest_whose_start_was_interrupted_is_started() {
+    let starting = Phase::Starting { carried: Box::new(carried()) };
+    let found = next(starting, "b", Process::Paused, Promise::Entitled, None);
+    assert_eq!(found, Next::Act(HostAction::Start));
+}
+
+#[test]
+fn without_the_store_only_a_copy_is_cancelled() {
+    let (a, b, carried) = (host("a"), host("b"), carried());
+    for phase in phases() {
+        for (at, process) in [
+            (&a, Process::Runs(CopyState::Partly)),
+            (&a, Process::Left),
+            (&b, Process::Loaded),
+            (&b, Process::Runs(CopyState::Partly)),
+        ] {
+            let view = HostView {
+                host: at,
+                now: NOW,
+                term: TERM,
+                process,
+                promise: RESERVED,
+                shrink: None,
+                is_taken_over: true,
+                carried: &carried,
+            };
+            let cancels = matches!(phase, Phase::Copying { .. })
+                && (at, process) == (&a, Process::Runs(CopyState::Partly));
+            let expected = if cancels { Next::Act(HostAction::CancelCopy) } else { Next::Wait };
+            assert_eq!(host_step_without_store(&record(phase.clone()), &view), expected);
+        }
+    }
+}
+
+#[test]
+fn hosts_without_a_part_in_a_move_do_nothing() {
+    for process in [Process::Runs(CopyState::Partly), Process::Left, Process::Paused] {
+        for promise in [Promise::Entitled, Promise::Nothing] {
+            assert_eq!(next(Phase::Moved, "c", process, promise, None), Next::Wait);
+        }
+    }
+}
+
+#[test]
+fn a_leader_orders_once_and_abandons_what_is_late() {
+    let order = Wish::Move(order());
+    let step = |record: Option<&MoveRecord>, wish| leader::step(record, wish, TERM, NOW);
+    assert_eq!(step(None, &Wish::Settle), Next::Wait);
+    assert_eq!(step(None, &Wish::Cancel), Next::Wait);
+    assert_eq!(step(None, &order), Next::Write(Box::new(record(Phase::Ordered))));
+    for phase in phases() {
+        let found = record(phase.clone());
+        assert_eq!(step(Some(&found), &order), Next::Wait, "{phase:?}");
+        let can_be_cancelled =
+            matches!(phase, Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. });
+        let cancelled = record(Phase::Abandoned { why: WhyAbandoned::Cancelled });
+        let expected = if can_be_cancelled { Next::Write(Box::new(cancelled)) } else { Next::Wait };
+        assert_eq!(step(Some(&found), &Wish::Cancel), expected, "{phase:?}");
+        let late = MoveRecord { due: NOW, ..found };
+        let is_abandoned = matches!(step(Some(&late), &Wish::Settle), Next::Write(_));
+        assert_eq!(is_abandoned, can_be_cancelled, "{phase:?}");
+    }
+    let closed = MoveRecord { is_closed: true, ..record(Phase::Moved) };
+    assert_eq!(step(Some(&closed), &order), Next::Remove);
+}
+
+#[test]
+fn what_is_carried_means_the_same_by_another_clock() {
+    let guest = || "web".parse().unwrap();
+    let thrashed = |until| {
+        let pause = Duration::from_secs(60);
+        Some(Thrashed { least: SMALL, until, pause })
+    };
+    let left = Duration::from_secs(7);
+    let handover = Handover { thrashed: thrashed(NOW + left), ..Handover::nothing(guest()) };
+    let carried = Carried::of(GuestLimits::default(), Some(3), &handover, 0, NOW);
+    let later = Timestamp::from_millis(5);
+    let expected = Handover { thrashed: thrashed(later + left), ..Handover::nothing(guest()) };
+    assert_eq!(carried.handover(guest(), later), expected);
+    // A pause that is over does not begin again elsewhere.
+    let over = Handover { thrashed: thrashed(NOW), ..Handover::nothing(guest()) };
+    assert_eq!(Carried::of(GuestLimits::default(), None, &over, 0, NOW).thrashed, None);
+}
+
+#[test]
+fn records_survive_being_written_and_read() {
+    for phase in phases() {
+        let is_over = matches!(phase, Phase::Moved | Phase::Abandoned { .. } | Phase::Lost);
+        let record = MoveRecord { is_closed: is_over, ..record(phase) };
+        let json = record.to_json();
+        assert!(json.len() < 1024, "{json}");
+        assert_eq!(MoveRecord::parse(json.as_bytes()).unwrap(), record);
+    }
+}
+
+#[test]
+fn records_that_cannot_be_are_refused_by_name() {
+    let good = record(Phase::Ready { address: address() }).to_json();
+    for (from, to, says) in [
+        (r#""version":1"#, r#""version":2"#, "version 2: expected 1"),
+        (r#""to":"b""#, r#""to":"a""#, "from a to itself"),
+        (r#""to":"b""#, r#""to":"../b""#, "is no host name"),
+        (r#""reserve_bytes":2147483648"#, r#""reserve_bytes":0"#, "reserves 0B"),
+        (r#""reserve_bytes":2147483648"#, r#""reserve_bytes":18446744073709551615"#, "reserves"),
+        (r#""reserve_bytes":2147483648"#, r#""reserve_bytes":4096"#, "no more than it reserves"),
+        ("192.0.2.7:4444", "192.0.2.7:0", "expected a port"),
+        ("192.0.2.7:4444", "exec:reboot", "no record of a move"),
+        ("192.0.2.7:4444", "host.example:4444", "no record of a move"),
+        (r#""version":1"#, r#""version":1,"closed":true"#, "closed while ready"),
+        (r#""version":1"#, r#""version":1,"more":true"#, "unknown field `more`"),
+    ] {
+        let json = good.replace(from, to);
+        assert_ne!(json, good, "{from}");
+        let error = MoveRecord::parse(json.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}: expected {says}");
+    }
+    let long = vec![b' '; RECORD_BYTES_MAX + 1];
+    assert!(matches!(MoveRecord::parse(&long), Err(RecordError::TooLong(_))));
+}
+
+proptest! {
+    /// Rubbish, and a good record with one byte changed: refused, or a record that can be written
+    /// and read again.
+    #[test]
+    fn no_bytes_break_the_parser(rubbish: Vec<u8>, which in 0..8_usize, at: usize, byte: u8) {
+        let mut json = record(phases()[which].clone()).to_json().into_bytes();
+        let at = at % json.len();
+        json[at] = byte;
+        for bytes in [rubbish, json] {
+            if let Ok(record) = MoveRecord::parse(&bytes) {
+                prop_assert_eq!(MoveRecord::parse(record.to_json().as_bytes()).unwrap(), record);
+            }
+        }
+    }
+}

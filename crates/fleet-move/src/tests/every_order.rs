@@ -1,0 +1,328 @@
+//! One guest and two hosts in every order of events, and what that finds without one safety.
+
+use ballast_model::{Bytes, Timestamp};
+
+use super::explore::explore;
+use super::world::{HONEST, Sabotage, Step, World};
+use crate::*;
+
+/// So many moves may be ordered, in any direction, and so many faults strike.
+fn small(orders: u8, faults: u8) -> World {
+    let mut world = World::new(2, 1, 1);
+    (world.orders_left, world.faults_left) = (orders, faults);
+    world
+}
+
+/// Also prints how many states there are: `-- --nocapture`.
+#[test]
+#[allow(clippy::disallowed_macros)]
+fn every_order_of_events_keeps_every_promise() {
+    for (orders, faults) in [(1, 0), (1, 1), (1, 2), (2, 1)] {
+        let found =
+            explore(small(orders, faults), &HONEST).unwrap_or_else(|story| panic!("{story}"));
+        println!("{orders} moves, {faults} faults: {} states", found.states);
+        // A search that never gets anywhere finds nothing either.
+        for host in 0..2 {
+            assert!(found.rests_at[host], "never at rest at h{host}");
+        }
+        let all = [Step::Ordered, Step::Ready, Step::Copying, Step::Copied, Step::Starting];
+        let all = all.into_iter().chain([Step::Moved, Step::Abandoned]);
+        for step in all.chain((faults > 0).then_some(Step::Lost)) {
+            assert!(found.steps.contains(&step), "{step:?} is never reached");
+        }
+    }
+}
+
+/// The phase of a record bent; everything else as it is.
+fn bend(record: &mut Option<MoveRecord>, bent: impl FnOnce(&Phase) -> Option<Phase>) {
+    if let Some(record) = record
+        && let Some(phase) = bent(&record.phase)
+    {
+        record.phase = phase;
+    }
+}
+
+fn is_source(record: &Option<MoveRecord>, view: &HostView<'_>) -> bool {
+    record.as_ref().is_some_and(|it| it.from == *view.host)
+}
+
+fn carried(phase: &Phase) -> Option<Box<Carried>> {
+    match phase {
+        Phase::Copied { carried } | Phase::Starting { carried } => Some(carried.clone()),
+        _ => None,
+    }
+}
+
+const ABANDONED: Phase = Phase::Abandoned { why: WhyAbandoned::TimedOut };
+
+/// Each takes one safety away by bending what a role sees; and what that breaks.
+const SABOTAGES: [(&str, &str, Sabotage); 21] = [
+    ("writes do not compare", "not asked to shrink", Sabotage { blind: true, ..HONEST }),
+    (
+        "the destination starts the guest without writing so before",
+        "an outdated copy",
+        Sabotage {
+            host: |record, view| {
+                if !is_source(record, view) && view.process != Process::Absent {
+                    let starting = |carried| Phase::Starting { carried };
+                    bend(record, |phase| match phase {
+                        Phase::Copied { .. } => carried(phase).map(starting),
+                        _ => None,
+                    });
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "the destination starts the guest as soon as it is loaded",
+        "an outdated copy",
+        Sabotage {
+            host: |record, view| {
+                if !is_source(record, view) && view.process == Process::Loaded {
+                    let carried = Box::new(view.carried.clone());
+                    bend(record, |_| Some(Phase::Starting { carried }));
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "a source that was left resumes the guest when it is late, without writing so",
+        "the last copy",
+        Sabotage {
+            host: |record, view| {
+                let is_late = record.as_ref().is_some_and(|it| it.due <= view.now);
+                if is_source(record, view) && is_late {
+                    bend(record, |phase| {
+                        matches!(phase, Phase::Copied { .. }).then_some(ABANDONED)
+                    });
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "a source that was left resumes the guest although it lives elsewhere",
+        "the last copy",
+        Sabotage {
+            host: |record, view| {
+                if is_source(record, view) {
+                    bend(record, |phase| {
+                        matches!(phase, Phase::Starting { .. } | Phase::Moved).then_some(ABANDONED)
+                    });
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "the source calls a copy complete that is not",
+        "an outdated copy",
+        Sabotage {
+            host: |_, view| {
+                if view.process == Process::Runs(CopyState::Partly) {
+                    view.process = Process::Left;
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "the source ends its copy before the guest runs elsewhere",
+        "the last copy",
+        Sabotage {
+            host: |record, view| {
+                if is_source(record, view) {
+                    bend(record, |phase| {
+                        matches!(phase, Phase::Copied { .. }).then_some(Phase::Moved)
+                    });
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "the source abandons without a copy of its own",
+        "the last copy",
+        Sabotage {
+            host: |record, view| {
+                let is_copied = |it: &MoveRecord| matches!(it.phase, Phase::Copied { .. });
+                let is_copied = record.as_ref().is_some_and(is_copied);
+                if is_source(record, view) && is_copied && view.process == Process::Absent {
+                    view.process = Process::Left;
+                    view.now = Timestamp::from_millis(100);
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "a leader abandons what was copied",
+        "the last copy",
+        Sabotage {
+            leader: |record, _| {
+                bend(record, |phase| {
+                    matches!(phase, Phase::Copied { .. }).then_some(Phase::Ordered)
+                });
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "a leader abandons what is being started",
+        "the last copy",
+        Sabotage {
+            leader: |record, _| {
+                bend(record, |phase| {
+                    matches!(phase, Phase::Starting { .. }).then_some(Phase::Ordered)
+                });
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "a destination gives back a guest that it may have started",
+        "an outdated copy",
+        Sabotage {
+            host: |record, view| {
+                if !is_source(record, view) && view.process == Process::Absent {
+                    bend(record, |phase| match phase {
+                        Phase::Starting { .. } => {
+                            carried(phase).map(|carried| Phase::Copied { carried })
+                        }
+                        _ => None,
+                    });
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "a host takes a hypervisor that does not answer for one that has ended",
+        "without a promise",
+        Sabotage {
+            host: |_, view| {
+                if view.process == Process::Unknown {
+                    view.process = Process::Absent;
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "the destination listens before it has reserved",
+        "without a promise",
+        Sabotage {
+            host: |_, view| {
+                if view.promise == Promise::Nothing {
+                    view.promise = Promise::Reserved { size: Bytes::gib(1), is_ready: true };
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "the destination takes a refusal for a reservation",
+        "without a promise",
+        Sabotage {
+            host: |_, view| {
+                if view.promise == Promise::Refused {
+                    view.promise = Promise::Reserved { size: Bytes::gib(1), is_ready: true };
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "the destination takes nothing over before it starts the guest",
+        "without an entitlement",
+        Sabotage { host: |_, view| view.is_taken_over = true, ..HONEST },
+    ),
+    (
+        "the destination keeps what it reserved for a move that was abandoned",
+        "never comes to rest",
+        Sabotage {
+            host: |record, view| {
+                let is_under_way = record.as_ref().is_some_and(|it| it.phase == Phase::Ordered);
+                if !is_under_way && matches!(view.promise, Promise::Reserved { .. }) {
+                    view.promise = Promise::Entitled;
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "the source forgets what it asked the guest to give",
+        "never comes to rest",
+        Sabotage {
+            host: |record, view| {
+                let is_over = |it: &MoveRecord| it.phase == ABANDONED || it.phase == Phase::Moved;
+                if record.as_ref().is_none_or(is_over) {
+                    view.shrink = None;
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "the source copies before it has asked the guest to shrink",
+        "not asked to shrink",
+        Sabotage {
+            host: |record, _| {
+                if let Some(record) = record {
+                    record.shrink_to = None;
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "nobody looks at the clock",
+        "never comes to rest",
+        Sabotage {
+            host: |record, _| {
+                if let Some(record) = record {
+                    record.due = Timestamp::from_millis(1);
+                }
+            },
+            leader: |record, _| {
+                if let Some(record) = record {
+                    record.due = Timestamp::from_millis(1);
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "a host obeys an older leader",
+        "an older leader",
+        Sabotage { host: |_, view| view.term = Term(0), ..HONEST },
+    ),
+    (
+        "a leader removes a record before its source has closed it",
+        "the last copy",
+        Sabotage {
+            leader: |record, _| {
+                if let Some(record) = record {
+                    record.is_closed =
+                        matches!(record.phase, Phase::Abandoned { .. } | Phase::Moved);
+                }
+            },
+            ..HONEST
+        },
+    ),
+];
+
+/// The shortest story of each, by its end: `-- --nocapture`.
+#[test]
+#[allow(clippy::disallowed_macros)]
+fn without_any_one_safety_the_search_finds_what_breaks() {
+    for (name, breaks, sabotage) in &SABOTAGES {
+        let search = |(orders, faults)| explore(small(orders, faults), sabotage).err();
+        let found = [(1, 1), (1, 2), (2, 1)].into_iter().find_map(search);
+        let story = found.unwrap_or_else(|| panic!("{name}: nothing is found"));
+        println!("{name}: {}", story.split(", after").next().unwrap());
+        assert!(story.contains(breaks), "{name}: {story}");
+    }
+}

@@ -1,0 +1,877 @@
+//! Hosts, hypervisors, a store and a network, small enough to try every order of events.
+//!
+//! Idea: the roles are the real ones. Everything around them is a few states, and each thing that
+//! can happen is an [`Event`]: a role looks, what it decided is done later, what it wrote arrives
+//! later, or never, or after it died. Time is how much of each deadline is left.
+//! A hypervisor copies as QEMU 7.2 does with the capability `return-path`: it stops the guest, the
+//! other side loads the rest, and only then the copy is complete; if it fails, the guest runs on.
+//!
+//! Limits: the store is linearizable and loses nothing that it has acknowledged.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use ballast_fleet::HostId;
+use ballast_model::{Bytes, GuestId, GuestLimits, Timestamp};
+
+use crate::leader::Wish;
+use crate::*;
+
+const SIZE: Bytes = Bytes::gib(1);
+const FIRST_PORT: u16 = 1000;
+/// Deadlines in ticks of the clock.
+const DUE: u8 = 2;
+const SHRINK: u8 = 1;
+
+/// A guest's hypervisor as it really is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Real {
+    Absent,
+    Waiting,
+    Loaded,
+    /// It was loaded, and noted that it is about to start.
+    Noted,
+    Runs,
+    /// Runs, and is copied.
+    Copies,
+    /// Stands still while the last part is copied.
+    Switches,
+    /// Runs, after that failed.
+    Failed,
+    Left,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Kept {
+    Nothing,
+    Refused,
+    Reserved { is_ready: bool },
+    Entitled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Small {
+    No,
+    Asked,
+    Done,
+}
+
+/// What a role decided to do and has not done yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Todo {
+    Reserve,
+    Release,
+    Listen,
+    End,
+    TakeOver,
+    Start,
+    Shrink,
+    EndShrink,
+    Copy(u8),
+    CancelCopy,
+    Resume,
+    Quit,
+}
+
+/// One guest on one host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Side {
+    pub(super) real: Real,
+    /// Whether what it has of the guest is the guest's latest state.
+    pub(super) is_current: bool,
+    /// Where its copy is connected to.
+    peer: Option<u8>,
+    /// Its copy gets nowhere.
+    hangs: bool,
+    pub(super) kept: Kept,
+    pub(super) small: Small,
+    is_taken_over: bool,
+    pub(super) todo: Option<Todo>,
+}
+
+const NOBODY: Side = Side {
+    real: Real::Absent,
+    is_current: false,
+    peer: None,
+    hangs: false,
+    kept: Kept::Nothing,
+    small: Small::No,
+    is_taken_over: false,
+    todo: None,
+};
+
+impl Side {
+    pub(super) fn runs(&self) -> bool {
+        matches!(self.real, Real::Runs | Real::Copies | Real::Failed)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Step {
+    Ordered,
+    Ready,
+    Copying,
+    Copied,
+    Starting,
+    Moved,
+    Abandoned,
+    Lost,
+}
+
+/// A record in the store. No two versions of records are equal in all but the deadlines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Stored {
+    serial: u8,
+    from: u8,
+    to: u8,
+    term: u8,
+    pub(super) step: Step,
+    is_closed: bool,
+    due: u8,
+    shrink: u8,
+}
+
+type Version = (u8, Step, bool);
+
+impl Stored {
+    fn version(&self) -> Version {
+        (self.serial, self.step, self.is_closed)
+    }
+
+    /// Where the guest lives by this record; `None`: either host may have the last copy.
+    fn owner(&self) -> Option<u8> {
+        match self.step {
+            Step::Ordered | Step::Ready | Step::Copying | Step::Abandoned => Some(self.from),
+            Step::Copied => None,
+            Step::Starting | Step::Moved | Step::Lost => Some(self.to),
+        }
+    }
+}
+
+/// A write on its way to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Flight {
+    guest: u8,
+    expects: Option<Version>,
+    puts: Option<Stored>,
+}
+
+/// What a leader wants, in events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    Settle,
+    Cancel,
+    Move { from: u8, to: u8 },
+}
+
+/// Something that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    Look {
+        host: u8,
+        guest: u8,
+    },
+    LookUnknown {
+        host: u8,
+        guest: u8,
+    },
+    LookWithoutStore {
+        host: u8,
+        guest: u8,
+    },
+    Act {
+        host: u8,
+        guest: u8,
+    },
+    RefuseRoom {
+        host: u8,
+        guest: u8,
+    },
+    Leader {
+        term: u8,
+        guest: u8,
+        want: Want,
+    },
+    Deliver(u8),
+    Drop(u8),
+    Switch {
+        host: u8,
+        guest: u8,
+    },
+    Load {
+        host: u8,
+        guest: u8,
+    },
+    Complete {
+        host: u8,
+        guest: u8,
+    },
+    CopyFails {
+        host: u8,
+        guest: u8,
+    },
+    CopyHangs {
+        host: u8,
+        guest: u8,
+    },
+    Shrunk {
+        host: u8,
+        guest: u8,
+    },
+    RoomFree {
+        host: u8,
+        guest: u8,
+    },
+    Tick,
+    RoleDies {
+        host: u8,
+    },
+    /// A role dies when half of its start is done.
+    StartDies {
+        host: u8,
+        guest: u8,
+    },
+    ProcessDies {
+        host: u8,
+        guest: u8,
+    },
+    HostDies {
+        host: u8,
+    },
+    LeaderChanges,
+}
+
+/// One safety taken away: what a role sees is bent before it decides.
+#[derive(Clone, Copy)]
+pub(super) struct Sabotage {
+    pub(super) host: fn(&mut Option<MoveRecord>, &mut HostView<'_>),
+    pub(super) leader: fn(&mut Option<MoveRecord>, &mut Timestamp),
+    /// Writes count whatever is in the store.
+    pub(super) blind: bool,
+}
+
+pub(super) const HONEST: Sabotage = Sabotage { host: |_, _| {}, leader: |_, _| {}, blind: false };
+
+/// Everything.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct World {
+    hosts: u8,
+    guests: u8,
+    /// How many guests each host can promise memory to.
+    capacity: u8,
+    /// Most writes on their way at once.
+    flights_max: usize,
+    pub(super) sides: Vec<Side>,
+    pub(super) store: Vec<Option<Stored>>,
+    pub(super) flights: Vec<Flight>,
+    /// A guest died with what it lived in.
+    died: Vec<bool>,
+    term: u8,
+    serial: u8,
+    pub(super) orders_left: u8,
+    pub(super) faults_left: u8,
+}
+
+fn host_id(host: u8) -> HostId {
+    format!("h{host}").parse().unwrap()
+}
+
+fn host_of(id: &HostId) -> u8 {
+    id.as_str()[1..].parse().unwrap()
+}
+
+fn guest_id(guest: u8) -> GuestId {
+    format!("g{guest}").parse().unwrap()
+}
+
+fn address(host: u8) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, FIRST_PORT + u16::from(host)).into()
+}
+
+fn carried() -> Carried {
+    let (credits, thrashed) = (Some(7), None);
+    Carried { limits: GuestLimits::default(), credits, thrashed, moves_in_24h: 0 }
+}
+
+impl World {
+    /// Guests side by side, one after the other on the hosts.
+    pub(super) fn new(hosts: u8, guests: u8, capacity: u8) -> World {
+        let mut sides = vec![NOBODY; usize::from(hosts * guests)];
+        for guest in 0..guests {
+            let side = &mut sides[usize::from(guest % hosts * guests + guest)];
+            *side = Side { real: Real::Runs, is_current: true, kept: Kept::Entitled, ..NOBODY };
+        }
+        World {
+            hosts,
+            guests,
+            capacity,
+            flights_max: 2 * usize::from(guests),
+            sides,
+            store: vec![None; usize::from(guests)],
+            flights: Vec::new(),
+            died: vec![false; usize::from(guests)],
+            term: 1,
+            serial: 0,
+            orders_left: 0,
+            faults_left: 0,
+        }
+    }
+
+    fn at(&self, host: u8, guest: u8) -> usize {
+        usize::from(host * self.guests + guest)
+    }
+
+    pub(super) fn side(&self, host: u8, guest: u8) -> &Side {
+        &self.sides[self.at(host, guest)]
+    }
+
+    fn side_mut(&mut self, host: u8, guest: u8) -> &mut Side {
+        let at = self.at(host, guest);
+        &mut self.sides[at]
+    }
+
+    /// Whether it goes on by itself: without faults, and without new orders.
+    pub(super) fn is_calm(&self, event: Event) -> bool {
+        match event {
+            Event::Look { .. }
+            | Event::Act { .. }
+            | Event::Deliver(_)
+            | Event::Switch { .. }
+            | Event::Load { .. }
+            | Event::Complete { .. }
+            | Event::Shrunk { .. }
+            | Event::RoomFree { .. }
+            | Event::Tick => true,
+            Event::Leader { term, want, .. } => term == self.term && want == Want::Settle,
+            Event::CopyFails { host, guest } => self.side(host, guest).peer.is_none(),
+            _ => false,
+        }
+    }
+
+    /// All that can happen now.
+    pub(super) fn events(&self) -> Vec<Event> {
+        let mut events = vec![Event::Tick];
+        let has_faults = self.faults_left > 0;
+        for at in 0..self.flights.len() {
+            events.extend([Event::Deliver(at as u8), Event::Drop(at as u8)]);
+        }
+        if has_faults && self.term == 1 {
+            events.push(Event::LeaderChanges);
+        }
+        for host in 0..self.hosts {
+            let sides = (0..self.guests).map(|guest| self.side(host, guest));
+            if sides.clone().any(|side| side.todo.is_some() || side.real == Real::Failed) {
+                events.push(Event::RoleDies { host });
+            }
+            if has_faults && sides.clone().any(|side| *side != NOBODY) {
+                events.push(Event::HostDies { host });
+            }
+            for guest in 0..self.guests {
+                self.side_events(host, guest, &mut events);
+            }
+        }
+        for guest in 0..self.guests {
+            for term in 1..=self.term {
+                events.push(Event::Leader { term, guest, want: Want::Settle });
+                if has_faults && self.store[usize::from(guest)].is_some() {
+                    events.push(Event::Leader { term, guest, want: Want::Cancel });
+                }
+                if self.orders_left == 0 {
+                    continue;
+                }
+                for from in 0..self.hosts {
+                    for to in (0..self.hosts).filter(|to| *to != from) {
+                        let want = Want::Move { from, to };
+                        events.push(Event::Leader { term, guest, want });
+                    }
+                }
+            }
+        }
+        events
+    }
+
+    fn side_events(&self, host: u8, guest: u8, events: &mut Vec<Event>) {
+        let side = self.side(host, guest);
+        if side.todo.is_some() {
+            events.push(Event::Act { host, guest });
+        } else {
+            events.push(Event::Look { host, guest });
+            events.push(Event::LookUnknown { host, guest });
+            events.push(Event::LookWithoutStore { host, guest });
+        }
+        if side.todo == Some(Todo::Start) && side.real == Real::Loaded {
+            events.push(Event::StartDies { host, guest });
+        }
+        let has_faults = self.faults_left > 0;
+        if has_faults && side.todo == Some(Todo::Reserve) {
+            events.push(Event::RefuseRoom { host, guest });
+        }
+        if has_faults && side.real != Real::Absent {
+            events.push(Event::ProcessDies { host, guest });
+        }
+        let peer = side.peer.map(|peer| self.side(peer, guest).real);
+        match side.real {
+            Real::Copies if peer == Some(Real::Waiting) && !side.hangs => {
+                events.push(Event::Switch { host, guest });
+            }
+            Real::Switches if peer == Some(Real::Waiting) => {
+                events.push(Event::Load { host, guest });
+            }
+            Real::Switches if peer == Some(Real::Loaded) => {
+                events.push(Event::Complete { host, guest });
+            }
+            _ => {}
+        }
+        let copies = matches!(side.real, Real::Copies | Real::Switches);
+        if copies && (peer.is_none() || has_faults) {
+            events.push(Event::CopyFails { host, guest });
+        }
+        if side.real == Real::Copies && !side.hangs && has_faults {
+            events.push(Event::CopyHangs { host, guest });
+        }
+        if side.small == Small::Asked {
+            events.push(Event::Shrunk { host, guest });
+        }
+        if side.kept == (Kept::Reserved { is_ready: false }) {
+            events.push(Event::RoomFree { host, guest });
+        }
+    }
+
+    /// What comes of it. `Err`: a promise is broken.
+    pub(super) fn after(&self, event: Event, sabotage: &Sabotage) -> Result<World, String> {
+        let mut world = self.clone();
+        world.happens(event, sabotage)?;
+        world.judge()?;
+        Ok(world)
+    }
+
+    fn happens(&mut self, event: Event, sabotage: &Sabotage) -> Result<(), String> {
+        match event {
+            Event::Look { host, guest } => self.look(host, guest, false, sabotage)?,
+            Event::LookUnknown { host, guest } => self.look(host, guest, true, sabotage)?,
+            Event::LookWithoutStore { host, guest } => self.look_without_store(host, guest),
+            Event::Act { host, guest } => self.act(host, guest)?,
+            Event::RefuseRoom { host, guest } => {
+                self.faults_left -= 1;
+                let side = self.side_mut(host, guest);
+                (side.todo, side.kept) = (None, Kept::Refused);
+            }
+            Event::Leader { term, guest, want } => self.lead(term, guest, want, sabotage),
+            Event::Deliver(at) => self.deliver(usize::from(at), sabotage.blind),
+            Event::Drop(at) => {
+                self.flights.remove(usize::from(at));
+            }
+            Event::Switch { host, guest } => self.side_mut(host, guest).real = Real::Switches,
+            Event::Load { host, guest } => {
+                let is_current = self.side(host, guest).is_current;
+                let peer = self.side(host, guest).peer.unwrap();
+                let to = self.side_mut(peer, guest);
+                (to.real, to.is_current) = (Real::Loaded, is_current);
+            }
+            Event::Complete { host, guest } => {
+                let side = self.side_mut(host, guest);
+                (side.real, side.peer) = (Real::Left, None);
+            }
+            Event::CopyFails { host, guest } => {
+                if self.side(host, guest).peer.is_some() {
+                    self.faults_left -= 1;
+                }
+                self.copy_ends(host, guest)?;
+            }
+            Event::CopyHangs { host, guest } => {
+                self.faults_left -= 1;
+                self.side_mut(host, guest).hangs = true;
+            }
+            Event::Shrunk { host, guest } => self.side_mut(host, guest).small = Small::Done,
+            Event::RoomFree { host, guest } => {
+                self.side_mut(host, guest).kept = Kept::Reserved { is_ready: true };
+            }
+            Event::Tick => {
+                for stored in self.store.iter_mut().flatten() {
+                    stored.due = stored.due.saturating_sub(1);
+                    stored.shrink = stored.shrink.saturating_sub(1);
+                }
+            }
+            Event::RoleDies { host } => {
+                for guest in 0..self.guests {
+                    let side = self.side_mut(host, guest);
+                    side.todo = None;
+                    // Whose copy it was that failed, only its role knew.
+                    if side.real == Real::Failed {
+                        side.real = Real::Runs;
+                    }
+                }
+            }
+            Event::StartDies { host, guest } => {
+                let side = self.side_mut(host, guest);
+                (side.todo, side.real) = (None, Real::Noted);
+            }
+            Event::ProcessDies { host, guest } => {
+                self.faults_left -= 1;
+                self.excuse(host, guest);
+                self.process_ends(host, guest);
+            }
+            Event::HostDies { host } => {
+                self.faults_left -= 1;
+                for guest in 0..self.guests {
+                    self.excuse(host, guest);
+                    self.process_ends(host, guest);
+                    *self.side_mut(host, guest) = NOBODY;
+                }
+            }
+            Event::LeaderChanges => {
+                self.faults_left -= 1;
+                self.term += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&self, guest: u8) -> Option<MoveRecord> {
+        let stored = self.store[usize::from(guest)]?;
+        let carried = Box::new(carried());
+        let address = address(stored.to);
+        Some(MoveRecord {
+            guest: guest_id(guest),
+            from: host_id(stored.from),
+            to: host_id(stored.to),
+            term: Term(stored.term.into()),
+            reserve: SIZE,
+            shrink_to: Some(SIZE),
+            shrink_until: Timestamp::from_millis(stored.shrink.into()),
+            due: Timestamp::from_millis(stored.due.into()),
+            phase: match stored.step {
+                Step::Ordered => Phase::Ordered,
+                Step::Ready => Phase::Ready { address },
+                Step::Copying => Phase::Copying { address },
+                Step::Copied => Phase::Copied { carried },
+                Step::Starting => Phase::Starting { carried },
+                Step::Moved => Phase::Moved,
+                Step::Abandoned => Phase::Abandoned { why: WhyAbandoned::TimedOut },
+                Step::Lost => Phase::Lost,
+            },
+            is_closed: stored.is_closed,
+        })
+    }
+
+    fn write(&mut self, guest: u8, record: Option<&MoveRecord>) {
+        let before = self.store[usize::from(guest)];
+        let puts = record.map(|record| Stored {
+            serial: before.map_or(self.serial, |it| it.serial),
+            from: host_of(&record.from),
+            to: host_of(&record.to),
+            term: record.term.0 as u8,
+            step: match record.phase {
+                Phase::Ordered => Step::Ordered,
+                Phase::Ready { .. } => Step::Ready,
+                Phase::Copying { .. } => Step::Copying,
+                Phase::Copied { .. } => Step::Copied,
+                Phase::Starting { .. } => Step::Starting,
+                Phase::Moved => Step::Moved,
+                Phase::Abandoned { .. } => Step::Abandoned,
+                Phase::Lost => Step::Lost,
+            },
+            is_closed: record.is_closed,
+            // The patience of a source that has copied is one tick.
+            due: match record.due.as_millis() {
+                left @ 0..=2 => left as u8,
+                _ => 1,
+            },
+            shrink: record.shrink_until.as_millis() as u8,
+        });
+        let flight = Flight { guest, expects: before.map(|it| it.version()), puts };
+        if self.flights.len() < self.flights_max && !self.flights.contains(&flight) {
+            self.flights.push(flight);
+            self.flights.sort();
+        }
+    }
+
+    fn deliver(&mut self, at: usize, blind: bool) {
+        let flight = self.flights.remove(at);
+        let stored = &mut self.store[usize::from(flight.guest)];
+        if blind || stored.map(|it| it.version()) == flight.expects {
+            *stored = flight.puts;
+        }
+    }
+
+    fn lead(&mut self, term: u8, guest: u8, want: Want, sabotage: &Sabotage) {
+        let mut record = self.record(guest);
+        let mut now = Timestamp::ZERO;
+        (sabotage.leader)(&mut record, &mut now);
+        let wish = match want {
+            Want::Settle => Wish::Settle,
+            Want::Cancel => Wish::Cancel,
+            Want::Move { from, to } => Wish::Move(MoveOrder {
+                guest: guest_id(guest),
+                from: host_id(from),
+                to: host_id(to),
+                reserve: SIZE,
+                shrink_to: Some(SIZE),
+                shrink_until: Timestamp::from_millis(SHRINK.into()),
+                due: Timestamp::from_millis(DUE.into()),
+            }),
+        };
+        match leader::step(record.as_ref(), &wish, Term(term.into()), now) {
+            Next::Wait => {}
+            Next::Write(next) => {
+                if record.is_none() {
+                    self.orders_left -= 1;
+                    self.serial += 1;
+                } else if want == Want::Cancel {
+                    self.faults_left -= 1;
+                }
+                self.write(guest, Some(&next));
+            }
+            Next::Remove => self.write(guest, None),
+            Next::Act(action) => panic!("a leader does nothing itself: {action:?}"),
+        }
+    }
+
+    fn look(
+        &mut self,
+        host: u8,
+        guest: u8,
+        is_unknown: bool,
+        sabotage: &Sabotage,
+    ) -> Result<(), String> {
+        let (id, carried) = (host_id(host), carried());
+        let mut record = self.record(guest);
+        let mut view = self.view(host, guest, &id, &carried);
+        if is_unknown {
+            view.process = Process::Unknown;
+        }
+        (sabotage.host)(&mut record, &mut view);
+        match host_step(record.as_ref(), &view) {
+            Next::Wait => {}
+            Next::Write(next) => {
+                let begins = matches!(next.phase, Phase::Ready { .. });
+                if begins && next.term.0 < u64::from(self.term) {
+                    return Err("a host begins what an older leader ordered".to_owned());
+                }
+                self.write(guest, Some(&next));
+            }
+            Next::Remove => panic!("a host removes no record"),
+            Next::Act(action) => self.side_mut(host, guest).todo = Some(todo(&action)),
+        }
+        Ok(())
+    }
+
+    fn look_without_store(&mut self, host: u8, guest: u8) {
+        let (id, carried) = (host_id(host), carried());
+        let Some(record) = self.record(guest) else { return };
+        match host_step_without_store(&record, &self.view(host, guest, &id, &carried)) {
+            Next::Wait => {}
+            Next::Act(action) => self.side_mut(host, guest).todo = Some(todo(&action)),
+            next => panic!("written without a store: {next:?}"),
+        }
+    }
+
+    fn view<'a>(&self, host: u8, guest: u8, id: &'a HostId, carried: &'a Carried) -> HostView<'a> {
+        let side = self.side(host, guest);
+        HostView {
+            host: id,
+            now: Timestamp::ZERO,
+            term: Term(self.term.into()),
+            process: match side.real {
+                Real::Absent => Process::Absent,
+                Real::Waiting => Process::Waiting(address(host)),
+                Real::Loaded => Process::Loaded,
+                Real::Noted => Process::Paused,
+                Real::Runs => Process::Runs(CopyState::Nothing),
+                Real::Copies | Real::Switches => Process::Runs(CopyState::Partly),
+                Real::Failed => Process::Runs(CopyState::Failed),
+                Real::Left => Process::Left,
+            },
+            promise: match side.kept {
+                Kept::Nothing => Promise::Nothing,
+                Kept::Refused => Promise::Refused,
+                Kept::Reserved { is_ready } => Promise::Reserved { size: SIZE, is_ready },
+                Kept::Entitled => Promise::Entitled,
+            },
+            shrink: match side.small {
+                Small::No => None,
+                Small::Asked => Some(Shrink { to: SIZE, is_done: false }),
+                Small::Done => Some(Shrink { to: SIZE, is_done: true }),
+            },
+            is_taken_over: side.is_taken_over,
+            carried,
+        }
+    }
+
+    /// Does what was decided.
+    fn act(&mut self, host: u8, guest: u8) -> Result<(), String> {
+        let is_room = self.promised(host) < self.capacity;
+        let side = self.side_mut(host, guest);
+        let real = side.real;
+        match side.todo.take().unwrap() {
+            Todo::Reserve if side.kept == Kept::Nothing => {
+                side.kept =
+                    if is_room { Kept::Reserved { is_ready: false } } else { Kept::Refused };
+            }
+            Todo::Reserve => {}
+            Todo::Release => {
+                if side.kept != Kept::Entitled {
+                    side.kept = Kept::Nothing;
+                }
+            }
+            Todo::Listen if real == Real::Absent => side.real = Real::Waiting,
+            Todo::Listen => {}
+            Todo::End | Todo::Quit => {
+                self.process_ends(host, guest);
+            }
+            Todo::TakeOver if real == Real::Loaded => {
+                (side.kept, side.is_taken_over) = (Kept::Entitled, true);
+            }
+            // A guest that is not there is entitled to nothing.
+            Todo::TakeOver => {}
+            Todo::Start if matches!(real, Real::Loaded | Real::Noted) => {
+                self.runs(host, guest, Real::Runs)?
+            }
+            Todo::Start if real == Real::Waiting => {
+                return Err("a hypervisor is to start what has not come".to_owned());
+            }
+            Todo::Start => {}
+            Todo::Shrink => side.small = Small::Asked,
+            Todo::EndShrink => side.small = Small::No,
+            Todo::Copy(to) if matches!(real, Real::Runs | Real::Failed) => {
+                if side.small == Small::No {
+                    return Err("a guest is copied that was not asked to shrink".to_owned());
+                }
+                (side.real, side.peer) = (Real::Copies, Some(to));
+                if self.side(to, guest).real != Real::Waiting {
+                    self.side_mut(host, guest).peer = None;
+                }
+            }
+            Todo::Copy(_) => {}
+            Todo::CancelCopy if real == Real::Copies => self.copy_ends(host, guest)?,
+            // Too late: it ends well or fails by itself.
+            Todo::CancelCopy => {}
+            Todo::Resume if real == Real::Left => self.runs(host, guest, Real::Runs)?,
+            Todo::Resume => {}
+        }
+        Ok(())
+    }
+
+    /// The guest runs here from now on: all other copies are outdated.
+    fn runs(&mut self, host: u8, guest: u8, real: Real) -> Result<(), String> {
+        if !self.side(host, guest).is_current {
+            return Err(format!("an outdated copy of g{guest} starts at h{host}"));
+        }
+        for other in 0..self.hosts {
+            self.side_mut(other, guest).is_current = other == host;
+        }
+        let side = self.side_mut(host, guest);
+        (side.real, side.hangs) = (real, false);
+        Ok(())
+    }
+
+    /// A copy ends before it is complete: the guest runs on, and the other side has a part.
+    fn copy_ends(&mut self, host: u8, guest: u8) -> Result<(), String> {
+        let peer = self.side_mut(host, guest).peer.take();
+        // QEMU ends on a stream that breaks off; one that has loaded everything stays.
+        if let Some(peer) = peer
+            && self.side(peer, guest).real == Real::Waiting
+        {
+            self.process_ends(peer, guest);
+        }
+        self.runs(host, guest, Real::Failed)
+    }
+
+    fn process_ends(&mut self, host: u8, guest: u8) {
+        for other in 0..self.hosts {
+            let side = self.side_mut(other, guest);
+            if side.peer == Some(host) {
+                side.peer = None;
+            }
+        }
+        let side = self.side_mut(host, guest);
+        if let Some(peer) = side.peer.take()
+            && self.side(peer, guest).real == Real::Waiting
+        {
+            self.process_ends(peer, guest);
+        }
+        let side = self.side_mut(host, guest);
+        (side.real, side.is_current, side.is_taken_over) = (Real::Absent, false, false);
+        side.hangs = false;
+        if side.kept == Kept::Entitled {
+            side.kept = Kept::Nothing;
+        }
+    }
+
+    /// A fault is about to end the guest's process here: if the guest lives in it, by the record or
+    /// by one that is about to be written, it dies, as with any host.
+    fn excuse(&mut self, host: u8, guest: u8) {
+        if !self.side(host, guest).is_current {
+            return;
+        }
+        let written = self.flights.iter().filter(|it| it.guest == guest).filter_map(|it| it.puts);
+        let stored = self.store[usize::from(guest)];
+        let is_owner = stored.into_iter().chain(written).any(|record| record.owner() == Some(host));
+        let copies = (0..self.hosts).filter(|it| self.side(*it, guest).is_current).count();
+        self.died[usize::from(guest)] |= is_owner || copies == 1;
+    }
+
+    /// To how many guests a host promises memory.
+    fn promised(&self, host: u8) -> u8 {
+        let is_promised = |side: &Side| {
+            side.real != Real::Absent || matches!(side.kept, Kept::Entitled | Kept::Reserved { .. })
+        };
+        (0..self.guests).filter(|guest| is_promised(self.side(host, *guest))).count() as u8
+    }
+
+    /// What has to hold at every moment.
+    fn judge(&self) -> Result<(), String> {
+        for guest in 0..self.guests {
+            let sides = (0..self.hosts).map(|host| self.side(host, guest));
+            if sides.clone().filter(|side| side.runs()).count() > 1 {
+                return Err(format!("g{guest} runs twice"));
+            }
+            let is_whole = sides.clone().any(|side| side.is_current);
+            if !is_whole && !self.died[usize::from(guest)] {
+                return Err(format!("the last copy of g{guest} is gone"));
+            }
+            let is_promised =
+                |side: &Side| matches!(side.kept, Kept::Entitled | Kept::Reserved { .. });
+            if sides.clone().any(|side| side.real != Real::Absent && !is_promised(side)) {
+                return Err(format!("g{guest} has a hypervisor without a promise"));
+            }
+            if sides.clone().any(|side| side.runs() && side.kept != Kept::Entitled) {
+                return Err(format!("g{guest} runs without an entitlement"));
+            }
+        }
+        match (0..self.hosts).find(|host| self.promised(*host) > self.capacity) {
+            Some(host) => Err(format!("h{host} promises more than it has")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether all is over, and nothing is left of it: each guest that lives runs at one host.
+    pub(super) fn is_quiet(&self) -> bool {
+        let is_over = |side: &Side| match side.real {
+            Real::Runs | Real::Failed => side.kept == Kept::Entitled,
+            Real::Absent => side.kept == Kept::Nothing,
+            _ => false,
+        };
+        let runs = |guest: u8| (0..self.hosts).any(|host| self.side(host, guest).runs());
+        self.flights.is_empty()
+            && self.store.iter().all(Option::is_none)
+            && self.sides.iter().all(|it| it.todo.is_none() && it.small == Small::No && is_over(it))
+            && (0..self.guests).all(|guest| runs(guest) || self.died[usize::from(guest)])
+    }
+}
+
+fn todo(action: &HostAction) -> Todo {
+    match action {
+        HostAction::Reserve(_) => Todo::Reserve,
+        HostAction::Release => Todo::Release,
+        HostAction::Listen => Todo::Listen,
+        HostAction::End => Todo::End,
+        HostAction::TakeOver(_) => Todo::TakeOver,
+        HostAction::Start => Todo::Start,
+        HostAction::Shrink(_) => Todo::Shrink,
+        HostAction::EndShrink => Todo::EndShrink,
+        HostAction::Copy(to) => Todo::Copy((to.port() - FIRST_PORT) as u8),
+        HostAction::CancelCopy => Todo::CancelCopy,
+        HostAction::Resume => Todo::Resume,
+        HostAction::Quit => Todo::Quit,
+    }
+}
