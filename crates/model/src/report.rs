@@ -24,7 +24,7 @@ pub struct AgentReport {
         serde(rename = "committed_bytes", with = "unit", skip_serializing_if = "is_none")
     )]
     pub committed: Option<Bytes>,
-    /// Swap in use.
+    /// Swap in use, without what is in memory, too.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "swap_used_bytes", with = "unit", skip_serializing_if = "is_none")

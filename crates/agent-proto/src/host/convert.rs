@@ -2,14 +2,14 @@
 
 use ballast_model::{AgentReport, Bytes, GuestStats, MemoryRequest};
 
-use crate::wire::Statistics;
+use crate::wire::{MemorySizes, Statistics};
 
 /// The statistics that only an agent can supply.
 pub fn agent_report(statistics: &Statistics, request: Option<MemoryRequest>) -> AgentReport {
     let (memory, counters) = (&statistics.memory, &statistics.counters);
     AgentReport {
         committed: memory.committed_bytes.map(Bytes::new),
-        swap_used: difference(memory.swap_total_bytes, memory.swap_free_bytes),
+        swap_used: swap_used(memory),
         swap_free: memory.swap_free_bytes.map(Bytes::new),
         active: memory.active_bytes.map(Bytes::new),
         inactive: memory.inactive_bytes.map(Bytes::new),
@@ -42,8 +42,11 @@ fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     Some(one?.saturating_add(other?))
 }
 
-fn difference(total: Option<u64>, part: Option<u64>) -> Option<Bytes> {
-    Some(Bytes::new(total?.saturating_sub(part?)))
+/// Swap in use for what is not in memory, too: the kernel keeps the copy in swap of a page that was
+/// read back and not changed.
+fn swap_used(memory: &MemorySizes) -> Option<Bytes> {
+    let used = memory.swap_total_bytes?.saturating_sub(memory.swap_free_bytes?);
+    Some(Bytes::new(used.saturating_sub(memory.swap_cached_bytes.unwrap_or(0))))
 }
 
 #[cfg(test)]
@@ -79,6 +82,8 @@ mod tests {
             (report.swap_used, report.swap_free),
             (Some(Bytes::new(6)), Some(Bytes::new(4)))
         );
+        statistics.memory.swap_cached_bytes = Some(2);
+        assert_eq!(agent_report(&statistics, None).swap_used, Some(Bytes::new(4)));
         assert_eq!((report.scanned_pages, report.reclaimed_pages), (Some(33), None));
         let stats = guest_stats(&statistics, Bytes::kib(4));
         assert_eq!(stats.disk_caches, Some(Bytes::new(8)));

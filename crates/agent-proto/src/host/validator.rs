@@ -196,6 +196,7 @@ fn check_sizes(memory: &MemorySizes, facts: HostFacts) -> Result<(), Implausible
         ("active_file", memory.active_file_bytes),
         ("inactive_file", memory.inactive_file_bytes),
         ("unevictable", memory.unevictable_bytes),
+        ("swap_cached", memory.swap_cached_bytes),
     ] {
         if let Some(value) = value {
             at_most(field, value, "total", limit)?;

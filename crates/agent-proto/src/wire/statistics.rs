@@ -67,6 +67,8 @@ optional_numbers! {
         swap_total_bytes,
         /// `SwapFree`.
         swap_free_bytes,
+        /// Memory with a copy in swap (`SwapCached`).
+        swap_cached_bytes,
     }
 }
 

@@ -26,6 +26,7 @@ pub fn meminfo(text: &str) -> MemorySizes {
             "Committed_AS" => &mut memory.committed_bytes,
             "SwapTotal" => &mut memory.swap_total_bytes,
             "SwapFree" => &mut memory.swap_free_bytes,
+            "SwapCached" => &mut memory.swap_cached_bytes,
             _ => continue,
         };
         let mut words = rest.split_ascii_whitespace();
@@ -123,12 +124,14 @@ mod tests {
     fn meminfo_is_parsed() {
         let text = "MemTotal:         491520 kB\nMemFree:          102400 kB\nActive(file):     7 kB\n\
                     Active:           9 kB\nHugePages_Total:       3\nCommitted_AS:   xyz kB\n\
-                    SwapFree: 18446744073709551615 kB\nCached: 5\n";
+                    SwapFree: 18446744073709551615 kB\nCached: 5\n\
+                    SwapCached: 11 kB\n";
         let expected = MemorySizes {
             total_bytes: Some(491_520 << 10),
             free_bytes: Some(102_400 << 10),
             active_file_bytes: Some(7 << 10),
             active_bytes: Some(9 << 10),
+            swap_cached_bytes: Some(11 << 10),
             ..MemorySizes::default()
         };
         assert_eq!(meminfo(text), expected);
