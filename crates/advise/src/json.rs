@@ -42,8 +42,9 @@ pub fn advice_view(journal: &str, advice: &Advice) -> AdviceView {
             alike: more.alike,
         },
         swap_in_bytes: advice.swap_in.get(),
-        imagined_swap_in_bytes: advice.imagined_swap_in.get(),
-        swap_in_avoided_bytes: advice.swap_in_avoided().get(),
+        imagined_swap_in_bytes: advice.imagined_swap_in.map(Bytes::get),
+        swap_in_avoided_bytes: advice.swap_in_avoided.get(),
+        guests_hiding_need: advice.guests_hiding_need,
         plans_refused: advice.plans_refused,
         confidence: confidence(advice.confidence),
         guests: advice.guests.iter().map(guest).collect(),
@@ -83,9 +84,10 @@ fn guest(guest: &GuestAdvice) -> GuestAdviceView {
         need_p50_bytes: need(|need| need.p50),
         need_p95_bytes: need(|need| need.p95),
         need_max_bytes: need(|need| need.max),
+        need_is_least: guest.need_is_least,
         returnable_mean_bytes: guest.returnable.get(),
         swap_in_bytes: guest.swap_in.get(),
-        imagined_swap_in_bytes: guest.imagined_swap_in.get(),
+        imagined_swap_in_bytes: guest.imagined_swap_in.map(Bytes::get),
         usable_percent: guest.usable_percent,
         findings: guest
             .findings

@@ -2,8 +2,6 @@
 //!
 //! Idea: [`Told`] has every sentence and every table once; the page shows the same.
 
-use std::cmp::Ordering;
-
 use ballast_model::Bytes;
 use ballast_replay::{
     ADVICE_ASSUMPTIONS, ASSUMPTIONS, Advice, Amounts, GuestAdvice, GuestFinding, NeedAdvice,
@@ -83,20 +81,7 @@ impl<'a> Told<'a> {
             let need = more.need;
             facts.push(("", format!("{alike} of the median need, {need}")));
         }
-        let Advice { swap_in, imagined_swap_in, .. } = self.advice;
-        facts.push((
-            "swap-ins",
-            match imagined_swap_in.cmp(swap_in) {
-                Ordering::Equal => format!("{swap_in}, balanced or not"),
-                Ordering::Less => {
-                    let avoided = self.advice.swap_in_avoided();
-                    format!("{swap_in}; balanced, {avoided} of that is avoided")
-                }
-                Ordering::Greater => {
-                    format!("{swap_in}; balanced, it would be {imagined_swap_in}")
-                }
-            },
-        ));
+        facts.extend(self.swap_ins());
         let (percent, weakest) = (confidence.percent(), confidence.weakest());
         facts.push(("confidence", format!("{percent} %: {weakest}")));
         facts.push((
@@ -117,9 +102,36 @@ impl<'a> Told<'a> {
         facts
     }
 
+    /// What is said of swapping, and of what it hides.
+    fn swap_ins(&self) -> Vec<(&'static str, String)> {
+        let Advice { swap_in, imagined_swap_in, swap_in_avoided, .. } = self.advice;
+        let mut facts = vec![match (*swap_in_avoided, *imagined_swap_in) {
+            (Bytes::ZERO, Some(_)) => ("swap-ins", format!("{swap_in}, balanced or not")),
+            (Bytes::ZERO, None) => ("swap-ins", format!("{swap_in}; balanced, none is avoided")),
+            (avoided, _) => {
+                ("swap-ins", format!("{swap_in}; balanced, {avoided} of that is avoided"))
+            }
+        }];
+        if imagined_swap_in.is_none() {
+            let unknown = "what balancing itself makes guests read back is not known";
+            facts.push(("", unknown.to_owned()));
+        }
+        let hiding = self.advice.guests_hiding_need;
+        if hiding > 0 {
+            let guests = match hiding {
+                1 => "1 guest swaps".to_owned(),
+                more => format!("{more} guests swap"),
+            };
+            let bound = "they need at least this, and less may be given back";
+            facts.push(("unseen", format!("{guests}, and no agent says how much: {bound}")));
+        }
+        facts
+    }
+
     pub(crate) fn guest_columns() -> Report<'static, GuestAdvice> {
         let need = |guest: &GuestAdvice, of: fn(NeedAdvice) -> Bytes| {
-            guest.need.map_or_else(|| UNKNOWN.to_owned(), |need| of(need).to_string())
+            let least = if guest.need_is_least { "≥ " } else { "" };
+            guest.need.map_or_else(|| UNKNOWN.to_owned(), |need| format!("{least}{}", of(need)))
         };
         Report::<GuestAdvice>::new()
             .text("guest", |it| it.id.to_string())

@@ -55,10 +55,13 @@ pub struct AdviceView {
     pub more_guests: MoreGuestsView,
     /// What guests read back from swap, in all.
     pub swap_in_bytes: u64,
-    /// What they would have read back.
-    pub imagined_swap_in_bytes: u64,
-    /// By how much that is less.
+    /// What they would have read back; `None`: not known, as some would have had to reclaim what
+    /// they had room for.
+    pub imagined_swap_in_bytes: Option<u64>,
+    /// What guests would have read back less while they lacked nothing.
     pub swap_in_avoided_bytes: u64,
+    /// Guests whose need is a lower bound, so that less can be given back.
+    pub guests_hiding_need: u64,
     /// Plans of the replay that the checker refused: 0 unless something is wrong.
     pub plans_refused: u64,
     /// How far this can be relied on.
@@ -127,7 +130,7 @@ pub struct ConfidenceView {
     pub freshness_percent: u8,
     /// By what demand was derived from.
     pub source_percent: u8,
-    /// Guests' time without swapping.
+    /// Guests' time without swapping, or with an agent that told what is in their swap.
     pub visibility_percent: u8,
     /// What the least of them says, a sentence.
     pub weakest: String,
@@ -151,12 +154,14 @@ pub struct GuestAdviceView {
     pub need_p95_bytes: Option<u64>,
     /// At most this.
     pub need_max_bytes: Option<u64>,
+    /// Whether that is a lower bound: it read back from swap, and no agent told what is in there.
+    pub need_is_least: bool,
     /// What it could have given back.
     pub returnable_mean_bytes: u64,
     /// What it read back from swap, in all.
     pub swap_in_bytes: u64,
-    /// What it would have read back.
-    pub imagined_swap_in_bytes: u64,
+    /// What it would have read back; `None`: not known.
+    pub imagined_swap_in_bytes: Option<u64>,
     /// Part of its time with figures that could be acted on.
     pub usable_percent: u8,
     /// What is wrong with it.

@@ -135,6 +135,7 @@ const ROWS = [
   ["guests hold, on average", (it) => size(it.imagined_mean_bytes), (it) => size(it.held_mean_bytes)],
   ["read back from swap", (it) => size(it.imagined_swap_in_bytes), (it) => size(it.swap_in_bytes)],
   ["swap-ins avoided", (it) => size(it.swap_in_avoided_bytes)],
+  ["guests that may need more", (it) => `${it.guests_hiding_need}`],
   ["confidence", (it) => `${it.confidence.percent} %`],
 ];
 

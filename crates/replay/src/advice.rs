@@ -9,8 +9,9 @@ use crate::confidence::AdviceConfidence;
 use crate::guest_finding::GuestFinding;
 
 /// The assumptions behind an advice, beside those of the replay ([`crate::ASSUMPTIONS`]).
-pub const ADVICE_ASSUMPTIONS: [&str; 4] = [
+pub const ADVICE_ASSUMPTIONS: [&str; 5] = [
     "the loop is open: recorded guests do not answer to the replay",
+    "what a guest reads back from swap it keeps in use",
     "memory beyond a guest's need, the reserve and its floor can be had",
     "memory that was promised to a guest and never touched counts as held",
     "guests' kernels drop caches rather than swap out what is in use",
@@ -40,8 +41,13 @@ pub struct Advice {
     pub more: MoreGuests,
     /// What all guests read back from swap.
     pub swap_in: Bytes,
-    /// What they would have read back under the policy.
-    pub imagined_swap_in: Bytes,
+    /// What they would have read back under the policy; `None`: not known, as some would have had
+    /// to reclaim what they had room for.
+    pub imagined_swap_in: Option<Bytes>,
+    /// What guests would have read back less while they lacked nothing.
+    pub swap_in_avoided: Bytes,
+    /// Guests that may need more than is said of them: see [`GuestAdvice::need_is_least`].
+    pub guests_hiding_need: u64,
     /// Plans of the replay that the checker refused.
     pub plans_refused: u64,
     /// How far all this is to be relied on.
@@ -52,13 +58,6 @@ pub struct Advice {
     pub guests_left_out: u64,
     /// The host over time.
     pub course: Vec<CoursePoint>,
-}
-
-impl Advice {
-    /// What guests would have read back less.
-    pub fn swap_in_avoided(&self) -> Bytes {
-        self.swap_in.saturating_sub(self.imagined_swap_in)
-    }
 }
 
 /// The time that an advice rests on.
@@ -100,12 +99,14 @@ pub struct GuestAdvice {
     pub imagined: Bytes,
     /// What it needed; `None`: not known.
     pub need: Option<NeedAdvice>,
+    /// Whether that is a lower bound: it read back from swap, and no agent told what is in there.
+    pub need_is_least: bool,
     /// What could have been given back of it on average.
     pub returnable: Bytes,
     /// What it read back from swap.
     pub swap_in: Bytes,
-    /// What it would have read back.
-    pub imagined_swap_in: Bytes,
+    /// What it would have read back; `None`: not known.
+    pub imagined_swap_in: Option<Bytes>,
     /// How much of its time it had figures that could be acted on, in per cent.
     pub usable_percent: u8,
     /// What is wrong with it, and what to do.

@@ -193,6 +193,8 @@ impl Advisor {
             room,
             swap_in: guests.iter().map(|guest| guest.swap_in).sum(),
             imagined_swap_in: guests.iter().map(|guest| guest.imagined_swap_in).sum(),
+            swap_in_avoided: self.guests.values().map(|guest| guest.swap_in_avoided).sum(),
+            guests_hiding_need: guests.iter().filter(|guest| guest.need_is_least).count() as u64,
             plans_refused,
             confidence: self.confidence(window.covered),
             guests,
@@ -208,7 +210,7 @@ impl Advisor {
             coverage: coverage(covered),
             freshness: percent(usable, seen),
             source: percent(self.host.confidence, usable.saturating_mul(100)),
-            visibility: 100 - percent(sum(|it| it.swapping_ms), usable),
+            visibility: 100 - percent(sum(|it| it.hiding_ms), usable),
         }
     }
 

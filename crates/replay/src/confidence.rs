@@ -8,8 +8,8 @@
 //! - *freshness*: the share of the guests' time in which their figures could be acted on.
 //! - *source*: what the demand was derived from, on average over the guests' time: the confidence
 //!   that the estimator states (60 % for memory in use, more for tracked working sets).
-//! - *visibility*: the share of the guests' time in which a guest did not read back from swap. What
-//!   a guest would have used that lacked memory cannot be seen.
+//! - *visibility*: the share of the guests' time in which a guest did not read back from swap, or
+//!   an agent told what is in there. What another would have used cannot be seen.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl AdviceConfidence {
         } else if percent == self.freshness && percent < 100 {
             "guests without fresh statistics: see below, or ballast doctor guests"
         } else if percent == self.visibility && percent < 100 {
-            "guests that swap hide what they need: balance, and ask again"
+            "guests that swap and have no agent hide what they need: see below"
         } else if percent < 100 {
             "demand is memory in use: [tracking] or the agent tell more"
         } else {

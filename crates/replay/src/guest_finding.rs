@@ -33,6 +33,11 @@ pub enum GuestFinding {
     OptedOut,
     /// Somebody else moves its balloon.
     AnotherOwner,
+    /// It reads back from swap, and no agent tells what else is in there.
+    HiddenNeed {
+        /// In this part of its time.
+        percent: u8,
+    },
     /// It never needed more than half of what it has.
     TooBig {
         /// What it has.
@@ -72,6 +77,7 @@ impl GuestFinding {
             GuestFinding::DiscardInhibited => "discard-inhibited",
             GuestFinding::OptedOut => "opted-out",
             GuestFinding::AnotherOwner => "another-owner",
+            GuestFinding::HiddenNeed { .. } => "hidden-need",
             GuestFinding::TooBig { .. } => "too-big",
             GuestFinding::TooSmall { .. } => "too-small",
             GuestFinding::FloorHigh { .. } => "floor-high",
@@ -95,6 +101,9 @@ impl GuestFinding {
             GuestFinding::DiscardInhibited => format!("ballast set {id} --managed false"),
             GuestFinding::OptedOut => format!("ballast set {id} --managed true"),
             GuestFinding::AnotherOwner => format!("ballast set {id} --take-over"),
+            GuestFinding::HiddenNeed { .. } => {
+                format!("apt install ./ballast-agent_*.deb    # inside {id}")
+            }
             GuestFinding::TooBig { enough, .. } => {
                 format!("ballast set {id} --ceiling {:#}", rounded(enough))
             }
@@ -130,6 +139,11 @@ impl fmt::Display for GuestFinding {
             ),
             GuestFinding::OptedOut => f.write_str("excluded from balancing (managed = false)"),
             GuestFinding::AnotherOwner => f.write_str("another program moves its balloon"),
+            GuestFinding::HiddenNeed { percent } => write!(
+                f,
+                "it read back from swap in {percent} % of its time, and no agent says what is in \
+                 there: it may need more"
+            ),
             GuestFinding::TooBig { size, enough } => write!(
                 f,
                 "too big: it has {size} and never needed more than {}, the reserve included",
@@ -197,6 +211,11 @@ mod tests {
             ),
             (GuestFinding::OptedOut, "opted-out", "ballast set web-1 --managed true"),
             (GuestFinding::AnotherOwner, "another-owner", "ballast set web-1 --take-over"),
+            (
+                GuestFinding::HiddenNeed { percent: 80 },
+                "hidden-need",
+                "apt install ./ballast-agent_*.deb    # inside web-1",
+            ),
             (
                 GuestFinding::TooBig { size: mib(4096), enough: mib(600) },
                 "too-big",

@@ -11,6 +11,7 @@ use crate::advice::{GuestAdvice, NeedAdvice};
 use crate::amounts::Percentiles;
 use crate::confidence::percent;
 use crate::guest_finding::{GuestFinding, rounded};
+use crate::recorded_need::{SWAPPING_MIN, told_in_swap};
 use crate::row::ReplayRow;
 use crate::totals::bytes;
 
@@ -26,8 +27,8 @@ const SMALL_MIN_PERCENT: u8 = 5;
 const ALMOST: u64 = 32;
 /// A floor that keeps less than this from others is left.
 const FLOOR_MIN: Bytes = Bytes::mib(128);
-/// Less read back between two ticks is no sign that memory lacks.
-const SWAPPING_MIN: Bytes = Bytes::pages(64);
+/// A guest that hid what it needs in less of its time is taken to have shown it.
+const HIDING_MIN_PERCENT: u8 = 1;
 
 /// One guest at one tick.
 pub(crate) struct GuestSeen<'a> {
@@ -51,6 +52,12 @@ impl GuestSeen<'_> {
         self.imagined.and_then(|plan| plan.bounds)
     }
 
+    /// Whether it reads back from swap and no agent tells what else is in there.
+    fn is_hiding(&self) -> bool {
+        told_in_swap(self.sample).is_none()
+            && self.row.is_some_and(|row| row.recorded_swap_in >= SWAPPING_MIN)
+    }
+
     /// What the policy would have left it beyond need, reserve and floor.
     pub(crate) fn surplus(&self) -> Bytes {
         let (Some(row), true) = (self.row, self.is_movable()) else { return Bytes::ZERO };
@@ -66,8 +73,10 @@ pub(crate) struct GuestSums {
     need_max: Bytes,
     pub(crate) seen_ms: u128,
     pub(crate) usable_ms: u128,
-    /// Time in which it read back from swap.
-    pub(crate) swapping_ms: u128,
+    /// Time in which it did not show what it needs.
+    pub(crate) hiding_ms: u128,
+    /// Time in which the record does not tell what it would have read back.
+    unforeseen_ms: u128,
     /// Time in which it needed all that it may have.
     capped_ms: u128,
     held_byte_ms: u128,
@@ -75,6 +84,8 @@ pub(crate) struct GuestSums {
     returnable_byte_ms: u128,
     swap_in: Bytes,
     imagined_swap_in: Bytes,
+    /// What it would have read back less while it lacked nothing.
+    pub(crate) swap_in_avoided: Bytes,
     /// Time for which it was held, by the reason's code.
     held_ms: BTreeMap<&'static str, u128>,
     size: Option<Bytes>,
@@ -90,13 +101,15 @@ impl GuestSums {
             need_max: Bytes::ZERO,
             seen_ms: 0,
             usable_ms: 0,
-            swapping_ms: 0,
+            hiding_ms: 0,
+            unforeseen_ms: 0,
             capped_ms: 0,
             held_byte_ms: 0,
             imagined_byte_ms: 0,
             returnable_byte_ms: 0,
             swap_in: Bytes::ZERO,
             imagined_swap_in: Bytes::ZERO,
+            swap_in_avoided: Bytes::ZERO,
             held_ms: BTreeMap::new(),
             size: None,
             size_max: None,
@@ -128,6 +141,14 @@ impl GuestSums {
         self.returnable_byte_ms += u128::from(returnable.get()) * ms;
         self.swap_in = self.swap_in.saturating_add(row.recorded_swap_in);
         self.imagined_swap_in = self.imagined_swap_in.saturating_add(row.imagined_swap_in);
+        // One that still lacks memory works faster, and reads back as fast as its disk lets it.
+        if row.imagined >= row.demand {
+            let avoided = row.recorded_swap_in.saturating_sub(row.imagined_swap_in);
+            self.swap_in_avoided = self.swap_in_avoided.saturating_add(avoided);
+        }
+        if !row.is_foreseen {
+            self.unforeseen_ms += ms;
+        }
         if !seen.is_movable() {
             return;
         }
@@ -136,8 +157,8 @@ impl GuestSums {
         if ms > 0 {
             self.need_max = self.need_max.max(row.demand);
         }
-        if row.recorded_swap_in >= SWAPPING_MIN {
-            self.swapping_ms += ms;
+        if seen.is_hiding() {
+            self.hiding_ms += ms;
         }
         let ceiling = self.bounds.map(|bounds| bounds.ceiling);
         let is_capped = |ceiling: Bytes| row.demand >= ceiling - ceiling.fraction(1, ALMOST);
@@ -163,6 +184,11 @@ impl GuestSums {
         (self.usable_ms > 0).then_some(found)
     }
 
+    /// The part of its time in which it hid what it needs; `None`: that is too little to count.
+    fn hiding_percent(&self) -> Option<u8> {
+        Some(percent(self.hiding_ms, self.usable_ms)).filter(|it| *it >= HIDING_MIN_PERCENT)
+    }
+
     /// What follows for the guest called `id`.
     pub(crate) fn advice(&self, id: &GuestId, reserve: Bytes) -> GuestAdvice {
         let mean = |byte_ms: u128| bytes(byte_ms / self.seen_ms.max(1));
@@ -172,9 +198,10 @@ impl GuestSums {
             held: mean(self.held_byte_ms),
             imagined: mean(self.imagined_byte_ms),
             need: self.needed(),
+            need_is_least: self.hiding_percent().is_some(),
             returnable: mean(self.returnable_byte_ms),
             swap_in: self.swap_in,
-            imagined_swap_in: self.imagined_swap_in,
+            imagined_swap_in: (self.unforeseen_ms == 0).then_some(self.imagined_swap_in),
             usable_percent: percent(self.usable_ms, self.seen_ms),
             findings: self.findings(reserve),
         }
@@ -195,6 +222,7 @@ impl GuestSums {
             often(&["discard-inhibited", "pinned"]).map(|_| GuestFinding::DiscardInhibited),
             often(&["opted-out"]).map(|_| GuestFinding::OptedOut),
             often(&["another-owner"]).map(|_| GuestFinding::AnotherOwner),
+            self.hiding_percent().map(|percent| GuestFinding::HiddenNeed { percent }),
         ];
         found.into_iter().flatten().chain(self.sizing(reserve)).collect()
     }

@@ -1,8 +1,8 @@
 //! One guest as it would have been: what it holds, and the sample it would have given.
 //!
-//! Idea: what a guest needs is recorded: memory in use, and what it read back or has in its swap
-//! and needs. What it holds moves towards the last target at the speed of a balloon. Where it holds
-//! less than it needs, the rest is in its swap, and it reads that back
+//! Idea: what a guest needs is recorded: memory in use, and what it has in its swap and reads back
+//! (`recorded_need.rs`). What it holds moves towards the last target at the speed of a balloon.
+//! Where it holds less than it needs, the rest is in its swap, and it reads that back
 //!
 //! - with as much as was recorded: as much as was recorded,
 //! - with more: in proportion to what it still lacks,
@@ -16,8 +16,11 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, Estimate, GuestPlan, GuestSample, GuestStats, Measured, ProcessId};
+use ballast_model::{
+    AgentReport, Bytes, GuestPlan, GuestSample, GuestStats, Measured, ProcessId, Timestamp,
+};
 
+use crate::recorded_need::RecordedNeed;
 use crate::row::ReplayRow;
 use crate::totals::{Sums, bytes};
 
@@ -25,6 +28,8 @@ use crate::totals::{Sums, bytes};
 const INFLATE_PER_S: Bytes = Bytes::mib(80);
 /// Deflation per second, as measured in the lab.
 const DEFLATE_PER_S: Bytes = Bytes::gib(1);
+/// With less free memory than its high watermark, which is about this, a Linux guest reclaims.
+const KEPT_FREE: Bytes = Bytes::mib(64);
 
 /// A guest of a replay.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +39,7 @@ pub(crate) struct ImaginedGuest {
     pub(crate) target: Option<Bytes>,
     recorded_before: Option<Bytes>,
     swap_in_before: Option<Bytes>,
+    need: RecordedNeed,
     /// What it needs and does not hold: it is in its swap.
     in_swap: Bytes,
     /// What it was booted with, and its process, when they were last known.
@@ -65,11 +71,12 @@ impl ImaginedGuest {
         ImaginedGuest { recorded, imagined, ..ImaginedGuest::default() }
     }
 
-    /// Goes on by the recorded `guest` and what the recorded `plan` knew of it.
+    /// Goes on by the `guest` recorded at `now` and what the recorded `plan` knew of it.
     pub(crate) fn step(
         &mut self,
         guest: &GuestSample,
         plan: Option<&GuestPlan>,
+        now: Timestamp,
         passed: Duration,
     ) -> ImaginedStep {
         if differ(self.boot, guest.boot_memory) || differ(self.process, guest.process) {
@@ -88,7 +95,8 @@ impl ImaginedGuest {
         };
         let recorded = allocation.value;
         let swap_in = self.recorded_swap_in(&stats.value);
-        let demand = needed(estimate, swap_in);
+        self.need.observe(guest, &stats, now);
+        let demand = estimate.used.saturating_add(self.need.beyond(estimate).max(swap_in));
         let before = self.holds.unwrap_or(recorded);
         let most = guest.present_memory().unwrap_or(Bytes::MAX).max(recorded);
         let holds = moved(before, self.target.unwrap_or(before), passed).min(most);
@@ -105,6 +113,7 @@ impl ImaginedGuest {
             imagined: holds,
             recorded_swap_in: swap_in,
             imagined_swap_in: read,
+            is_foreseen: is_foreseen(&stats.value, demand, recorded, holds),
             recorded_target: plan.and_then(|plan| plan.target),
             imagined_target: None,
         };
@@ -117,7 +126,7 @@ impl ImaginedGuest {
             (Some(was), Some(is)) => (was.value, is.value),
             _ => (recorded, holds),
         };
-        let sample = GuestSample {
+        let mut sample = GuestSample {
             allocation: Some(Measured { value: holds, age: allocation.age }),
             resident,
             stats: Some(Measured {
@@ -126,6 +135,10 @@ impl ImaginedGuest {
             }),
             ..guest.clone()
         };
+        if let Some(agent) = &mut sample.agent {
+            let lacked = demand.saturating_sub(recorded);
+            agent.value = swap_of(&agent.value, lacked, demand.saturating_sub(holds));
+        }
         let (freed, taken) = (was.saturating_sub(is), is.saturating_sub(was));
         ImaginedStep { sample, row: Some(row), freed, taken }
     }
@@ -192,9 +205,21 @@ fn differ<T: PartialEq>(before: Option<T>, now: Option<T>) -> bool {
     before.is_some() && now.is_some() && before != now
 }
 
-/// What a guest needed by its recorded estimate: it is not less than what it read back.
-fn needed(estimate: &Estimate, swap_in: Bytes) -> Bytes {
-    estimate.used.saturating_add(estimate.swap_need.max(swap_in))
+/// Whether a record tells what a guest reads back that holds `holds` in place of `recorded`: it
+/// lacks no more than it did, and nothing but free memory was taken from it. Less than that makes
+/// its kernel reclaim, and whether it drops caches or swaps out is not recorded.
+fn is_foreseen(said: &GuestStats, demand: Bytes, recorded: Bytes, holds: Bytes) -> bool {
+    let (lacks, lacked) = (demand.saturating_sub(holds), demand.saturating_sub(recorded));
+    let spare = said.free.unwrap_or_default().saturating_sub(KEPT_FREE);
+    lacks <= lacked && recorded.saturating_sub(holds) <= spare
+}
+
+/// What an agent `said` of its guest's swap if the guest had `lacks` in it in place of `lacked`.
+fn swap_of(said: &AgentReport, lacked: Bytes, lacks: Bytes) -> AgentReport {
+    let (Some(used), Some(free)) = (said.swap_used, said.swap_free) else { return *said };
+    let all = used.saturating_add(free);
+    let used = used.saturating_sub(lacked).saturating_add(lacks).min(all);
+    AgentReport { swap_used: Some(used), swap_free: Some(all.saturating_sub(used)), ..*said }
 }
 
 /// What the guest's process occupies if the guest holds `holds` of `recorded` and fills `filled`.

@@ -17,6 +17,7 @@ mod course;
 mod guest_finding;
 mod guest_sums;
 mod imagined;
+mod recorded_need;
 mod replay;
 mod replayable;
 mod row;

@@ -142,7 +142,7 @@ impl Replay {
         let (mut freed, mut taken) = (Bytes::ZERO, Bytes::ZERO);
         for guest in recorded.guests() {
             let known = self.guests.entry(guest.id.clone()).or_default();
-            let step = known.step(guest, plan.guest(&guest.id), self.passed);
+            let step = known.step(guest, plan.guest(&guest.id), now, self.passed);
             samples.push(step.sample);
             self.rows.extend(step.row);
             freed = freed.saturating_add(step.freed);

@@ -7,7 +7,7 @@ use ballast_model::{Bytes, GuestId};
 pub struct ReplayRow {
     /// The guest.
     pub id: GuestId,
-    /// Its demand: memory used, and what it needs of its swap or read back since the previous tick.
+    /// Its demand: memory used, and what it has in its swap and reads back.
     pub demand: Bytes,
     /// Its recorded allocation.
     pub recorded: Bytes,
@@ -17,6 +17,9 @@ pub struct ReplayRow {
     pub recorded_swap_in: Bytes,
     /// What it would have read back.
     pub imagined_swap_in: Bytes,
+    /// Whether the record tells that: it lacks no more than it did, and nothing but free memory was
+    /// taken from it.
+    pub is_foreseen: bool,
     /// Its recorded target.
     pub recorded_target: Option<Bytes>,
     /// Its simulated target.

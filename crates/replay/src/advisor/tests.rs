@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ballast_control::{Controller, Settings};
 use ballast_model::{
-    Capabilities, GuestLimits, GuestSample, GuestStats, HostSample, LinkState, Measured, Mode,
-    RunState, Timestamp,
+    AgentReport, Capabilities, GuestLimits, GuestSample, GuestStats, HostSample, LinkState,
+    Measured, Mode, RunState, Timestamp,
 };
 use ballast_policy::build;
 use proptest::prelude::*;
@@ -23,10 +23,12 @@ struct Seen {
     swap_in: u64,
     balloon: bool,
     statistics: bool,
+    /// What its agent says is in its swap; `None`: it has none.
+    told: Option<u64>,
 }
 
 const fn seen(memory: u64, used: u64) -> Seen {
-    Seen { memory, used, swap_in: 0, balloon: true, statistics: true }
+    Seen { memory, used, swap_in: 0, balloon: true, statistics: true, told: None }
 }
 
 fn sample(name: String, guest: Seen) -> GuestSample {
@@ -45,6 +47,10 @@ fn sample(name: String, guest: Seen) -> GuestSample {
         // All of it was touched once.
         resident: Some(Measured::fresh(Bytes::mib(guest.memory))),
         stats: guest.statistics.then(|| Measured::fresh(stats)),
+        agent: guest.told.map(|told| {
+            let swap_used = Some(Bytes::mib(told));
+            Box::new(Measured::fresh(AgentReport { swap_used, ..AgentReport::default() }))
+        }),
         capabilities: Capabilities {
             balloon: Some(guest.balloon),
             statistics: Some(guest.statistics),
@@ -143,8 +149,42 @@ fn a_swapping_guest_hides_its_need() {
     let advice = observed(PolicyName::Global, 1, &ticks).unwrap();
     assert_eq!(advice.swap_in, Bytes::mib(299 * 20));
     assert_eq!(advice.confidence.visibility, 50);
+    let hidden: Vec<bool> = advice.guests.iter().map(|guest| guest.need_is_least).collect();
+    assert_eq!((hidden, advice.guests_hiding_need), (vec![true, false], 1));
+    assert_eq!(advice.guests[0].findings, [GuestFinding::HiddenNeed { percent: 100 }]);
     // It cannot have more than it was booted with.
-    assert_eq!(advice.swap_in_avoided(), Bytes::ZERO);
+    assert_eq!(advice.swap_in_avoided, Bytes::ZERO);
+}
+
+#[test]
+fn an_agent_shows_the_need_of_a_swapping_guest() {
+    let tick = |second: u64| {
+        let swapping = Seen { swap_in: second * 20, told: Some(600), ..seen(512, 500) };
+        vec![swapping, seen(4096, 300)]
+    };
+    let ticks: Vec<Vec<Seen>> = (0..300).map(tick).collect();
+    let advice = observed(PolicyName::Global, 1, &ticks).unwrap();
+    assert_eq!((advice.confidence.visibility, advice.guests_hiding_need), (100, 0));
+    let need = advice.guests[0].need.unwrap();
+    // It cannot use more than the 512 MiB that it was booted with, and as much beyond.
+    assert_eq!(need.max, Bytes::mib(1012));
+    assert!(advice.guests[0].findings.is_empty(), "{:?}", advice.guests[0]);
+}
+
+#[test]
+fn swap_ins_are_not_foreseen_where_used_memory_is_taken() {
+    let grows = |second: u64| vec![seen(2048, if second < 100 { 300 } else { 1500 })];
+    let ticks: Vec<Vec<Seen>> = (0..200).map(grows).collect();
+    for (policy, expected) in
+        [(PolicyName::Static, Some(Bytes::ZERO)), (PolicyName::SelfScheduling, None)]
+    {
+        let advice = observed(policy, 1, &ticks).unwrap();
+        assert_eq!(
+            (advice.imagined_swap_in, advice.guests[0].imagined_swap_in),
+            (expected, expected)
+        );
+        assert_eq!(advice.swap_in_avoided, Bytes::ZERO);
+    }
 }
 
 #[test]
@@ -199,7 +239,7 @@ proptest! {
         prop_assert!(advice.returnable.p50 <= most + most.fraction(1, 900) + Bytes::kib(4));
         prop_assert!(advice.returnable.p95 <= advice.returnable.p50);
         prop_assert!(advice.room.p95 >= advice.returnable.p95);
-        prop_assert!(advice.swap_in_avoided() <= advice.swap_in);
+        prop_assert!(advice.swap_in_avoided <= advice.swap_in);
         for guest in &advice.guests {
             if let Some(NeedAdvice { p50, p95, max }) = guest.need {
                 prop_assert!(p50 <= p95 && p95 <= max, "{guest:?}");

@@ -1,7 +1,9 @@
 //! The hosts that advice is tried on.
 //!
 //! Idea: what an operator may meet who observes first. Guests boot with all the memory they could
-//! ever have, or with a part of it; they have balloon statistics and nothing else.
+//! ever have, or with a part of it; they have balloon statistics and nothing else, but for two
+//! hosts: those that swap are tried with agents, too, and with a record that begins when they have
+//! swapped for long.
 
 use std::time::Duration;
 
@@ -10,25 +12,51 @@ use ballast_control::Settings;
 use ballast_model::{Bytes, PolicyName};
 use ballast_sim::{GuestSpec, HostSpec, Pattern, Scenario, Sources};
 
-/// Every host, for so long.
+/// Enough for guests to have swapped out and read back what they lack many times.
+const LATE: Duration = Duration::from_secs(300);
+
+/// A host, and when its record begins.
+#[derive(Clone, Debug)]
+pub(super) struct AdviceHost {
+    pub(super) scenario: Scenario,
+    /// Time from the start that is not recorded, and not measured when balanced.
+    pub(super) unrecorded: Duration,
+}
+
+/// Every host, recorded for so long.
 ///
 /// # Errors
 /// A name made here is none.
-pub(super) fn all(duration: Duration) -> anyhow::Result<Vec<Scenario>> {
+pub(super) fn all(duration: Duration) -> anyhow::Result<Vec<AdviceHost>> {
+    let late = |name: &str, guests| AdviceHost {
+        unrecorded: LATE,
+        ..host(name, Bytes::gib(4), duration + LATE, guests)
+    };
     Ok(vec![
         host("idle", Bytes::gib(12), duration, idle()?),
         host("swings", Bytes::gib(12), duration, swings()?),
         host("page cache", Bytes::gib(8), duration, page_cache()?),
         host("uneven", Bytes::gib(4), duration, uneven()?),
+        host("uneven, agents", Bytes::gib(4), duration, with_agents(uneven()?)),
+        late("uneven, late", uneven()?),
+        late("uneven, late, agents", with_agents(uneven()?)),
         host("short", Bytes::gib(3), duration, short()?),
+        host("short, agents", Bytes::gib(3), duration, with_agents(short()?)),
     ])
 }
 
-fn host(name: &str, budget: Bytes, duration: Duration, guests: Vec<GuestSpec>) -> Scenario {
+fn with_agents(mut guests: Vec<GuestSpec>) -> Vec<GuestSpec> {
+    for guest in &mut guests {
+        guest.sources.agent = true;
+    }
+    guests
+}
+
+fn host(name: &str, budget: Bytes, duration: Duration, guests: Vec<GuestSpec>) -> AdviceHost {
     let mut control = Settings::new(PolicyName::Static);
     control.guard.budget = Some(budget);
     let memory = budget.saturating_add(control.guard.host_reserve);
-    Scenario {
+    let scenario = Scenario {
         name: name.to_owned(),
         duration,
         seed: 1,
@@ -36,7 +64,8 @@ fn host(name: &str, budget: Bytes, duration: Duration, guests: Vec<GuestSpec>) -
         host: HostSpec::new(memory),
         control,
         guests,
-    }
+    };
+    AdviceHost { scenario, unrecorded: Duration::ZERO }
 }
 
 /// A guest that starts with `start` of its memory, with these workloads.

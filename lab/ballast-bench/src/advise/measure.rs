@@ -1,13 +1,19 @@
 //! What was promised, and what was so.
+//!
+//! Idea: memory is compared as it is said: where guests swap that hide what they need, the advice
+//! is an upper bound, and only too low a one is wrong. Of swap-ins, advice says how many are
+//! avoided; how many balancing causes it says where a record tells, and not otherwise.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
 use ballast_advise::{Request, advise};
-use ballast_model::{Bytes, PolicyName};
+use ballast_model::{Bytes, GuestId, PolicyName};
 use ballast_sim::{GuestTruth, Scenario, Simulation, named};
 use serde::Serialize;
 
+use super::hosts::AdviceHost;
 use super::record;
 
 /// Less read back by all guests in a run is not worth telling.
@@ -28,6 +34,10 @@ pub(super) struct AdviceFigures {
     /// need, reserve and floor, when balanced.
     pub(super) promised_bytes: u64,
     pub(super) found_bytes: u64,
+    /// Guests that hide what they need by the advice: what is promised is then an upper bound.
+    pub(super) guests_hiding_need: u64,
+    /// Whether that bound is all that can be said: they swapped before the record began.
+    pub(super) is_bound: bool,
     /// How far the one is from the other, as a part of the other or, if that is more, of a
     /// twentieth of what guests held.
     pub(super) off: f64,
@@ -37,69 +47,108 @@ pub(super) struct AdviceFigures {
     /// What guests read back while observed, and when balanced.
     pub(super) swap_in_bytes: u64,
     pub(super) balanced_swap_in_bytes: u64,
-    /// What they would read back when balanced by the advice.
-    pub(super) imagined_swap_in_bytes: u64,
-    /// How far what is avoided by the advice is from what was avoided, as a part of the more that
-    /// was read back, observed or balanced; `null`: that was too little to tell.
-    pub(super) swap_off: Option<f64>,
+    /// What guests would read back less by the advice, and what they did.
+    pub(super) promised_avoided_bytes: u64,
+    pub(super) found_avoided_bytes: u64,
+    /// How far the one is from the other, as a part of what was read back while observed; `null`:
+    /// that was too little to tell.
+    pub(super) avoided_off: Option<f64>,
+    /// What guests would read back more by the advice, and what they did; `null`: it says that this
+    /// is not known.
+    pub(super) promised_caused_bytes: Option<u64>,
+    pub(super) found_caused_bytes: u64,
+    /// How far the one is from the other, as a part of the more that was read back, observed or
+    /// balanced; `null`: it is not known.
+    pub(super) caused_off: Option<f64>,
     /// What the advice says of itself.
     pub(super) confidence_percent: u8,
 }
 
 /// Sums over a run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Run {
     held: u128,
     surplus: u128,
     host_free: u128,
-    swap_in: Bytes,
+    /// What each guest has read back before the record begins, and since.
+    swap_in: BTreeMap<GuestId, (Bytes, Bytes)>,
     ticks: u128,
 }
 
 impl Run {
-    fn add(&mut self, scenario: &Scenario, simulation: &Simulation) {
-        let reserve = scenario.control.policy_settings.reserve;
-        self.ticks += 1;
-        self.swap_in = Bytes::ZERO;
-        self.host_free += u128::from(simulation.host_free().get());
+    fn add(&mut self, host: &AdviceHost, simulation: &Simulation) {
+        let AdviceHost { scenario, unrecorded } = host;
+        let is_recorded = simulation.now() > *unrecorded;
         for GuestTruth { id, holds, uses, swap_in } in simulation.truths() {
-            let spec = scenario.guests.iter().find(|guest| guest.id == id);
-            let floor = spec.map(|spec| spec.limits.floor_for(spec.memory)).unwrap_or_default();
-            let keeps = uses.saturating_add(reserve).max(floor);
+            let (before, since) = self.swap_in.entry(id.clone()).or_default();
+            if !is_recorded {
+                *before = swap_in;
+                continue;
+            }
+            *since = swap_in.saturating_sub(*before);
             self.held += u128::from(holds.get());
-            self.surplus += u128::from(holds.saturating_sub(keeps).get());
-            self.swap_in = self.swap_in.saturating_add(swap_in);
+            self.surplus += u128::from(holds.saturating_sub(keeps(scenario, &id, uses)).get());
+        }
+        if is_recorded {
+            self.ticks += 1;
+            self.host_free += u128::from(simulation.host_free().get());
         }
     }
 
     fn mean(&self, sum: u128) -> u64 {
         u64::try_from(sum / self.ticks.max(1)).unwrap_or(u64::MAX)
     }
+
+    fn swap_in(&self) -> Bytes {
+        self.swap_in.values().map(|(_, since)| *since).sum()
+    }
+
+    /// What guests read back less in this run than in `other`.
+    fn less_than(&self, other: &Run) -> Bytes {
+        let less = |(id, (_, since)): (&GuestId, &(Bytes, Bytes))| {
+            other.swap_in.get(id).map_or(Bytes::ZERO, |(_, other)| other.saturating_sub(*since))
+        };
+        self.swap_in.iter().map(less).sum()
+    }
 }
 
-/// Simulates a scenario twice under `policy`, and compares.
+/// What a guest keeps that uses `uses`: its need, the reserve, and its floor.
+fn keeps(scenario: &Scenario, id: &GuestId, uses: Bytes) -> Bytes {
+    let spec = scenario.guests.iter().find(|guest| guest.id == *id);
+    let floor = spec.map(|spec| spec.limits.floor_for(spec.memory)).unwrap_or_default();
+    uses.saturating_add(scenario.control.policy_settings.reserve).max(floor)
+}
+
+/// Simulates a host twice under `policy`, and compares.
 ///
 /// # Errors
 /// The scenario is invalid, the journal cannot be written, or the policy cannot be replayed.
-pub(super) fn measure(scenario: &Scenario, policy: PolicyName) -> anyhow::Result<AdviceFigures> {
+pub(super) fn measure(host: &AdviceHost, policy: PolicyName) -> anyhow::Result<AdviceFigures> {
+    let scenario = &host.scenario;
     let folder = tempfile::tempdir().context("cannot create a folder for the journal")?;
     let journal = folder.path().join("journal.db");
     let mut observed = Run::default();
-    record::observe(scenario, policy, &journal, &mut |it| observed.add(scenario, it))?;
+    record::observe(host, policy, &journal, &mut |it| observed.add(host, it))?;
     let advice = advise(&journal, Request::default(), &mut |_, _| {})?;
 
     let mut balanced = Run::default();
     let mut simulation = Simulation::new(scenario, named(scenario, policy))?;
     while simulation.step() {
-        balanced.add(scenario, &simulation);
+        balanced.add(host, &simulation);
     }
 
     let held = observed.mean(observed.held);
     let (balanced_held, surplus) = (balanced.mean(balanced.held), balanced.mean(balanced.surplus));
     let promised = advice.returnable.mean.get();
     let found = held.saturating_add(surplus).saturating_sub(balanced_held);
-    let swapped = [observed.swap_in, balanced.swap_in, advice.imagined_swap_in].map(Bytes::get);
-    let most = observed.swap_in.max(balanced.swap_in);
+    let swap_in = observed.swap_in();
+    let avoided = balanced.less_than(&observed).get();
+    let promised_avoided = advice.swap_in_avoided.get();
+    let promised_caused = advice.imagined_swap_in.map(|imagined| {
+        imagined.saturating_add(advice.swap_in_avoided).saturating_sub(advice.swap_in)
+    });
+    let caused = observed.less_than(&balanced);
+    let most = swap_in.max(balanced.swap_in()).max(SWAP_MIN).get();
     Ok(AdviceFigures {
         host: scenario.name.clone(),
         policy: policy.as_str(),
@@ -109,14 +158,19 @@ pub(super) fn measure(scenario: &Scenario, policy: PolicyName) -> anyhow::Result
         balanced_bytes: balanced_held,
         promised_bytes: promised,
         found_bytes: found,
+        guests_hiding_need: advice.guests_hiding_need,
+        is_bound: advice.guests_hiding_need > 0 && host.unrecorded > Duration::ZERO,
         off: off(promised, found, found.max(held / 20)),
         host_free_bytes: observed.mean(observed.host_free),
         balanced_host_free_bytes: balanced.mean(balanced.host_free),
-        swap_in_bytes: swapped[0],
-        balanced_swap_in_bytes: swapped[1],
-        imagined_swap_in_bytes: swapped[2],
-        // What was read back while observed is the same in both, and cancels out.
-        swap_off: (most >= SWAP_MIN).then(|| off(swapped[1], swapped[2], most.get())),
+        swap_in_bytes: swap_in.get(),
+        balanced_swap_in_bytes: balanced.swap_in().get(),
+        promised_avoided_bytes: promised_avoided,
+        found_avoided_bytes: avoided,
+        avoided_off: (swap_in >= SWAP_MIN).then(|| off(promised_avoided, avoided, swap_in.get())),
+        promised_caused_bytes: promised_caused.map(Bytes::get),
+        found_caused_bytes: caused.get(),
+        caused_off: promised_caused.map(|it| off(it.get(), caused.get(), most)),
         confidence_percent: advice.confidence.percent(),
     })
 }

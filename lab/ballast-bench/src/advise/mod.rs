@@ -20,9 +20,9 @@ use anyhow::Context;
 use ballast_model::PolicyName;
 use ballast_report::Output;
 use ballast_scenario_run::simulate::scenario_file::ScenarioFile;
-use ballast_sim::Scenario;
 
 use crate::scaffold::{self, Held, Say};
+use hosts::AdviceHost;
 use report::AdviceFindings;
 
 /// Measure how near advice from a journal comes to what balancing then does.
@@ -35,7 +35,9 @@ Examples:
   ballast bench advise --json > advise.json
 
 Each host is simulated twice: observed, with a journal, and balanced. OFF says how far what was
-promised is from what was so. Without files, the hosts are the bench's own: an hour each.")]
+promised is from what was so. Where guests swapped before the record began and no agent says how
+much, the advice says that it is an upper bound, and is held to that. Without files, the hosts are
+the bench's own: an hour each.")]
 pub struct Args {
     /// Scenario files to take instead of the bench's own hosts
     #[arg(value_name = "FILE")]
@@ -66,21 +68,22 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 
 fn compare(args: &Args, say: Say<'_>) -> anyhow::Result<Held<AdviceFindings>> {
     let duration = Duration::from_secs(if args.quick { 600 } else { 3600 });
-    let scenarios: Vec<Scenario> = match args.scenarios.as_slice() {
+    let hosts: Vec<AdviceHost> = match args.scenarios.as_slice() {
         [] => hosts::all(duration)?,
         files => files.iter().map(read).collect::<anyhow::Result<_>>()?,
     };
     let mut figures = Vec::new();
-    for scenario in &scenarios {
+    for host in &hosts {
         for policy in &args.policy {
-            say(&format!("{}: {policy}", scenario.name));
-            figures.push(measure::measure(scenario, *policy)?);
+            say(&format!("{}: {policy}", host.scenario.name));
+            figures.push(measure::measure(host, *policy)?);
         }
     }
     Ok(Held::new(AdviceFindings { is_quick: args.quick, figures }))
 }
 
-fn read(file: &PathBuf) -> anyhow::Result<Scenario> {
+fn read(file: &PathBuf) -> anyhow::Result<AdviceHost> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    Ok(ScenarioFile::parse(&text, file)?.scenario)
+    let scenario = ScenarioFile::parse(&text, file)?.scenario;
+    Ok(AdviceHost { scenario, unrecorded: Duration::ZERO })
 }

@@ -9,21 +9,23 @@ use ballast_model::{GuestId, GuestLimits, Mode, ModeChoice, PolicyName, Timestam
 use ballast_sim::{Scenario, Simulation, named};
 use ballast_store::{Event, JournalConfig, Start, Tick, Writer};
 
+use super::hosts::AdviceHost;
+
 /// When recorded time begins: any fixed moment.
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 
-/// Observes a scenario under `policy` and writes its journal to `path`; `seen` is called after
-/// every tick.
+/// Observes a host under `policy` and writes its journal to `path`; `seen` is called after every
+/// tick, recorded or not.
 ///
 /// # Errors
 /// The scenario is invalid, or the journal cannot be written.
 pub(super) fn observe(
-    scenario: &Scenario,
+    host: &AdviceHost,
     policy: PolicyName,
     path: &Path,
     seen: &mut dyn FnMut(&Simulation),
 ) -> anyhow::Result<()> {
-    let mut scenario = scenario.clone();
+    let mut scenario = host.scenario.clone();
     scenario.control.mode = Mode::Observe;
     let limits: BTreeMap<GuestId, GuestLimits> =
         scenario.guests.iter().map(|guest| (guest.id.clone(), guest.limits.clone())).collect();
@@ -39,6 +41,10 @@ pub(super) fn observe(
     writer.record_event(wall(Duration::ZERO), Timestamp::ZERO, Event::ConfigLoaded { toml })?;
     let mut simulation = Simulation::new(&scenario, named(&scenario, policy))?;
     while simulation.step() {
+        seen(&simulation);
+        if simulation.now() <= host.unrecorded {
+            continue;
+        }
         let (snapshot, plan) = simulation.decided().context("a run without a controller")?;
         writer.record(&Tick {
             wall: wall(simulation.now()),
@@ -52,7 +58,6 @@ pub(super) fn observe(
             mode: ModeChoice::new(Mode::Observe),
             decision_cost: Duration::ZERO,
         })?;
-        seen(&simulation);
     }
     Ok(())
 }

@@ -31,9 +31,14 @@ impl Findings for AdviceFindings {
             let what = format!("{}, {}: {what}", it.host, it.policy);
             Goal::at_most(what, "% off", off.abs() * 100.0, OFF_MAX * 100.0)
         };
-        let goals = |it| {
-            let swap = |off| goal(it, "swap-ins avoided", off);
-            [Some(goal(it, "memory given back", it.off)), it.swap_off.map(swap)]
+        let goals = |it: &AdviceFigures| {
+            let memory = match it.is_bound {
+                true => goal(it, "no more memory given back", it.off.min(0.0)),
+                false => goal(it, "memory given back", it.off),
+            };
+            let avoided = it.avoided_off.map(|off| goal(it, "swap-ins avoided", off));
+            let caused = it.caused_off.map(|off| goal(it, "swap-ins caused", off));
+            [Some(memory), avoided, caused]
         };
         self.figures.iter().flat_map(goals).flatten().collect()
     }
@@ -52,6 +57,7 @@ impl Findings for AdviceFindings {
             .figure("PROMISED", |it| size(it.promised_bytes))
             .figure("FOUND", |it| size(it.found_bytes))
             .figure("OFF", move |it| percent(it.off))
+            .figure("HIDING", |it| it.guests_hiding_need)
             .figure("CONFIDENCE", |it| format!("{} %", it.confidence_percent));
         text.line("\nmemory that could be given back, and that was; means over time");
         text.table(&memory, &self.figures);
@@ -59,12 +65,18 @@ impl Findings for AdviceFindings {
             .text("HOST", |it| it.host.clone())
             .text("POLICY", |it| it.policy)
             .figure("READ BACK", |it| size(it.swap_in_bytes))
-            .figure("WOULD BE", |it| size(it.imagined_swap_in_bytes))
             .figure("BALANCED", |it| size(it.balanced_swap_in_bytes))
-            .figure("OFF", move |it| it.swap_off.map(percent).unwrap_or_default())
+            .figure("AVOIDED?", |it| size(it.promised_avoided_bytes))
+            .figure("AVOIDED", |it| size(it.found_avoided_bytes))
+            .figure("OFF", move |it| it.avoided_off.map(percent).unwrap_or_default())
+            .figure("CAUSED?", |it| it.promised_caused_bytes.map_or("not known".to_owned(), size))
+            .figure("CAUSED", |it| size(it.found_caused_bytes))
             .figure("HOST FREE", |it| size(it.host_free_bytes))
             .figure("BALANCED", |it| size(it.balanced_host_free_bytes));
-        text.line("\nswap-ins, and the host's free memory");
+        text.line(
+            "\nswap-ins: read back while observed and when balanced; avoided and caused, as promised \
+             (?) and as found; and the host's free memory",
+        );
         text.table(&swap, &self.figures);
     }
 }

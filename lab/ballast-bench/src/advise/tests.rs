@@ -15,8 +15,8 @@ struct Line {
 /// The figures of one of the bench's hosts in ten minutes.
 fn measured(host: &str, policy: PolicyName) -> AdviceFigures {
     let hosts = hosts::all(Duration::from_secs(600)).unwrap();
-    let scenario = hosts.iter().find(|scenario| scenario.name == host).unwrap();
-    measure(scenario, policy).unwrap()
+    let host = hosts.iter().find(|it| it.scenario.name == host).unwrap();
+    measure(host, policy).unwrap()
 }
 
 #[test]
@@ -33,9 +33,34 @@ fn promised_memory_is_given_where_no_guest_swaps() {
 }
 
 #[test]
+fn promised_memory_is_given_where_swap_is_in_the_record() {
+    for host in ["uneven", "uneven, agents", "uneven, late, agents"] {
+        let found = measured(host, PolicyName::SelfScheduling);
+        assert!(found.off.abs() <= OFF_MAX, "{found:?}");
+        assert_eq!(found.guests_hiding_need, if host == "uneven" { 2 } else { 0 }, "{found:?}");
+    }
+}
+
+#[test]
+fn a_late_record_gives_a_bound_that_says_so() {
+    let found = measured("uneven, late", PolicyName::Global);
+    assert!(found.is_bound && found.guests_hiding_need == 2, "{found:?}");
+    assert!(found.off > 0.0 && found.found_bytes > 0, "{found:?}");
+}
+
+#[test]
+fn swap_ins_that_balancing_causes_are_told_or_not_known() {
+    let quiet = measured("idle", PolicyName::Global);
+    assert_eq!((quiet.promised_caused_bytes, quiet.found_caused_bytes), (Some(0), 0), "{quiet:?}");
+    let squeezed = measured("page cache", PolicyName::SelfScheduling);
+    assert_eq!(squeezed.promised_caused_bytes, None, "{squeezed:?}");
+    assert!(squeezed.found_caused_bytes > 1 << 30, "{squeezed:?}");
+}
+
+#[test]
 fn swap_ins_are_avoided_as_promised_where_all_fits() {
     let found = measured("uneven", PolicyName::Global);
-    assert!(found.swap_off.is_some_and(|off| off.abs() <= OFF_MAX), "{found:?}");
+    assert!(found.avoided_off.is_some_and(|off| off.abs() <= OFF_MAX), "{found:?}");
     assert!(found.balanced_swap_in_bytes < found.swap_in_bytes / 10, "{found:?}");
 }
 

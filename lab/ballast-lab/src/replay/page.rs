@@ -186,6 +186,7 @@ mod tests {
                 imagined: Bytes::mib(512 + tick),
                 recorded_swap_in: Bytes::ZERO,
                 imagined_swap_in: Bytes::ZERO,
+                is_foreseen: true,
                 recorded_target: None,
                 imagined_target: None,
             };

@@ -103,6 +103,7 @@ fn advice() -> Value {
         "given_already_mean_bytes": 0, "returnable": amounts, "room": amounts,
         "more_guests": { "size_bytes": null, "full": null, "need_bytes": null, "alike": null },
         "swap_in_bytes": 0, "imagined_swap_in_bytes": 0, "swap_in_avoided_bytes": 0,
+        "guests_hiding_need": 0,
         "plans_refused": 0,
         "confidence": {
             "percent": 1, "coverage_percent": 1, "freshness_percent": 2, "source_percent": 3,

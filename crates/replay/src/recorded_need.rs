@@ -1,0 +1,390 @@
+//! What a recorded guest needs beyond its memory in use: what it has in its swap and reads back.
+//!
+//! Idea: the daemon grants a guest what it would read back in the next 8 s, and again when it has
+//! (`swap_need.rs` of `estimate`). A guest that is only observed is granted nothing, so that its
+//! record shows the first of these steps and no other. But a record also shows the time after.
+//! Whatever a guest reads back is in its memory from then on, had it the room, and stays in use
+//! until it is freed. So it needs
+//!
+//! ```text
+//! read back = min(read back + swapped in, in swap)    since it last had nothing in its swap
+//! need      = min(in swap, max(read back, 8 s of swap-ins))
+//! ```
+//!
+//! What is in its swap an agent tells. Without one, the balance of swap traffic does, and memory
+//! that is not free: what a guest has in memory and swap together does not shrink while it swaps.
+//! That counts pages that were read back, not changed, and evicted again without being written.
+//!
+//! ```text
+//! balance   = balance + swapped out − swapped in
+//! footprint = max(footprint, not free + balance)
+//! in swap   = footprint − not free
+//! ```
+//!
+//! Where memory was freed, the allocation moved, or nothing was swapped, the footprint begins anew
+//! from what is in swap.
+//!
+//! What was in its swap before the record began does not show in a balance. So where it had
+//! swapped before, or reads back more than the balance has, the estimate of the daemon counts if
+//! that is more. Without traffic the balance forgets, as pages in swap may have been freed unseen.
+//!
+//! Cost: O(1) a reading. Source: ours; that a resident page costs nothing until it is freed is how
+//! Linux keeps anonymous memory.
+//! Limits: without an agent this is what it needs at least, but for memory that it freed while in
+//! swap, and page cache that took the room of processes' memory and lost it again: that counts as
+//! needed until a reading without traffic.
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, Estimate, GuestSample, GuestStats, Measured, Timestamp};
+
+/// Shortest time between two readings, as in the estimator: they come once a second, dated to
+/// within half a second.
+const READING_APART_MIN: Duration = Duration::from_millis(500);
+
+/// Less swapped in and out between two readings is no sign that memory lacks.
+pub(crate) const SWAPPING_MIN: Bytes = Bytes::pages(64);
+
+/// Part of what is in swap that a reading without traffic forgets, as in the estimator.
+const FORGET_PART: u64 = 8;
+
+/// Reclaim frees about as much at once: from the low watermark to the high one, and what it has
+/// begun. More is memory that processes freed.
+const RECLAIMED_AT_ONCE: Bytes = Bytes::mib(64);
+
+/// Agents report once a second; an older report says nothing of this moment.
+const TOLD_AGE_MAX: Duration = Duration::from_secs(10);
+
+/// What one guest needs of its swap, by its record so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RecordedNeed {
+    /// `None`: it has not been read since it started.
+    last: Option<Reading>,
+    in_swap: Bytes,
+    /// What is in its swap by the balance alone.
+    balance: Bytes,
+    /// What is in its memory and its swap.
+    footprint: Bytes,
+    /// Read back since it last had nothing in its swap.
+    read_back: Bytes,
+    /// Whether an agent told what is in its swap, at the last reading.
+    is_told: bool,
+    /// Whether its swap held something that no balance knows of.
+    is_partial: bool,
+}
+
+/// What a guest said at one time.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    at: Timestamp,
+    swap_in: Bytes,
+    swap_out: Bytes,
+    /// `None`: not known.
+    not_free: Option<Bytes>,
+    allocation: Bytes,
+}
+
+/// What an agent says is in the guest's swap; `None`: there is none, or it does not say, or said
+/// that too long ago.
+pub(crate) fn told_in_swap(guest: &GuestSample) -> Option<Bytes> {
+    let agent = guest.agent.as_ref().filter(|agent| agent.age <= TOLD_AGE_MAX)?;
+    agent.value.swap_used
+}
+
+impl RecordedNeed {
+    /// Takes the guest's statistics in, which were recorded at `now`.
+    pub(crate) fn observe(
+        &mut self,
+        guest: &GuestSample,
+        stats: &Measured<GuestStats>,
+        now: Timestamp,
+    ) {
+        let age_ms = u64::try_from(stats.age.as_millis()).unwrap_or(u64::MAX);
+        let at = Timestamp::from_millis(now.as_millis().saturating_sub(age_ms));
+        let GuestStats { total, free, swap_in, swap_out, .. } = stats.value;
+        let (Some(swap_in), Some(swap_out)) = (swap_in, swap_out) else {
+            *self = RecordedNeed::default();
+            return;
+        };
+        let reading = Reading {
+            at,
+            swap_in,
+            swap_out,
+            not_free: total.zip(free).map(|(total, free)| total.saturating_sub(free)),
+            allocation: guest.allocation.map(|it| it.value).unwrap_or_default(),
+        };
+        let told = told_in_swap(guest);
+        // A guest can be given no more than it has: what it claims beyond that is not counted.
+        let most = guest.present_memory().unwrap_or(reading.allocation).max(reading.allocation);
+        let told = told.map(|told| told.min(most));
+        let last = self.last.filter(|last| last.swap_in <= swap_in && last.swap_out <= swap_out);
+        if last.is_some_and(|last| at.saturating_since(last.at) < READING_APART_MIN) {
+            return;
+        }
+        self.last = Some(reading);
+        self.is_told = told.is_some();
+        match (told, last) {
+            (Some(told), _) => self.is_in_swap(told, reading),
+            (None, Some(last)) => self.balance(last, reading, most),
+            (None, None) => {
+                self.is_in_swap(Bytes::ZERO, reading);
+                self.is_partial = swap_in.max(swap_out) >= SWAPPING_MIN;
+            }
+        }
+        let swapped_in = last.map_or(Bytes::ZERO, |last| swap_in - last.swap_in);
+        self.read_back = self.read_back.saturating_add(swapped_in).min(self.in_swap);
+    }
+
+    /// Begins anew: `in_swap` is in its swap for certain.
+    fn is_in_swap(&mut self, in_swap: Bytes, now: Reading) {
+        (self.in_swap, self.balance) = (in_swap, in_swap);
+        self.footprint = now.not_free.unwrap_or_default().saturating_add(in_swap);
+        self.is_partial = false;
+    }
+
+    /// Works out what is in its swap, at most `most`, by the traffic since `last`.
+    fn balance(&mut self, last: Reading, now: Reading, most: Bytes) {
+        let (swapped_in, swapped_out) = (now.swap_in - last.swap_in, now.swap_out - last.swap_out);
+        let after = |before: Bytes| before.saturating_add(swapped_out).saturating_sub(swapped_in);
+        let had = self.in_swap.saturating_add(swapped_out);
+        if swapped_in.saturating_sub(had) >= SWAPPING_MIN {
+            self.is_partial = true;
+        }
+        let is_quiet = swapped_in.max(swapped_out) < SWAPPING_MIN;
+        let known = now.not_free.zip(last.not_free);
+        let is_steady = !is_quiet
+            && now.allocation == last.allocation
+            && known.is_some_and(|(now, last)| last.saturating_sub(now) <= RECLAIMED_AT_ONCE);
+        let not_free = now.not_free.unwrap_or_default();
+        if is_steady {
+            self.balance = after(self.balance);
+            self.footprint = self.footprint.max(not_free.saturating_add(self.balance));
+        } else {
+            self.balance = after(self.in_swap);
+            if is_quiet {
+                let forgotten = self.balance.fraction(1, FORGET_PART).max(Bytes::pages(1));
+                self.balance = self.balance.saturating_sub(forgotten);
+            }
+            self.footprint = not_free.saturating_add(self.balance);
+        }
+        self.in_swap = self.footprint.saturating_sub(not_free).min(most);
+    }
+
+    /// What it needs beyond what it uses, where the daemon made this `estimate`.
+    pub(crate) fn beyond(&self, estimate: &Estimate) -> Bytes {
+        let wanted = estimate.swap_need.max(self.read_back);
+        match self.is_told || !self.is_partial {
+            true => wanted.min(self.in_swap),
+            false => wanted,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_model::{AgentReport, LinkState, Provenance};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MEMORY: u64 = 512;
+
+    /// What a guest of [`MEMORY`] MiB says of its counters and free memory, in MiB.
+    fn sample(swap_in: u64, swap_out: u64, free: u64, told: Option<u64>) -> GuestSample {
+        let stats = GuestStats {
+            total: Some(Bytes::mib(MEMORY)),
+            free: Some(Bytes::mib(free)),
+            swap_in: Some(Bytes::mib(swap_in)),
+            swap_out: Some(Bytes::mib(swap_out)),
+            ..GuestStats::default()
+        };
+        let agent = AgentReport { swap_used: told.map(Bytes::mib), ..AgentReport::default() };
+        GuestSample {
+            boot_memory: Some(Bytes::mib(2 * MEMORY)),
+            allocation: Some(Measured::fresh(Bytes::mib(MEMORY))),
+            stats: Some(Measured::fresh(stats)),
+            agent: told.map(|_| Box::new(Measured::fresh(agent))),
+            ..GuestSample::unknown("a".parse().unwrap(), LinkState::Up)
+        }
+    }
+
+    fn observe(need: &mut RecordedNeed, second: u64, sample: &GuestSample) {
+        let stats = sample.stats.as_ref().unwrap();
+        need.observe(sample, stats, Timestamp::from_millis(second * 1000));
+    }
+
+    /// What it needs beyond what it uses, in MiB, where the daemon saw `swap_need`.
+    fn beyond(need: &RecordedNeed, swap_need: u64) -> u64 {
+        let provenance = Provenance::BalloonStatistics { age: Duration::ZERO };
+        let plain = Estimate::of_used(Bytes::mib(400), Bytes::mib(100), provenance);
+        need.beyond(&Estimate { swap_need: Bytes::mib(swap_need), ..plain }).get() >> 20
+    }
+
+    /// It has 300 MiB in its swap and reads 10 of them back every second.
+    #[test]
+    fn a_slow_swap_shows_all_that_lacks_in_time() {
+        for told in [None, Some(300)] {
+            let mut need = RecordedNeed::default();
+            observe(&mut need, 0, &sample(0, 0, 40, told.map(|_| 0)));
+            observe(&mut need, 1, &sample(0, 300, 40, told));
+            assert_eq!(beyond(&need, 80), 80, "the estimate of the daemon, before it reads back");
+            for second in 2..100 {
+                let read = 10 * (second - 1);
+                observe(&mut need, second, &sample(read, 300 + read, 40, told));
+                assert_eq!(beyond(&need, 80), read.clamp(80, 300), "{second}");
+            }
+        }
+    }
+
+    #[test]
+    fn pages_evicted_without_being_written_stay_in_the_balance() {
+        let mut need = RecordedNeed::default();
+        observe(&mut need, 0, &sample(0, 0, 40, None));
+        observe(&mut need, 1, &sample(0, 200, 40, None));
+        for second in 2..100 {
+            // Free memory goes up and down with reclaim.
+            observe(&mut need, second, &sample(20 * second, 200, 30 + second % 2 * 20, None));
+        }
+        assert_eq!(beyond(&need, 0), 210, "of 672 MiB 462 are in memory");
+    }
+
+    #[test]
+    fn what_was_swapped_before_the_record_is_the_daemons_guess() {
+        let mut late = RecordedNeed::default();
+        for second in 0..100 {
+            observe(&mut late, second, &sample(900 + 20 * second, 999 + 20 * second, 40, None));
+        }
+        assert_eq!(beyond(&late, 160), 160);
+        let mut told = RecordedNeed::default();
+        for second in 0..100 {
+            observe(&mut told, second, &sample(900 + 20 * second, 999, 40, Some(280)));
+        }
+        assert_eq!(beyond(&told, 160), 280, "an agent knows it from the first reading");
+    }
+
+    #[test]
+    fn memory_read_back_that_stays_is_lacking_no_more() {
+        let mut need = RecordedNeed::default();
+        observe(&mut need, 0, &sample(0, 0, 20, None));
+        observe(&mut need, 1, &sample(0, 200, 20, None));
+        observe(&mut need, 2, &sample(50, 250, 20, None));
+        assert_eq!(beyond(&need, 200), 200);
+        // A process ends, and what remains is read back into the room that it leaves.
+        observe(&mut need, 3, &sample(60, 250, 300, None));
+        for second in 4..20 {
+            let read = (60 + (second - 3) * 25).min(240);
+            observe(&mut need, second, &sample(read, 250, 300 + 60 - read, None));
+        }
+        assert!(beyond(&need, 0) <= 10, "{need:?}");
+    }
+
+    #[test]
+    fn without_traffic_a_balance_is_forgotten_a_told_one_not() {
+        for (told, left) in [(None, 0), (Some(200), 200)] {
+            let mut need = RecordedNeed::default();
+            observe(&mut need, 0, &sample(0, 0, 20, told.map(|_| 0)));
+            observe(&mut need, 1, &sample(0, 200, 20, told));
+            observe(&mut need, 2, &sample(200, 400, 20, told));
+            assert_eq!(beyond(&need, 0), 200);
+            for second in 3..100 {
+                observe(&mut need, second, &sample(200, 400, 20, told));
+            }
+            assert_eq!(beyond(&need, 0), left, "{told:?}");
+        }
+    }
+
+    #[test]
+    fn a_claim_beyond_all_memory_is_not_counted() {
+        let mut need = RecordedNeed::default();
+        observe(&mut need, 0, &sample(0, 0, 20, Some(1 << 30)));
+        observe(&mut need, 1, &sample(1 << 30, 1 << 30, 20, Some(1 << 30)));
+        assert_eq!(beyond(&need, 1 << 30), 2 * MEMORY);
+    }
+
+    /// A page of the oracle, which stands for a MiB.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Page {
+        Dirty,
+        Clean,
+        InSwap,
+    }
+
+    /// A guest page by page: it touches new pages and old ones in a random order, and evicts the
+    /// page that is next in turn when it is full.
+    struct Oracle {
+        pages: Vec<Page>,
+        room: usize,
+        turn: usize,
+        swap_in: u64,
+        swap_out: u64,
+    }
+
+    impl Oracle {
+        fn resident(&self) -> usize {
+            self.pages.iter().filter(|page| **page != Page::InSwap).count()
+        }
+
+        fn make_room(&mut self) {
+            while self.resident() >= self.room {
+                self.turn = (self.turn + 1) % self.pages.len();
+                let page = &mut self.pages[self.turn];
+                self.swap_out += u64::from(*page == Page::Dirty);
+                *page = Page::InSwap;
+            }
+        }
+
+        fn touch(&mut self, at: usize, writes: bool) {
+            let Some(&page) = self.pages.get(at) else {
+                self.make_room();
+                self.pages.push(Page::Dirty);
+                return;
+            };
+            if page == Page::InSwap {
+                self.make_room();
+                self.swap_in += 1;
+                self.pages[at] = Page::Clean;
+            }
+            if writes {
+                self.pages[at] = Page::Dirty;
+            }
+        }
+
+        fn in_swap(&self) -> u64 {
+            (self.pages.len() - self.resident()) as u64
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        /// Nothing is freed, and every reading has traffic.
+        #[test]
+        fn no_more_is_in_swap_than_there_is(
+            touches in prop::collection::vec((0usize..400, any::<bool>()), 200..3000),
+            room in 40usize..200,
+            always_writes: bool,
+        ) {
+            let mut oracle = Oracle { pages: vec![], room, turn: 0, swap_in: 0, swap_out: 0 };
+            let mut need = RecordedNeed::default();
+            observe(&mut need, 0, &sample(0, 0, MEMORY, None));
+            for (second, touches) in touches.chunks(50).enumerate() {
+                let before = oracle.swap_in.max(oracle.swap_out);
+                for (at, writes) in touches {
+                    oracle.touch((*at).min(oracle.pages.len()), *writes || always_writes);
+                }
+                if oracle.swap_in.max(oracle.swap_out) == before {
+                    continue;
+                }
+                let free = MEMORY - oracle.resident() as u64;
+                let (swap_in, swap_out) = (oracle.swap_in, oracle.swap_out);
+                observe(&mut need, second as u64 + 1, &sample(swap_in, swap_out, free, None));
+                let found = need.in_swap.get() >> 20;
+                prop_assert!(found <= oracle.in_swap(), "{found} of {}", oracle.in_swap());
+                if always_writes {
+                    prop_assert_eq!(found, oracle.in_swap(), "every eviction is written");
+                }
+                prop_assert!(beyond(&need, 0) <= found || need.is_partial);
+            }
+        }
+    }
+}
