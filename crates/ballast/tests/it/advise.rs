@@ -16,15 +16,25 @@ use tempfile::TempDir;
 use crate::harness::wait_for;
 use crate::program::{self, Done};
 
-/// The journal of a host with an idle guest, a busy one, and one without statistics, at a tick
-/// every five seconds for two hours.
+fn guest(name: &str, size: Bytes, statistics: bool) -> GuestSpec {
+    let sources = Sources { statistics, agent: false, tracker: None, ..Sources::default() };
+    let spec = GuestSpec { sources, ..GuestSpec::new(name.parse().unwrap(), Bytes::gib(2)) };
+    spec.with(Duration::ZERO, Pattern::Constant { size })
+}
+
+/// The journal of a host with an idle guest, a busy one, and one without statistics.
 fn journal(folder: &Path, mode: Mode) -> PathBuf {
+    let guests = vec![
+        guest("idle", Bytes::mib(200), true),
+        guest("busy", Bytes::mib(1200), true),
+        guest("mute", Bytes::mib(100), false),
+    ];
+    journal_of(folder, mode, guests)
+}
+
+/// The journal of a host with `guests`, at a tick every five seconds for two hours.
+fn journal_of(folder: &Path, mode: Mode, guests: Vec<GuestSpec>) -> PathBuf {
     let path = folder.join("journal.db");
-    let guest = |name: &str, size: Bytes, statistics: bool| {
-        let sources = Sources { statistics, agent: false, tracker: None, ..Sources::default() };
-        let spec = GuestSpec { sources, ..GuestSpec::new(name.parse().unwrap(), Bytes::gib(2)) };
-        spec.with(Duration::ZERO, Pattern::Constant { size })
-    };
     let mut control = Settings::new(PolicyName::Global);
     (control.tick, control.mode) = (Duration::from_secs(5), mode);
     control.guard.budget = Some(Bytes::gib(6));
@@ -35,11 +45,7 @@ fn journal(folder: &Path, mode: Mode) -> PathBuf {
         block: Scenario::BLOCK_DEFAULT,
         host: HostSpec::new(Bytes::gib(7)),
         control,
-        guests: vec![
-            guest("idle", Bytes::mib(200), true),
-            guest("busy", Bytes::mib(1200), true),
-            guest("mute", Bytes::mib(100), false),
-        ],
+        guests,
     };
     let wall = |now: Duration| UNIX_EPOCH + Duration::from_secs(1_700_000_000) + now;
     let start = Start {
@@ -146,6 +152,38 @@ fn the_json_of_advice_is_as_documented() {
     let returnable = json["returnable"]["mean_bytes"].as_u64().unwrap() >> 20;
     // Of 4 GiB two guests use 1,400 MiB, some of their kernels', and keep a reserve.
     assert!((1800..2400).contains(&returnable), "{returnable}");
+}
+
+/// It holds half of what it needs, beside a guest that has far more than that.
+#[test]
+fn need_that_swap_hides_is_told_as_a_bound() {
+    let starved = |agent: bool| {
+        let mut starved = guest("starved", Bytes::mib(1000), true);
+        starved.start = Some(Bytes::mib(512));
+        // The record begins before it swaps.
+        starved.workloads[0].at = Duration::from_secs(60);
+        starved.sources.agent = agent;
+        vec![guest("idle", Bytes::mib(200), true), starved]
+    };
+    let bounds = ["1 guest swaps", "≥ 1", "apt install ./ballast-agent_*.deb    # inside starved"];
+    for agent in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        journal_of(folder.path(), Mode::Observe, starved(agent));
+        let Done { status, out, err } = run(&folder, &["--journal", "journal.db"]);
+        assert_eq!((status, err.as_str()), (Some(0), ""), "{out}");
+        for bound in bounds {
+            assert_eq!(out.contains(bound), !agent, "{bound} in\n{out}");
+        }
+        let widest = out.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(80), "{widest:?}\n{out}");
+        let json: Value =
+            serde_json::from_str(&run(&folder, &["--journal", "journal.db", "--json"]).out)
+                .unwrap();
+        assert_eq!(json["guests_hiding_need"], u64::from(!agent));
+        let need = json["guests"][1]["need_p50_bytes"].as_u64().unwrap() >> 20;
+        // Its data, its kernel's memory, and what that keeps free.
+        assert!((1000..1250).contains(&need), "{need} MiB, agent: {agent}");
+    }
 }
 
 #[test]
