@@ -95,7 +95,6 @@ pub(crate) struct Line<T> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WatchAnswer {
-    pub(crate) header: Header,
     canceled: bool,
     #[serde(deserialize_with = "number")]
     compact_revision: u64,
@@ -123,14 +122,17 @@ impl WatchAnswer {
             return Ok(None);
         }
         let mut events = Vec::with_capacity(self.events.len());
+        // The header may be ahead of the events: a watch that catches up gets them in pieces.
+        let mut revision = Revision(0);
         for event in self.events {
             let entry = event.kv.entry()?;
+            revision = revision.max(entry.written);
             events.push(match event.r#type.as_str() {
                 "DELETE" => KeyEvent::Gone(entry.key),
                 _ => KeyEvent::Written(entry),
             });
         }
-        Ok(Some(Changes { revision: Revision(self.header.revision), events }))
+        Ok(Some(Changes { revision, events }))
     }
 }
 
@@ -349,9 +351,10 @@ mod tests {
         assert_eq!(of(r#"{"result":{"created":true}}"#), Ok(None));
         let lost = of(r#"{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}"#);
         assert!(matches!(lost, Err(CoordinatorError::NoLeader(_))));
-        let events = r#"{"result":{"header":{"revision":"4"},"events":[{"kv":{"key":"YQ==","value":"Yg==","mod_revision":"4"}},{"type":"DELETE","kv":{"key":"YQ=="}}]}}"#;
+        let events = r#"{"result":{"header":{"revision":"9"},"events":[{"kv":{"key":"YQ==","value":"Yg==","mod_revision":"4"}},{"type":"DELETE","kv":{"key":"YQ==","mod_revision":"5"}}]}}"#;
         let changes = of(events).unwrap().unwrap();
         assert_eq!(changes.events[1], KeyEvent::Gone("a".to_owned()));
+        assert_eq!(changes.revision, Revision(5), "that of the last event");
     }
 
     proptest! {
