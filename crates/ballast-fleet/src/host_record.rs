@@ -58,12 +58,12 @@ impl Daemon for Client {
 pub struct Observer<D> {
     daemon: D,
     looks: u64,
-    explained: BTreeMap<GuestId, Explained>,
+    explained: BTreeMap<GuestId, Explanation>,
 }
 
 /// What is known of a guest from its explanation.
 #[derive(Clone, Debug, Default)]
-struct Explained {
+struct Explanation {
     /// The look at which it was asked for.
     look: u64,
     curve: Option<CompactCurve>,
@@ -97,10 +97,10 @@ impl<D: Daemon> Observer<D> {
     }
 }
 
-fn explained(look: u64, reply: &ExplainReply) -> Explained {
+fn explained(look: u64, reply: &ExplainReply) -> Explanation {
     let points = reply.estimate.iter().flat_map(|it| &it.curve).flat_map(|curve| &curve.points);
     let points = points.map(|point| (Bytes::new(point.memory_bytes), point.misses_per_s)).collect();
-    Explained {
+    Explanation {
         look,
         // Without points, or with two at one size, there is no curve to go by.
         curve: CompactCurve::new(points).ok(),
@@ -111,7 +111,7 @@ fn explained(look: u64, reply: &ExplainReply) -> Explained {
 fn record(
     config: &FleetConfig,
     status: &StatusReply,
-    explained: &BTreeMap<GuestId, Explained>,
+    explained: &BTreeMap<GuestId, Explanation>,
 ) -> Result<HostRecord, LookError> {
     let age = Duration::from_millis(status.tick.age_ms);
     if age > SEEN_AGE_MAX {
@@ -158,7 +158,7 @@ fn guest(
     config: &FleetConfig,
     id: GuestId,
     view: &GuestView,
-    explained: &BTreeMap<GuestId, Explained>,
+    explained: &BTreeMap<GuestId, Explanation>,
 ) -> GuestRecord {
     let unsaid = GuestConfig::default();
     let said = config.guests.get(&id).unwrap_or(&unsaid);

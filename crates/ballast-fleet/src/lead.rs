@@ -19,8 +19,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, tim
 use crate::host_record::Daemon;
 use crate::member::{Member, RETRY, Session, SessionEnd};
 
-/// A watch is made anew after this long: a connection may have died in silence.
+/// The leader's watch is made anew after this long: a connection may have died in silence.
 const WATCH_FOR: Duration = Duration::from_secs(60);
+/// So is that of the others, which only wait for the leader to go: it costs each of them a read.
+const FOLLOW_FOR: Duration = Duration::from_secs(600);
 
 /// Why a leadership ended, or did not begin.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +85,7 @@ async fn seek_once<C: Coordinator, D: Daemon>(
     let prefix = config.keys.lead_prefix();
     let mut watch = member.coordinator.watch(&prefix, listing.revision).await?;
     // Without a change for long, the state is read again.
-    match timeout(WATCH_FOR, watch.next()).await {
+    match timeout(FOLLOW_FOR, watch.next()).await {
         Ok(changes) => changes.map(drop).map_err(LeadError::from),
         Err(_) => Ok(()),
     }
@@ -98,11 +100,9 @@ async fn lead<C: Coordinator, D: Daemon>(
     let mut ticks = interval(config.tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last: Option<PlanRecord> = None;
+    let mut view = read(member).await?;
     loop {
-        let listing = member.coordinator.read(config.keys.prefix()).await?;
-        let revision = listing.revision;
-        let mut view = FleetView::new(config.keys.clone(), listing);
-        let mut watch = member.coordinator.watch(config.keys.prefix(), revision).await?;
+        let mut watch = member.coordinator.watch(config.keys.prefix(), view.revision()).await?;
         let until = Instant::now() + WATCH_FOR;
         loop {
             let is_tick = tokio::select! {
@@ -111,8 +111,15 @@ async fn lead<C: Coordinator, D: Daemon>(
                         view.apply(changes);
                         false
                     }
-                    // What is missed is read again; so is all after a failure of the watch.
-                    Err(_) => break,
+                    Err(CoordinatorError::Compacted(_)) => {
+                        view = read(member).await?;
+                        break;
+                    }
+                    // The next watch goes on where this one ended.
+                    Err(_) => {
+                        sleep(RETRY).await;
+                        break;
+                    }
                 },
                 _ = ticks.tick() => true,
                 () = sleep_until(until) => break,
@@ -126,6 +133,12 @@ async fn lead<C: Coordinator, D: Daemon>(
             }
         }
     }
+}
+
+/// All that is known of the fleet.
+async fn read<C: Coordinator, D: Daemon>(member: &Member<C, D>) -> Result<FleetView, LeadError> {
+    let keys = &member.config.keys;
+    Ok(FleetView::new(keys.clone(), member.coordinator.read(keys.prefix()).await?))
 }
 
 /// Plans, and writes what is new of it. Whether the leadership is still ours.

@@ -17,14 +17,14 @@ use serde_json::json;
 
 use crate::connection::{Member, Stream, WATCH};
 use crate::wire::{
-    Grant, KeepAlive, Range, Token, Txn, TxnRequest, WatchAnswer, parse, parse_line, range,
-    wants_token, watch,
+    Grant, Range, Renewal, Token, Transaction, TransactionRequest, WatchAnswer, parse, parse_line,
+    range, wants_token, watch,
 };
 
 /// Most pages of one listing: with 500 keys each, three for each of 65,536 hosts.
 const PAGES_MAX: usize = 400;
 
-/// Whom the client is.
+/// Who the client is.
 #[derive(Clone)]
 pub struct EtcdUser {
     /// Its name.
@@ -59,8 +59,7 @@ pub struct EtcdWatch {
 }
 
 impl EtcdClient {
-    /// A client of the cluster with these members, each `http://HOST:PORT`, of which there is at
-    /// least one. Calls end after `timeout`.
+    /// A client of the cluster with these members, at least one, each `http://HOST:PORT`. Calls end after `timeout`.
     ///
     /// # Errors
     /// An endpoint is of another form.
@@ -191,7 +190,7 @@ impl Coordinator for EtcdClient {
     async fn renew(&self, lease: LeaseId) -> Result<(), CoordinatorError> {
         let request = json!({"ID": lease.0.to_string()});
         let answer = self.call("/v3/lease/keepalive", &request).await?;
-        let answer: KeepAlive = parse_line(answer.trim_ascii_end())?;
+        let answer: Renewal = parse_line(answer.trim_ascii_end())?;
         match answer.ttl {
             1.. => Ok(()),
             _ => Err(CoordinatorError::LeaseGone),
@@ -244,8 +243,8 @@ impl Coordinator for EtcdClient {
         conditions: &[Condition],
         writes: Vec<KeyWrite>,
     ) -> Result<PutResult, CoordinatorError> {
-        let request = TxnRequest::new(conditions, writes);
-        let answer: Txn = parse(&self.call("/v3/kv/txn", &request).await?)?;
+        let request = TransactionRequest::new(conditions, writes);
+        let answer: Transaction = parse(&self.call("/v3/kv/txn", &request).await?)?;
         Ok(match answer.succeeded {
             true => PutResult::Written(Revision(answer.header.revision)),
             false => PutResult::Differs,

@@ -59,7 +59,7 @@ pub(crate) struct Pair {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Txn {
+pub(crate) struct Transaction {
     pub(crate) header: Header,
     pub(crate) succeeded: bool,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Grant {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct KeepAlive {
+pub(crate) struct Renewal {
     /// Seconds; none: there is no such lease.
     #[serde(rename = "TTL", deserialize_with = "number")]
     pub(crate) ttl: i64,
@@ -95,7 +95,6 @@ pub(crate) struct Line<T> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WatchAnswer {
-    pub(crate) header: Header,
     canceled: bool,
     #[serde(deserialize_with = "number")]
     compact_revision: u64,
@@ -123,14 +122,17 @@ impl WatchAnswer {
             return Ok(None);
         }
         let mut events = Vec::with_capacity(self.events.len());
+        // The header may be ahead of the events: a watch that catches up gets them in pieces.
+        let mut revision = Revision(0);
         for event in self.events {
             let entry = event.kv.entry()?;
+            revision = revision.max(entry.written);
             events.push(match event.r#type.as_str() {
                 "DELETE" => KeyEvent::Gone(entry.key),
                 _ => KeyEvent::Written(entry),
             });
         }
-        Ok(Some(Changes { revision: Revision(self.header.revision), events }))
+        Ok(Some(Changes { revision, events }))
     }
 }
 
@@ -226,9 +228,9 @@ pub(crate) fn watch(prefix: &str, after: Revision) -> Value {
 
 /// A transaction, as short as can be: hosts send one a tick.
 #[derive(Serialize)]
-pub(crate) struct TxnRequest {
+pub(crate) struct TransactionRequest {
     compare: Vec<Compare>,
-    success: Vec<Operation>,
+    success: Vec<Write>,
 }
 
 #[derive(Serialize)]
@@ -240,7 +242,7 @@ struct Compare {
 
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Operation {
+enum Write {
     RequestPut {
         key: String,
         value: String,
@@ -252,8 +254,8 @@ enum Operation {
     },
 }
 
-impl TxnRequest {
-    pub(crate) fn new(conditions: &[Condition], writes: Vec<KeyWrite>) -> TxnRequest {
+impl TransactionRequest {
+    pub(crate) fn new(conditions: &[Condition], writes: Vec<KeyWrite>) -> TransactionRequest {
         // A key that does not exist has the revision 0; "equal" is what is compared by default.
         let compare = conditions.iter().map(|it| Compare {
             key: BASE64.encode(&it.key),
@@ -261,14 +263,14 @@ impl TxnRequest {
             mod_revision: it.written.unwrap_or_default().0.to_string(),
         });
         let success = writes.into_iter().map(|write| match write {
-            KeyWrite::Put { key, value, lease } => Operation::RequestPut {
+            KeyWrite::Put { key, value, lease } => Write::RequestPut {
                 key: BASE64.encode(key),
                 value: BASE64.encode(value),
                 lease: lease.map(|LeaseId(id)| id.to_string()),
             },
-            KeyWrite::Delete(key) => Operation::RequestDeleteRange { key: BASE64.encode(key) },
+            KeyWrite::Delete(key) => Write::RequestDeleteRange { key: BASE64.encode(key) },
         });
-        TxnRequest { compare: compare.collect(), success: success.collect() }
+        TransactionRequest { compare: compare.collect(), success: success.collect() }
     }
 }
 
@@ -314,7 +316,7 @@ mod tests {
     fn what_is_left_out_is_zero() {
         let range: Range = parse(br#"{"header":{"cluster_id":"7","revision":"3"}}"#).unwrap();
         assert_eq!((range.header.cluster_id, range.kvs.len(), range.more), (7, 0, false));
-        let lease: KeepAlive = parse_line(br#"{"result":{"header":{},"ID":"5"}}"#).unwrap();
+        let lease: Renewal = parse_line(br#"{"result":{"header":{},"ID":"5"}}"#).unwrap();
         assert_eq!(lease.ttl, 0);
     }
 
@@ -349,9 +351,10 @@ mod tests {
         assert_eq!(of(r#"{"result":{"created":true}}"#), Ok(None));
         let lost = of(r#"{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}"#);
         assert!(matches!(lost, Err(CoordinatorError::NoLeader(_))));
-        let events = r#"{"result":{"header":{"revision":"4"},"events":[{"kv":{"key":"YQ==","value":"Yg==","mod_revision":"4"}},{"type":"DELETE","kv":{"key":"YQ=="}}]}}"#;
+        let events = r#"{"result":{"header":{"revision":"9"},"events":[{"kv":{"key":"YQ==","value":"Yg==","mod_revision":"4"}},{"type":"DELETE","kv":{"key":"YQ==","mod_revision":"5"}}]}}"#;
         let changes = of(events).unwrap().unwrap();
         assert_eq!(changes.events[1], KeyEvent::Gone("a".to_owned()));
+        assert_eq!(changes.revision, Revision(5), "that of the last event");
     }
 
     proptest! {

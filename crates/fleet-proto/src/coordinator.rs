@@ -53,7 +53,7 @@ pub enum KeyEvent {
 /// What happened since the last changes, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changes {
-    /// The state they lead to.
+    /// The revision of the last of them: a watch from there misses none.
     pub revision: Revision,
     /// Each.
     pub events: Vec<KeyEvent>,

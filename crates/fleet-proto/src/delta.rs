@@ -2,7 +2,8 @@
 //!
 //! Idea: the fast part is written at once when a size has moved far, and after three ticks when one
 //! has moved beyond a margin; the slow part when something other than a miss curve changed; curves,
-//! which are never twice the same, every thirty ticks. What was not confirmed counts as not written.
+//! which are never twice the same, every thirty ticks. What was not confirmed counts as not
+//! written.
 //! Cost: one comparison of two parts a tick.
 //! Limits: what others know of a host is right to the margins. Room is not given away by it, as a
 //! host judges a reservation by its own figures.
@@ -26,7 +27,7 @@ struct Margin {
 const NEAR: Margin = Margin { mib: 16, divisor: 64 };
 /// One that moved by less waits with others.
 const NOT_FAR: Margin = Margin { mib: 128, divisor: 8 };
-/// Ticks between two writes of sizes of which none moved far.
+/// Ticks between two writes of sizes that did not move far.
 const SIZES_TICKS: u32 = 3;
 /// Ticks between two writes of curves alone.
 const CURVES_TICKS: u32 = 30;

@@ -57,7 +57,7 @@ fn leaderships_have_rising_revisions() {
 }
 
 #[test]
-fn a_watch_sees_each_change_once_and_says_when_it_cannot() {
+fn a_watch_sees_each_change_once_or_fails() {
     let it = MemoryCoordinator::default();
     let put = |key: &str| {
         let write = KeyWrite::Put { key: key.to_owned(), value: b"v".to_vec(), lease: None };

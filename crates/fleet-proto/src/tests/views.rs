@@ -96,7 +96,7 @@ fn a_host_without_lease_is_in_no_plan() {
 }
 
 #[test]
-fn a_host_that_cannot_be_read_is_left_out_with_its_reason() {
+fn a_host_that_cannot_be_read_is_left_out() {
     for (value, needle) in [
         (b"{\"v\":9}".to_vec(), "version 9"),
         (b"rubbish".to_vec(), "expected value"),
