@@ -1,10 +1,13 @@
 //! The QMP commands that Ballast sends.
 //!
 //! Idea: all commands are listed here; nothing else is ever sent to a hypervisor. Only `balloon`,
-//! `qom-set`, `object-add`, `object-del`, `device_add`, `device_del`, `system_powerdown`, `quit`
-//! and `cont` change anything, and the devices and objects added and removed are memory modules
-//! with our own names.
+//! `qom-set`, `object-add`, `object-del`, `device_add`, `device_del`, `system_powerdown`, `quit`,
+//! `cont` and those of a migration change anything, and the devices and objects added and removed
+//! are memory modules with our own names. A guest migrates to an IP address and port only: no text
+//! becomes a command of a shell, as `exec:` would be.
 //! Source: `qapi/*.json` of QEMU 7.2.
+
+use std::net::SocketAddr;
 
 use ballast_model::Bytes;
 use serde::Serialize;
@@ -78,6 +81,30 @@ pub enum QmpCommand<'a> {
     Quit,
     /// Resumes a paused guest.
     Cont,
+    /// Has migrations report their stages as events, and the source wait until the destination has
+    /// loaded everything.
+    MigrateSetCapabilities,
+    /// Limits a migration.
+    MigrateSetParameters {
+        /// Most bytes a second.
+        bandwidth_per_s: Bytes,
+        /// How long the guest may stand still, in milliseconds.
+        downtime_ms: u64,
+    },
+    /// Begins to copy the guest.
+    Migrate {
+        /// Where another hypervisor listens.
+        to: SocketAddr,
+    },
+    /// Stops copying the guest.
+    MigrateCancel,
+    /// Waits for a guest to come in.
+    MigrateIncoming {
+        /// Where; port 0: one that QEMU picks.
+        at: SocketAddr,
+    },
+    /// Reads how far a migration is.
+    QueryMigrate,
 }
 
 /// The number of one of our own memory modules. The ids of its device and memory object contain it;
@@ -138,6 +165,30 @@ struct DimmArguments {
 }
 
 #[derive(Serialize)]
+struct CapabilityArguments {
+    capabilities: [CapabilityArgument; 2],
+}
+
+#[derive(Serialize)]
+struct CapabilityArgument {
+    capability: &'static str,
+    state: bool,
+}
+
+#[derive(Serialize)]
+struct ParameterArguments {
+    #[serde(rename = "max-bandwidth")]
+    bandwidth_per_s: u64,
+    #[serde(rename = "downtime-limit")]
+    downtime_ms: u64,
+}
+
+#[derive(Serialize)]
+struct DestinationArgument {
+    uri: String,
+}
+
+#[derive(Serialize)]
 struct BalloonArguments {
     value: u64,
 }
@@ -171,6 +222,12 @@ impl QmpCommand<'_> {
             QmpCommand::SystemPowerdown => "system_powerdown",
             QmpCommand::Quit => "quit",
             QmpCommand::Cont => "cont",
+            QmpCommand::MigrateSetCapabilities => "migrate-set-capabilities",
+            QmpCommand::MigrateSetParameters { .. } => "migrate-set-parameters",
+            QmpCommand::Migrate { .. } => "migrate",
+            QmpCommand::MigrateCancel => "migrate_cancel",
+            QmpCommand::MigrateIncoming { .. } => "migrate-incoming",
+            QmpCommand::QueryMigrate => "query-migrate",
         }
     }
 
@@ -210,8 +267,30 @@ impl QmpCommand<'_> {
                 let (property, value) = (Some(property), Some(value));
                 self.encode_with(QomArguments { path, property, value }, command_id, out);
             }
+            QmpCommand::MigrateSetCapabilities => {
+                let on = |capability| CapabilityArgument { capability, state: true };
+                let capabilities = [on("return-path"), on("events")];
+                self.encode_with(CapabilityArguments { capabilities }, command_id, out);
+            }
+            QmpCommand::MigrateSetParameters { bandwidth_per_s, downtime_ms } => {
+                let bandwidth_per_s = bandwidth_per_s.get();
+                self.encode_with(
+                    ParameterArguments { bandwidth_per_s, downtime_ms },
+                    command_id,
+                    out,
+                );
+            }
+            QmpCommand::Migrate { to: address } | QmpCommand::MigrateIncoming { at: address } => {
+                self.encode_with(
+                    DestinationArgument { uri: format!("tcp:{address}") },
+                    command_id,
+                    out,
+                );
+            }
             QmpCommand::QmpCapabilities
             | QmpCommand::QueryStatus
+            | QmpCommand::MigrateCancel
+            | QmpCommand::QueryMigrate
             | QmpCommand::QueryBalloon
             | QmpCommand::QueryMemorySizeSummary
             | QmpCommand::QueryMemoryDevices
@@ -245,6 +324,35 @@ mod tests {
         ] {
             assert_eq!(ModuleNumber::of_device(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_guest_migrates_to_an_address_and_nothing_else() {
+        let mut out = Vec::new();
+        for command in [
+            QmpCommand::MigrateSetCapabilities,
+            QmpCommand::MigrateSetParameters { bandwidth_per_s: Bytes::mib(1), downtime_ms: 300 },
+            QmpCommand::Migrate { to: "192.0.2.1:49152".parse().unwrap() },
+            QmpCommand::MigrateIncoming { at: "[2001:db8::1]:0".parse().unwrap() },
+            QmpCommand::MigrateCancel,
+        ] {
+            command.encode(7, &mut out);
+        }
+        let expected = concat!(
+            r#"{"execute":"migrate-set-capabilities","arguments":{"capabilities":["#,
+            r#"{"capability":"return-path","state":true},{"capability":"events","state":true}]},"id":7}"#,
+            "\n",
+            r#"{"execute":"migrate-set-parameters","arguments":{"max-bandwidth":1048576,"#,
+            r#""downtime-limit":300},"id":7}"#,
+            "\n",
+            r#"{"execute":"migrate","arguments":{"uri":"tcp:192.0.2.1:49152"},"id":7}"#,
+            "\n",
+            r#"{"execute":"migrate-incoming","arguments":{"uri":"tcp:[2001:db8::1]:0"},"id":7}"#,
+            "\n",
+            r#"{"execute":"migrate_cancel","id":7}"#,
+            "\n",
+        );
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
     #[test]

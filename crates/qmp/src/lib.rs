@@ -4,7 +4,7 @@
 //! in bytes, [`session`] matches replies to commands, [`guest`] keeps the state of one guest,
 //! [`link`] says when it is connected again and which orders are outdated.
 //! [`client`] and [`fleet`] use Unix sockets: `client` is one connection, `fleet` all guests of a
-//! host. Begin with `session.rs`.
+//! host; [`migration`] moves a guest between two QEMUs. Begin with `session.rs`.
 //!
 //! Limits: decides nothing. It samples guests, carries out one [`Action`](ballast_model::Action) at
 //! a time per guest, and reports the outcome. Linux only.
@@ -18,4 +18,5 @@ pub mod command;
 pub mod fleet;
 pub mod guest;
 pub mod link;
+pub mod migration;
 pub mod session;

@@ -13,6 +13,8 @@
 
 mod failure;
 mod machine;
+mod moving;
+mod objects;
 mod peer;
 mod peer_config;
 mod plugged;

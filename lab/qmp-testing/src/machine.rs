@@ -13,6 +13,8 @@ use ballast_qmp::codec::MESSAGE_BYTES_MAX;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
+use super::moving::{Effect, Moving};
+use super::objects;
 use super::peer_config::{Misbehaviour, PeerConfig, PeerHotplug};
 use super::plugged::Plugged;
 
@@ -65,6 +67,7 @@ pub struct Machine {
     status: &'static str,
     events: Vec<String>,
     plugged: Option<Plugged>,
+    moving: Moving,
     claims: Option<Claims>,
     /// What the last balloon command left, if nobody has asked for that yet.
     order: Option<Bytes>,
@@ -85,9 +88,10 @@ impl Machine {
             polling_interval_secs: 0,
             last_update: 0,
             frozen_stats: Value::Null,
-            status: "running",
+            status: if config.is_incoming { "inmigrate" } else { "running" },
             events: Vec::new(),
             plugged: config.hotplug.map(|hotplug| Plugged::new(hotplug, now)),
+            moving: Moving::new(),
             claims: None,
             order: None,
             refusals: 0,
@@ -176,6 +180,33 @@ impl Machine {
     /// Boot memory that the last balloon command leaves the guest.
     pub fn target(&self) -> Bytes {
         self.config.boot_memory.saturating_sub(self.to_hold)
+    }
+
+    /// All of a guest has come in: it stands still, as with `-S`.
+    pub fn arrive(&mut self) {
+        self.moving.arrive();
+        self.status = "paused";
+    }
+
+    /// The migration out of this machine fails: the guest runs on.
+    pub fn fail_migration(&mut self) {
+        let effect = self.moving.fail();
+        self.migrates(&effect);
+    }
+
+    fn migrates(&mut self, effect: &Effect) {
+        let stage = match effect {
+            Effect::Nothing => return,
+            Effect::Stage(stage) => stage,
+            Effect::Left => {
+                self.status = "postmigrate";
+                self.queue_event("STOP");
+                "completed"
+            }
+        };
+        if self.moving.has_events() {
+            self.queue_event_with("MIGRATION", &json!({"status": stage}));
+        }
     }
 
     /// Memory of the boot and modules held at `now`: it has moved towards the target since it was
@@ -309,6 +340,8 @@ impl Machine {
     fn execute(&mut self, command: &Value, now: Duration, wall: u64) -> Result<Value, Failure> {
         let name = command["execute"].as_str().unwrap_or_default();
         let arguments = &command["arguments"];
+        let effect = self.moving.advance(self.config.boot_memory, now);
+        self.migrates(&effect);
         if !self.negotiated && name != "qmp_capabilities" {
             let desc = "Expecting capabilities negotiation with 'qmp_capabilities'".to_owned();
             return Err(("CommandNotFound", desc));
@@ -346,7 +379,10 @@ impl Machine {
                 self.order = Some(Bytes::new(value));
                 Ok(json!({}))
             }
-            "qom-list" => self.list(arguments["path"].as_str().unwrap_or_default()),
+            "qom-list" => {
+                let path = arguments["path"].as_str().unwrap_or_default();
+                objects::list(path, &self.config, self.plugged.as_ref())
+            }
             "qom-get" => self.get(arguments, now, wall),
             "qom-set" => self.set(arguments, now),
             "object-add" | "object-del" | "device_add" | "device_del" => {
@@ -358,6 +394,7 @@ impl Machine {
                 }
                 Ok(json!({}))
             }
+            "query-migrate" => Ok(self.moving.query(self.config.boot_memory)),
             "cont" => {
                 self.status = "running";
                 self.queue_event("RESUME");
@@ -365,6 +402,10 @@ impl Machine {
             }
             "system_powerdown" => {
                 self.queue_event("POWERDOWN");
+                Ok(json!({}))
+            }
+            _ if let Some(executed) = self.moving.execute(name, arguments, self.status, now) => {
+                self.migrates(&executed?);
                 Ok(json!({}))
             }
             _ => Err(("CommandNotFound", format!("The command {name} has not been found"))),
@@ -376,25 +417,6 @@ impl Machine {
             return Ok(());
         }
         Err(("DeviceNotActive", "No balloon device has been activated".to_owned()))
-    }
-
-    fn list(&self, path: &str) -> Result<Value, Failure> {
-        let kind = json!({"name": "type", "type": "string"});
-        match path {
-            "/machine/peripheral-anon" if self.config.has_balloon => {
-                Ok(json!([kind, {"name": "device[0]", "type": "child<virtio-balloon-pci>"}]))
-            }
-            "/machine/peripheral" if self.config.vsock_cid.is_some() => {
-                Ok(json!([kind, {"name": "vsock0", "type": "child<vhost-vsock-pci>"}]))
-            }
-            "/machine/peripheral" | "/machine/peripheral-anon" => Ok(json!([kind])),
-            "/objects" => {
-                let ram = json!({"name": "pc.ram", "type": "child<memory-backend-ram>"});
-                let more = self.plugged.iter().flat_map(Plugged::objects);
-                Ok([kind, ram].into_iter().chain(more).collect())
-            }
-            _ => Err(("DeviceNotFound", format!("Device '{path}' not found"))),
-        }
     }
 
     fn get(&mut self, arguments: &Value, now: Duration, wall: u64) -> Result<Value, Failure> {
@@ -443,7 +465,7 @@ impl Machine {
 
     fn stats(&mut self, now: Duration, wall: u64) -> Value {
         if let Some(Claims { stats: (stats, at), .. }) = self.claims {
-            return claimed(&stats, if self.polling_interval_secs > 0 { at } else { 0 });
+            return objects::claimed(&stats, if self.polling_interval_secs > 0 { at } else { 0 });
         }
         let is_due = self.polling_interval_secs > 0
             && wall >= self.last_update.saturating_add(self.polling_interval_secs)
@@ -472,21 +494,6 @@ impl Machine {
         }
         json!({"stats": self.frozen_stats, "last-update": self.last_update})
     }
-}
-
-/// Statistics as the balloon device has them; what the guest does not send is there as well.
-fn claimed(stats: &GuestStats, at: u64) -> Value {
-    let bytes = |value: Option<Bytes>| value.map_or(u64::MAX, Bytes::get);
-    json!({"last-update": at, "stats": {
-        "stat-total-memory": bytes(stats.total),
-        "stat-free-memory": bytes(stats.free),
-        "stat-available-memory": bytes(stats.available),
-        "stat-disk-caches": bytes(stats.disk_caches),
-        "stat-swap-in": bytes(stats.swap_in),
-        "stat-swap-out": bytes(stats.swap_out),
-        "stat-major-faults": stats.major_faults.unwrap_or(u64::MAX),
-        "stat-minor-faults": stats.minor_faults.unwrap_or(u64::MAX),
-    }})
 }
 
 #[cfg(test)]

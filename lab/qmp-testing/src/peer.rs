@@ -87,6 +87,17 @@ impl Peer {
         self.shared.machine().target()
     }
 
+    /// All of a guest has come in: it stands still, as with `-S`.
+    pub fn arrive(&self) {
+        self.shared.machine().arrive();
+    }
+
+    /// The migration out of this peer fails: the guest runs on.
+    pub fn fail_migration(&self) {
+        self.shared.machine().fail_migration();
+        self.shared.event.notify_one();
+    }
+
     /// Sends an event of this name, such as `GUEST_PANICKED`, to the client.
     pub fn send_event(&self, name: &str) {
         self.shared.machine().queue_event(name);

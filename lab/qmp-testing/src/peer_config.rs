@@ -20,6 +20,8 @@ pub struct PeerConfig {
     pub vsock_cid: Option<u32>,
     /// Memory that can be plugged into it.
     pub hotplug: Option<PeerHotplug>,
+    /// Whether it waits for a guest to come in, as with `-S -incoming defer`.
+    pub is_incoming: bool,
     /// What it does wrong.
     pub misbehaviour: Misbehaviour,
 }
@@ -33,6 +35,7 @@ impl Default for PeerConfig {
             used: Bytes::mib(200),
             vsock_cid: None,
             hotplug: None,
+            is_incoming: false,
             misbehaviour: Misbehaviour::None,
         }
     }

@@ -6,6 +6,7 @@ mod containers;
 mod harness;
 mod libvirt;
 mod merging;
+mod moving;
 mod neighbours;
 mod packages;
 mod paging;

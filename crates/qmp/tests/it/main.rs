@@ -2,5 +2,6 @@
 
 mod garbage;
 mod hotplug;
+mod migration;
 mod peers;
 mod transcripts;

@@ -1,4 +1,5 @@
 //! The tests of `ballast-qmp` with real guests.
 
+mod migration;
 mod qemu;
 mod real_qemu;

@@ -38,6 +38,22 @@ impl Destination {
     /// Waits for the guest of process `pid`. Its QMP socket is `qmp`, everything else it makes is
     /// in `folder`.
     pub fn start(pid: i32, qmp: &Path, folder: &Path) -> Destination {
+        let socket: PathBuf = folder.join("in");
+        let incoming = format!("unix:{}", socket.display());
+        let destination = Destination::spawn(pid, qmp, folder, &[INCOMING, &incoming]);
+        wait_for("the QEMU to move into", || socket.exists().then_some(()));
+        destination
+    }
+
+    /// The same, but it listens nowhere until an order comes, and does not start the guest.
+    pub fn empty(pid: i32, qmp: &Path, folder: &Path) -> Destination {
+        let destination = Destination::spawn(pid, qmp, folder, &[INCOMING, "defer", "-S"]);
+        let monitor = destination.second_qmp();
+        wait_for("the QEMU to move into", || UnixStream::connect(&monitor).ok());
+        destination
+    }
+
+    fn spawn(pid: i32, qmp: &Path, folder: &Path, waits: &[&str]) -> Destination {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
         let words: Vec<String> = line
             .split(|byte| *byte == 0)
@@ -64,16 +80,19 @@ impl Destination {
             word => word.clone(),
         };
         let arguments: Vec<String> = words[1..].iter().map(&mut renamed).collect();
-        let incoming = format!("unix:{}", folder.join("in").display());
         let child = Command::new(&words[0])
             .args(arguments)
-            .args([INCOMING, &incoming])
+            .args(waits)
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let socket: PathBuf = folder.join("in");
-        wait_for("the QEMU to move into", || socket.exists().then_some(()));
+        let incoming = waits[1].to_owned();
         Destination { child, incoming, qmp: qmp.to_owned(), folder: folder.to_owned() }
+    }
+
+    /// A QMP socket that the daemon does not use.
+    pub fn second_qmp(&self) -> PathBuf {
+        self.folder.join(SECOND_QMP)
     }
 
     /// Of its process.
@@ -83,7 +102,7 @@ impl Destination {
 
     /// By its second QMP socket.
     pub fn monitor(&self) -> Monitor {
-        Monitor::connect(&self.folder.join(SECOND_QMP))
+        Monitor::connect(&self.second_qmp())
     }
 
     /// Reads all of the guest's data where it is now, and compares.

@@ -1,0 +1,37 @@
+//! The record of a move, as anybody wrote it to the store: refused, or one that can be written and
+//! read again, is bounded, and makes no host do anything to a guest that only runs there.
+#![no_main]
+
+use ballast_fleet_move::{
+    Carried, CopyState, HostAction, HostView, MoveRecord, Next, Process, Promise, RECORD_BYTES_MAX,
+    Term, host_step,
+};
+use ballast_model::{GuestLimits, Timestamp};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Ok(record) = MoveRecord::parse(bytes) else { return };
+    assert!(bytes.len() <= RECORD_BYTES_MAX);
+    let again = MoveRecord::parse(record.to_json().as_bytes()).expect("what was written");
+    assert_eq!(again, record);
+    let carried = Carried {
+        limits: GuestLimits::default(),
+        credits: None,
+        thrashed: None,
+        moves_in_24h: 0,
+    };
+    for host in [&record.from, &record.to] {
+        let view = HostView {
+            host,
+            now: Timestamp::ZERO,
+            term: Term(0),
+            process: Process::Runs(CopyState::Nothing),
+            promise: Promise::Entitled,
+            shrink: None,
+            is_taken_over: false,
+            carried: &carried,
+        };
+        let next = host_step(Some(&record), &view);
+        let ends = matches!(next, Next::Act(HostAction::End | HostAction::Quit));
+        assert!(!ends, "{record:?} ends a guest that runs");
+    }
+});

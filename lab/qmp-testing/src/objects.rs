@@ -1,0 +1,49 @@
+//! What a machine says of its device tree, and of statistics that somebody else claims.
+//!
+//! Source: replies of QEMU 7.2.
+
+use ballast_model::{Bytes, GuestStats};
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use super::peer_config::PeerConfig;
+use super::plugged::Plugged;
+
+/// What `qom-list` returns of a path.
+pub(crate) fn list(
+    path: &str,
+    config: &PeerConfig,
+    plugged: Option<&Plugged>,
+) -> Result<Value, Failure> {
+    let kind = json!({"name": "type", "type": "string"});
+    match path {
+        "/machine/peripheral-anon" if config.has_balloon => {
+            Ok(json!([kind, {"name": "device[0]", "type": "child<virtio-balloon-pci>"}]))
+        }
+        "/machine/peripheral" if config.vsock_cid.is_some() => {
+            Ok(json!([kind, {"name": "vsock0", "type": "child<vhost-vsock-pci>"}]))
+        }
+        "/machine/peripheral" | "/machine/peripheral-anon" => Ok(json!([kind])),
+        "/objects" => {
+            let ram = json!({"name": "pc.ram", "type": "child<memory-backend-ram>"});
+            let more = plugged.into_iter().flat_map(Plugged::objects);
+            Ok([kind, ram].into_iter().chain(more).collect())
+        }
+        _ => Err(("DeviceNotFound", format!("Device '{path}' not found"))),
+    }
+}
+
+/// Statistics as the balloon device has them; what the guest does not send is there as well.
+pub(crate) fn claimed(stats: &GuestStats, at: u64) -> Value {
+    let bytes = |value: Option<Bytes>| value.map_or(u64::MAX, Bytes::get);
+    json!({"last-update": at, "stats": {
+        "stat-total-memory": bytes(stats.total),
+        "stat-free-memory": bytes(stats.free),
+        "stat-available-memory": bytes(stats.available),
+        "stat-disk-caches": bytes(stats.disk_caches),
+        "stat-swap-in": bytes(stats.swap_in),
+        "stat-swap-out": bytes(stats.swap_out),
+        "stat-major-faults": stats.major_faults.unwrap_or(u64::MAX),
+        "stat-minor-faults": stats.minor_faults.unwrap_or(u64::MAX),
+    }})
+}
