@@ -13,12 +13,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert!(bytes.len() <= RECORD_BYTES_MAX);
     let again = MoveRecord::parse(record.to_json().as_bytes()).expect("what was written");
     assert_eq!(again, record);
-    let carried = Carried {
-        limits: GuestLimits::default(),
-        credits: None,
-        thrashed: None,
-        moves_in_24h: 0,
-    };
+    let carried =
+        Carried { limits: GuestLimits::default(), credits: None, thrashed: None, moves_in_24h: 0 };
     for host in [&record.from, &record.to] {
         let view = HostView {
             host,

@@ -17,7 +17,7 @@ use ballast_fleet_proto::{
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::host_record::Daemon;
-use crate::member::{Member, RETRY, Session, SessionEnd};
+use crate::session::{Member, RETRY, Session, SessionEnd};
 
 /// The leader's watch is made anew after this long: a connection may have died in silence.
 const WATCH_FOR: Duration = Duration::from_secs(60);

@@ -9,6 +9,7 @@
 //! | `config` | what is the host's part in the fleet? |
 //! | `host_record` | what does the daemon say of its host and guests? |
 //! | `member` | how does the host get into the fleet, and when does it leave? |
+//! | `session` | what does a member hold, and why does a registration end? |
 //! | `lead` | who leads, and what does a leader do? |
 //! | `say` | what is said of that on standard error? |
 //! | `commands` | what do operators see and order? |
@@ -24,5 +25,6 @@ pub mod host_record;
 mod lead;
 pub mod member;
 mod say;
+mod session;
 #[cfg(test)]
 mod tests;

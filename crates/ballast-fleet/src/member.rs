@@ -12,100 +12,28 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ballast_fleet_proto::{
-    Condition, Coordinator, CoordinatorError, FleetKey, Identity, KeyWrite, LeaseId, PutResult,
-    RecordError, Registration, Revision, WrittenParts, decode, encode,
+    Condition, Coordinator, CoordinatorError, FleetKey, Identity, KeyWrite, PutResult,
+    Registration, WrittenParts, decode, encode,
 };
-use ballast_model::Timestamp;
-use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::config::FleetConfig;
-use crate::host_record::{Daemon, LookError, Observer};
+use crate::host_record::Daemon;
 use crate::lead;
-use crate::say::Speaker;
+use crate::session::{Session, TRUE_FOR};
+
+pub use crate::session::{Member, SessionEnd};
 
 /// The lease is renewed when this part of it has passed: what remains is enough for a member of
 /// etcd that does not answer, and another try.
 const RENEW_AT: f64 = 2.0 / 3.0;
 /// Time to the next try of a renewal that failed.
 const RENEW_AGAIN: Duration = Duration::from_millis(250);
-/// Time to the next try of what failed.
-pub(crate) const RETRY: Duration = Duration::from_secs(1);
 /// Time to the next session after one ended.
 const NEXT_SESSION: Duration = Duration::from_secs(5);
-/// A record that could not be made or written for this long is not true any more.
-const TRUE_FOR: Duration = Duration::from_secs(30);
 /// Longest wait for the lease to be given back at the end.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// A host in a fleet.
-pub struct Member<C, D> {
-    pub(crate) coordinator: C,
-    pub(crate) config: FleetConfig,
-    machine: String,
-    observer: Mutex<Observer<D>>,
-    began: Instant,
-    pub(crate) speaker: Speaker,
-}
-
-/// One registration.
-pub(crate) struct Session {
-    pub(crate) lease: LeaseId,
-    /// The revision that wrote the identity.
-    identity: Revision,
-    /// When the record was true last.
-    true_at: Cell<Instant>,
-    /// Until when etcd keeps the lease at least.
-    held_until: Cell<Instant>,
-}
-
-/// Why a session ended, or did not begin.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionEnd {
-    /// There is no record to be registered.
-    #[error("not in the fleet: {0}")]
-    Look(#[from] LookError),
-    /// Another machine has this host's name.
-    #[error(
-        "not in the fleet: another machine ({machine}) is registered as {host}: give one of them \
-         another `host`"
-    )]
-    NameTaken {
-        /// The host's name.
-        host: String,
-        /// The machine that has it.
-        machine: String,
-    },
-    /// The coordinator does not do as asked.
-    #[error("etcd is out of reach, the host works on alone: {0}")]
-    Coordinator(#[from] CoordinatorError),
-    /// The lease was not renewed in time.
-    #[error("the lease has ended, the host works on alone: {0}")]
-    LeaseEnded(CoordinatorError),
-    /// Somebody else has changed the host's identity.
-    #[error("the registration was taken over or removed: registering again")]
-    Fenced,
-    /// The record was not true for long.
-    #[error("left the fleet: the record could not be kept true for {} s", TRUE_FOR.as_secs())]
-    Untrue,
-    /// The record is too large.
-    #[error("not in the fleet: {0}")]
-    Record(#[from] RecordError),
-}
-
 impl<C: Coordinator, D: Daemon> Member<C, D> {
-    /// A member by its configuration, on a machine with this identity.
-    pub fn new(coordinator: C, daemon: D, config: FleetConfig, machine: String) -> Member<C, D> {
-        Member {
-            coordinator,
-            config,
-            machine,
-            observer: Mutex::new(Observer::new(daemon)),
-            began: Instant::now(),
-            speaker: Speaker::default(),
-        }
-    }
-
     /// Is a member again and again, until `stop`; then the host leaves the fleet.
     pub async fn run_until(&self, stop: impl Future<Output = ()>) {
         let mut stop = pin!(stop);
@@ -151,11 +79,6 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
     async fn leave(&self, session: &Session) {
         // If etcd does not hear it, the lease ends by itself.
         let _ = timeout(FAREWELL, self.coordinator.release(session.lease)).await;
-    }
-
-    /// The time since this program began.
-    pub(crate) fn now(&self) -> Timestamp {
-        Timestamp::ZERO + self.began.elapsed()
     }
 
     async fn begin(&self) -> Result<Session, SessionEnd> {

@@ -10,8 +10,6 @@ use std::time::Duration;
 use ballast_model::{Bytes, GuestId, GuestLimits, Handover, Thrashed, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::wire::size;
-
 /// What goes along with a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,4 +70,18 @@ impl Carried {
 
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Sizes are whole numbers of bytes.
+mod size {
+    use ballast_model::Bytes;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(size: &Bytes, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(size.get())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+        u64::deserialize(from).map(Bytes::new)
+    }
 }

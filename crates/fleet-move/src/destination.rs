@@ -4,8 +4,10 @@
 //! listens. It starts the guest only after it has written that it will.
 //! Limits: a guest that its hypervisor refuses to start stays in `Starting`: somebody has to look.
 
+use crate::put_away::put_away;
+use crate::record::is_over;
 use crate::view::Process::{Absent, Loaded, Paused, Runs, Unknown, Waiting};
-use crate::{HostAction, HostView, MoveRecord, Next, Phase, Promise, WhyAbandoned, is_over};
+use crate::{HostAction, HostView, MoveRecord, Next, Phase, Promise, WhyAbandoned};
 
 /// What the destination of `record` does next.
 pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
@@ -43,7 +45,7 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
             _ => Next::Wait,
         },
         Phase::Moved => Next::Wait,
-        Phase::Abandoned { .. } | Phase::Lost => crate::put_away(view),
+        Phase::Abandoned { .. } | Phase::Lost => put_away(view),
     }
 }
 

@@ -6,7 +6,8 @@
 
 use ballast_model::Timestamp;
 
-use crate::{MoveOrder, MoveRecord, Next, Phase, Term, WhyAbandoned, is_over};
+use crate::record::is_over;
+use crate::{MoveOrder, MoveRecord, Next, Phase, Term, WhyAbandoned};
 
 /// What the leader wants of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -35,7 +35,8 @@
 //! | `carried` | what goes along with a guest? |
 //! | `wire` | how is a record written down, and which are believed? |
 //! | `view` | what does a host see of a guest, and what can be asked of it? |
-//! | `leader`, `source`, `destination` | what does each role do next? |
+//! | `host` | what does a host do next about a guest? |
+//! | `leader`, `source`, `destination`, `put_away` | what does each role do next? |
 //! | `tests/world`, `tests/explore` | does every order of events keep the promises? |
 //!
 //! Limits: reads of the store have to be linearizable. While it cannot be reached between `Copying`
@@ -48,7 +49,9 @@
 
 mod carried;
 mod destination;
+mod host;
 pub mod leader;
+mod put_away;
 mod record;
 mod source;
 #[cfg(test)]
@@ -56,53 +59,8 @@ mod tests;
 mod view;
 mod wire;
 
-use ballast_model::Timestamp;
-
 pub use carried::{Carried, CarriedThrash};
+pub use host::{host_step, host_step_without_store};
 pub use record::{MoveOrder, MoveRecord, Phase, START_PATIENCE, Term, WhyAbandoned};
 pub use view::{CopyState, HostAction, HostView, Next, Process, Promise, Shrink};
 pub use wire::{RECORD_BYTES_MAX, RecordError};
-
-/// What a host does next about a guest: as the source, as the destination, or as neither of them,
-/// which only puts away what is left of earlier moves. `record` is that of the guest, as it is in
-/// the store now; `None`: there is none.
-pub fn host_step(record: Option<&MoveRecord>, view: &HostView<'_>) -> Next {
-    match record {
-        Some(record) if record.from == *view.host => source::step(record, view),
-        Some(record) if record.to == *view.host => destination::step(record, view),
-        _ => put_away(view),
-    }
-}
-
-/// What a host does while it cannot reach the store. `last` is the record that it read last.
-///
-/// A copy that ends now would leave the guest standing still until the store is back, so it is
-/// cancelled.
-pub fn host_step_without_store(last: &MoveRecord, view: &HostView<'_>) -> Next {
-    let is_source = last.from == *view.host;
-    match (&last.phase, view.process) {
-        (Phase::Copying { .. }, Process::Runs(CopyState::Partly)) if is_source => {
-            Next::Act(HostAction::CancelCopy)
-        }
-        _ => Next::Wait,
-    }
-}
-
-/// Ends what earlier moves have left here: never a guest that runs or has run here.
-fn put_away(view: &HostView<'_>) -> Next {
-    match (view.process, view.promise) {
-        (Process::Waiting(_) | Process::Loaded, _) => Next::Act(HostAction::End),
-        (Process::Absent, Promise::Reserved { .. } | Promise::Refused) => {
-            Next::Act(HostAction::Release)
-        }
-        (Process::Absent | Process::Runs(_), _) if view.shrink.is_some() => {
-            Next::Act(HostAction::EndShrink)
-        }
-        _ => Next::Wait,
-    }
-}
-
-/// Whether a moment has come.
-fn is_over(moment: Timestamp, now: Timestamp) -> bool {
-    now >= moment
-}

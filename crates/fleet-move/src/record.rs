@@ -193,3 +193,8 @@ impl fmt::Display for WhyAbandoned {
         })
     }
 }
+
+/// Whether a moment has come.
+pub(crate) fn is_over(moment: Timestamp, now: Timestamp) -> bool {
+    now >= moment
+}

@@ -5,9 +5,10 @@
 //! elsewhere.
 //! Limits: a guest that somebody else has paused, or is copying, is not moved.
 
+use crate::record::is_over;
 use crate::view::CopyState::{Failed, Nothing, Partly};
 use crate::view::Process::{Absent, Left, Loaded, Paused, Runs, Unknown, Waiting};
-use crate::{HostAction, HostView, MoveRecord, Next, Phase, START_PATIENCE, WhyAbandoned, is_over};
+use crate::{HostAction, HostView, MoveRecord, Next, Phase, START_PATIENCE, WhyAbandoned};
 
 /// What the source of `record` does next.
 pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {

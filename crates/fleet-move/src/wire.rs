@@ -140,20 +140,6 @@ impl MoveRecord {
     }
 }
 
-/// Sizes are whole numbers of bytes.
-pub(crate) mod size {
-    use ballast_model::Bytes;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(size: &Bytes, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u64(size.get())
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
-        u64::deserialize(from).map(Bytes::new)
-    }
-}
-
 /// A host is its name.
 mod host {
     use std::borrow::Cow;

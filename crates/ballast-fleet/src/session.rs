@@ -1,0 +1,92 @@
+//! A host that may be in a fleet, and one registration of it.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use ballast_fleet_proto::{Coordinator, CoordinatorError, LeaseId, RecordError, Revision};
+use ballast_model::Timestamp;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::config::FleetConfig;
+use crate::host_record::{Daemon, LookError, Observer};
+use crate::say::Speaker;
+
+/// Time to the next try of what failed.
+pub(crate) const RETRY: Duration = Duration::from_secs(1);
+/// A record that could not be made or written for this long is not true any more.
+pub(crate) const TRUE_FOR: Duration = Duration::from_secs(30);
+
+/// A host in a fleet.
+pub struct Member<C, D> {
+    pub(crate) coordinator: C,
+    pub(crate) config: FleetConfig,
+    pub(crate) machine: String,
+    pub(crate) observer: Mutex<Observer<D>>,
+    pub(crate) began: Instant,
+    pub(crate) speaker: Speaker,
+}
+
+/// One registration.
+pub(crate) struct Session {
+    pub(crate) lease: LeaseId,
+    /// The revision that wrote the identity.
+    pub(crate) identity: Revision,
+    /// When the record was true last.
+    pub(crate) true_at: Cell<Instant>,
+    /// Until when etcd keeps the lease at least.
+    pub(crate) held_until: Cell<Instant>,
+}
+
+/// Why a session ended, or did not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionEnd {
+    /// There is no record to be registered.
+    #[error("not in the fleet: {0}")]
+    Look(#[from] LookError),
+    /// Another machine has this host's name.
+    #[error(
+        "not in the fleet: another machine ({machine}) is registered as {host}: give one of them \
+         another `host`"
+    )]
+    NameTaken {
+        /// The host's name.
+        host: String,
+        /// The machine that has it.
+        machine: String,
+    },
+    /// The coordinator does not do as asked.
+    #[error("etcd is out of reach, the host works on alone: {0}")]
+    Coordinator(#[from] CoordinatorError),
+    /// The lease was not renewed in time.
+    #[error("the lease has ended, the host works on alone: {0}")]
+    LeaseEnded(CoordinatorError),
+    /// Somebody else has changed the host's identity.
+    #[error("the registration was taken over or removed: registering again")]
+    Fenced,
+    /// The record was not true for long.
+    #[error("left the fleet: the record could not be kept true for {} s", TRUE_FOR.as_secs())]
+    Untrue,
+    /// The record is too large.
+    #[error("not in the fleet: {0}")]
+    Record(#[from] RecordError),
+}
+
+impl<C: Coordinator, D: Daemon> Member<C, D> {
+    /// A member by its configuration, on a machine with this identity.
+    pub fn new(coordinator: C, daemon: D, config: FleetConfig, machine: String) -> Member<C, D> {
+        Member {
+            coordinator,
+            config,
+            machine,
+            observer: Mutex::new(Observer::new(daemon)),
+            began: Instant::now(),
+            speaker: Speaker::default(),
+        }
+    }
+
+    /// The time since this program began.
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.began.elapsed()
+    }
+}

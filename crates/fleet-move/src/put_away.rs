@@ -1,0 +1,17 @@
+//! What a host does about what is left of earlier moves.
+
+use crate::view::{HostAction, HostView, Next, Process, Promise};
+
+/// Ends what earlier moves have left here: never a guest that runs or has run here.
+pub(crate) fn put_away(view: &HostView<'_>) -> Next {
+    match (view.process, view.promise) {
+        (Process::Waiting(_) | Process::Loaded, _) => Next::Act(HostAction::End),
+        (Process::Absent, Promise::Reserved { .. } | Promise::Refused) => {
+            Next::Act(HostAction::Release)
+        }
+        (Process::Absent | Process::Runs(_), _) if view.shrink.is_some() => {
+            Next::Act(HostAction::EndShrink)
+        }
+        _ => Next::Wait,
+    }
+}
