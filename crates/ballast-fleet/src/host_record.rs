@@ -4,7 +4,7 @@
 //! the daemon does not know is taken at its worst: a guest whose memory is not seen stays, and
 //! counts with the most it can hold.
 //! Limits: how much a guest writes is what the configuration says, as nothing measures it yet. Miss
-//! curves are asked for guest by guest, at most [`EXPLAINED_MAX`] a time, those asked longest ago
+//! curves are asked for guest by guest, at most `EXPLAINED_MAX` a time, those asked longest ago
 //! first.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Moving one guest to another host: three roles that agree by one record.
 //!
-//! Idea: a move is a [`MoveRecord`] under one key of a coordination store, which writes a record
+//! Idea: a move is a [`MoveRecord`] under one key of the coordinator, which writes a record
 //! only if the old one is still as it was read (compare and put). A leader orders the move, the
 //! destination makes room and listens, the source copies. Each role is a function of the record and
 //! of what it sees itself, and answers with one [`Next`]: the next write, or one thing to do.
