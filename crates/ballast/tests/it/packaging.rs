@@ -10,8 +10,9 @@ use std::process::{Command, Stdio};
 use crate::program::{ballast, run};
 
 /// What is built, as it lies in the target folder.
-const BUILT: [&str; 18] = [
+const BUILT: [&str; 19] = [
     "dist/ballast",
+    "dist/ballast-fleet",
     "dist/ballast-lab",
     "dist/track-subject",
     "dist/libballast_track.so",
