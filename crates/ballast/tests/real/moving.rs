@@ -201,11 +201,13 @@ impl<'a> Host<'a> {
     }
 
     fn set_ceiling(&self, size: Bytes) {
-        self.ballast(&["set", GUEST, "--ceiling", &size.to_string()]);
         wait_for("the ceiling", || {
+            let (code, out, err) =
+                self.ground.ballast(&["set", GUEST, "--ceiling", &size.to_string()]);
             let status = self.daemon.status()?;
-            // A guest that is gone is forgotten soon.
+            // A guest that is gone is forgotten soon, and then nothing can be set.
             let Some(view) = guest(&status, GUEST) else { return Some(()) };
+            assert_eq!(code, Some(0), "{out}{err}");
             (view.ceiling_bytes? == size.get()).then_some(())
         });
     }

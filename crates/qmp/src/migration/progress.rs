@@ -94,9 +94,10 @@ impl GuestMigration {
             // With `-S` it is paused once all has come, and is complete a moment after that.
             ("paused", MigrationStage::Completed) if origin.is_listener => GuestMigration::Loaded,
             ("postmigrate", _) => GuestMigration::Left,
-            ("running" | "finish-migrate" | "paused", MigrationStage::UnderWay)
-                if !origin.is_listener =>
-            {
+            // It ends just now: QEMU says that a copy is complete, or failed, a moment before the
+            // guest is left, or runs on.
+            ("finish-migrate", _) => GuestMigration::Copies,
+            ("running" | "paused", MigrationStage::UnderWay) if !origin.is_listener => {
                 GuestMigration::Copies
             }
             ("running", MigrationStage::Failed | MigrationStage::Cancelled)
@@ -256,6 +257,8 @@ mod tests {
             ("running", Nothing, false, began, Runs),
             ("running", UnderWay, false, began, Copies),
             ("finish-migrate", UnderWay, false, began, Copies),
+            ("finish-migrate", Completed, false, began, Copies),
+            ("finish-migrate", Failed, false, began, Copies),
             ("running", Failed, false, began, CopyFailed),
             ("running", Cancelled, false, began, CopyFailed),
             ("running", Failed, false, old, Runs),
