@@ -91,8 +91,13 @@ impl GuestMigration {
                 Some(address) => GuestMigration::Listens(address),
                 None => GuestMigration::Empty,
             },
-            // With `-S` it is paused once all has come, and is complete a moment after that.
-            ("paused", MigrationStage::Completed) if origin.is_listener => GuestMigration::Loaded,
+            // With `-S` it is paused in the moment in which all has come. That this was under way
+            // may be an answer from before that: the run state is asked for last.
+            ("paused", MigrationStage::Completed | MigrationStage::UnderWay)
+                if origin.is_listener =>
+            {
+                GuestMigration::Loaded
+            }
             ("postmigrate", _) => GuestMigration::Left,
             // It ends just now: QEMU says that a copy is complete, or failed, a moment before the
             // guest is left, or runs on.
@@ -250,6 +255,7 @@ mod tests {
             ("inmigrate", Nothing, false, listener, Empty),
             ("inmigrate", UnderWay, true, listener, Listens("127.0.0.1:9".parse().unwrap())),
             ("paused", Completed, true, listener, Loaded),
+            ("paused", UnderWay, true, listener, Loaded),
             // A guest that came long ago, and that an operator has paused since.
             ("paused", Completed, true, old, Paused),
             ("paused", Nothing, false, old, Paused),
