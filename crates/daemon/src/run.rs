@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ballast_model::{Held, Mode, Timestamp};
-use ballast_policy::{Policy, build};
+use ballast_policy::Policy;
 use ballast_qmp::fleet::GUESTS_MAX;
 use ballast_store::Event as Recorded;
 use sd_notify::NotifyState;
@@ -151,10 +151,12 @@ impl Daemon {
         world.recorder.event(Recorded::ConfigLoaded { toml: config.text.clone() });
         let places = config.guest_places().join(", ");
         let settings = config.settings.clone();
-        let policy =
-            policy.unwrap_or_else(|| build(settings.policy, settings.policy_settings.clone()));
-        info!("policy {}, guests in {places}", policy.name());
-        let engine = Engine::with_policy(settings, policy, inherited, &world);
+        let name = policy.as_ref().map_or(settings.policy, |policy| policy.name());
+        info!("policy {name}, guests in {places}");
+        let engine = match policy {
+            Some(policy) => Engine::with_policy(settings, policy, inherited, &world),
+            None => Engine::new(settings, inherited, &world),
+        };
         Ok(Daemon { config, engine, world, rested_at: Timestamp::ZERO })
     }
 

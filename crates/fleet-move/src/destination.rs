@@ -5,7 +5,6 @@
 //! Limits: a guest that its hypervisor refuses to start stays in `Starting`: somebody has to look.
 
 use crate::put_away::put_away;
-use crate::record::is_over;
 use crate::view::Process::{Absent, Loaded, Paused, Runs, Unknown, Waiting};
 use crate::{HostAction, HostView, MoveRecord, Next, Phase, Promise, WhyAbandoned};
 
@@ -15,13 +14,10 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
     if view.process == Unknown {
         return Next::Wait;
     }
+    if let Some(why) = record.why_lapsed(view.term, view.now) {
+        return abandon(why);
+    }
     match &record.phase {
-        Phase::Ordered if record.term < view.term => abandon(WhyAbandoned::OlderTerm),
-        Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. }
-            if is_over(record.due, view.now) =>
-        {
-            abandon(WhyAbandoned::TimedOut)
-        }
         Phase::Ordered => prepare(record, view),
         Phase::Ready { .. } | Phase::Copying { .. } => match (view.process, view.promise) {
             (_, Promise::Nothing | Promise::Refused) => abandon(WhyAbandoned::NoRoom),

@@ -133,6 +133,20 @@ pub enum WhyAbandoned {
 }
 
 impl MoveRecord {
+    /// Why either host abandons a move that has not been copied yet: its order is of an older term,
+    /// or its time is over.
+    pub(crate) fn why_lapsed(&self, term: Term, now: Timestamp) -> Option<WhyAbandoned> {
+        match &self.phase {
+            Phase::Ordered if self.term < term => Some(WhyAbandoned::OlderTerm),
+            Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. }
+                if is_over(self.due, now) =>
+            {
+                Some(WhyAbandoned::TimedOut)
+            }
+            _ => None,
+        }
+    }
+
     /// An order of the leader elected as `term`.
     pub fn ordered(order: MoveOrder, term: Term) -> MoveRecord {
         let MoveOrder { guest, from, to, reserve, shrink_to, shrink_until, due } = order;

@@ -16,13 +16,10 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
     if view.process == Unknown || record.is_closed {
         return Next::Wait;
     }
+    if let Some(why) = record.why_lapsed(view.term, view.now) {
+        return abandon(why);
+    }
     match &record.phase {
-        Phase::Ordered if record.term < view.term => abandon(WhyAbandoned::OlderTerm),
-        Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. }
-            if is_over(record.due, view.now) =>
-        {
-            abandon(WhyAbandoned::TimedOut)
-        }
         Phase::Ordered | Phase::Ready { .. } => prepare(record, view),
         Phase::Copying { address } => match view.process {
             Runs(Nothing) => Next::Act(HostAction::Copy(*address)),

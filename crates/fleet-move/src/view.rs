@@ -22,7 +22,7 @@ pub struct HostView<'a> {
     pub term: Term,
     /// The guest's hypervisor here.
     pub process: Process,
-    /// What was promised here, by [`HostAction::Reserve`], to the guest that is to come.
+    /// The memory that [`HostAction::Reserve`] has reserved here for the guest before it arrives.
     pub promise: Promise,
     /// What the source asks of the guest before it is copied.
     pub shrink: Option<Shrink>,
@@ -64,7 +64,7 @@ pub enum CopyState {
     Failed,
 }
 
-/// What is promised to a guest that is to come.
+/// The memory that a host keeps for a guest before it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Promise {
     /// Nothing.

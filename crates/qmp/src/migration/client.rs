@@ -1,4 +1,4 @@
-//! The commands by which a guest is moved, over a connection of the caller's own.
+//! The commands that move a guest; the caller opens a connection for them.
 //!
 //! Idea: each call may be made twice. What QEMU refuses because it is so already is no error.
 //! Limits: the daemon has a guest's first QMP socket, and each socket serves one client, so this

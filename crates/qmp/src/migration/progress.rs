@@ -37,7 +37,7 @@ pub enum MigrationStage {
 pub struct MigrationProgress {
     /// How far it is.
     pub stage: MigrationStage,
-    /// Memory that is to be copied once.
+    /// The guest's memory, without what is copied again.
     pub total: Bytes,
     /// Bytes sent so far.
     pub sent: Bytes,
