@@ -17,7 +17,7 @@ Examples:
   ballast fleet plan
   ballast fleet drain node-3
 
-Nothing moves guests yet: plans are advice. Exit status: 0 done, 1 failed, 2 wrong usage."
+Plans are advice unless hosts are in mode `move`. Exit status: 0 done, 1 failed, 2 wrong usage."
 )]
 pub struct Cli {
     /// What to do

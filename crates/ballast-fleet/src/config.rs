@@ -5,19 +5,26 @@
 //! Limits: read once; a change needs a restart, which moves nothing.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use ballast_etcd::{EtcdClient, EtcdUser};
 use ballast_fleet::{Compatibility, FleetSettings, HostId, HypervisorVersion, Label};
-use ballast_fleet_proto::Keyspace;
+use ballast_fleet_proto::{Keyspace, MODE_ADVISE, MODE_MOVE};
 use ballast_model::{Bytes, GuestId};
 use ballast_toml_strict::{Error, duration};
 use serde::Deserialize;
 
+use crate::carry::{GUEST, QemuConfig};
+
 /// Where it is unless it is named.
 pub const CONFIG_FILE: &str = "/etc/ballast/fleet.toml";
+/// Where notes of moves are unless it is said.
+const STATE_FOLDER: &str = "/var/lib/ballast/fleet";
+/// Longest standstill of a guest at the end of a copy.
+const DOWNTIME_MAX: Duration = Duration::from_secs(60);
 /// The machine's own name.
 const HOST_NAME_FILE: &str = "/proc/sys/kernel/hostname";
 /// The machine's own identity.
@@ -46,6 +53,12 @@ pub struct FleetConfig {
     pub tick: Duration,
     /// Whether this host may lead.
     pub leads: bool,
+    /// Whether guests are moved.
+    pub mode: FleetMode,
+    /// Where this host notes what it does about moves.
+    pub state: PathBuf,
+    /// How guests of QEMU are moved; always there in mode `move`.
+    pub qemu: Option<QemuConfig>,
     /// The daemon's socket.
     pub socket: Option<PathBuf>,
     /// Bytes a second that a migration copies.
@@ -74,12 +87,24 @@ pub struct GuestConfig {
 }
 
 /// Whether plans are carried out.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum FleetMode {
+pub enum FleetMode {
     /// Moves are named, and nothing is done.
     #[default]
     Advise,
+    /// This host orders moves if it leads, and carries out those that name it.
+    Move,
+}
+
+impl FleetMode {
+    /// Its name.
+    pub const fn code(self) -> &'static str {
+        match self {
+            FleetMode::Advise => MODE_ADVISE,
+            FleetMode::Move => MODE_MOVE,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -98,8 +123,11 @@ struct File {
     tick: Duration,
     #[serde(default = "yes")]
     leads: bool,
-    #[serde(default, rename = "mode")]
-    _mode: FleetMode,
+    #[serde(default)]
+    mode: FleetMode,
+    #[serde(default = "state_default")]
+    state: PathBuf,
+    qemu: Option<QemuTable>,
     socket: Option<PathBuf>,
     bandwidth: Bytes,
     compatibility: CompatibilityTable,
@@ -107,6 +135,16 @@ struct File {
     planner: PlannerTable,
     #[serde(default)]
     guests: BTreeMap<GuestId, GuestTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QemuTable {
+    qmp: String,
+    start: Vec<String>,
+    listen: IpAddr,
+    #[serde(default = "downtime_default", with = "duration")]
+    downtime: Duration,
 }
 
 #[derive(Deserialize)]
@@ -152,6 +190,14 @@ fn timeout_default() -> Duration {
 
 fn ten_seconds() -> Duration {
     Duration::from_secs(10)
+}
+
+fn state_default() -> PathBuf {
+    PathBuf::from(STATE_FOLDER)
+}
+
+fn downtime_default() -> Duration {
+    Duration::from_millis(300)
 }
 
 const fn yes() -> bool {
@@ -239,7 +285,20 @@ pub fn parse(text: &str, file: &Path, machine: &str) -> Result<FleetConfig, Erro
         };
         guests.insert(id, guest);
     }
+    let qemu = match read.qemu {
+        Some(table) => {
+            Some(table.config(read.bandwidth).map_err(|(key, why)| wrong(&["qemu", key], why))?)
+        }
+        None if read.mode == FleetMode::Move => {
+            let why = "mode `move` needs a table [qemu]: how guests are moved".to_owned();
+            return Err(wrong(&["mode"], why));
+        }
+        None => None,
+    };
     Ok(FleetConfig {
+        mode: read.mode,
+        state: read.state,
+        qemu: qemu.filter(|_| read.mode == FleetMode::Move),
         keys,
         cluster: read.cluster,
         host,
@@ -255,6 +314,29 @@ pub fn parse(text: &str, file: &Path, machine: &str) -> Result<FleetConfig, Erro
         planner: read.planner.settings(),
         guests,
     })
+}
+
+impl QemuTable {
+    /// Most bytes a second of a copy are `bandwidth_per_s`. An error is of a key.
+    fn config(self, bandwidth_per_s: Bytes) -> Result<QemuConfig, (&'static str, String)> {
+        let QemuTable { qmp, start, listen, downtime } = self;
+        if !qmp.starts_with('/') || !qmp.contains(GUEST) {
+            return Err(("qmp", format!("expected an absolute path with {GUEST} in it")));
+        }
+        let is_program = start.first().is_some_and(|it| it.starts_with('/'));
+        if !is_program || !start.iter().skip(1).any(|it| it.contains(GUEST)) {
+            let why = format!("expected a program's absolute path, and {GUEST} in an argument");
+            return Err(("start", why));
+        }
+        if listen.is_unspecified() {
+            let why = format!("{listen}: expected the address at which other hosts reach this one");
+            return Err(("listen", why));
+        }
+        if downtime.is_zero() || downtime > DOWNTIME_MAX {
+            return Err(("downtime", "expected 1ms to 60s".to_owned()));
+        }
+        Ok(QemuConfig { qmp, start, listen, downtime, bandwidth_per_s })
+    }
 }
 
 impl PlannerTable {
@@ -356,12 +438,26 @@ mod tests {
             ("\"1GiB\"", "\"1KiB\"", "bandwidth: expected at least 1MiB"),
             ("7.2.19", "seven", "compatibility.version: `seven`: expected numbers"),
             ("cluster", "mode = \"act\"\ncluster", "unknown value \"act\""),
+            ("cluster", "mode = \"move\"\ncluster", "mode `move` needs a table [qemu]"),
             ("cluster", "tick = \"0s\"\ncluster", "tick: expected whole seconds, 1s to 60s"),
             ("cluster", "user = \"x\"\ncluster", "expected `password_file`, too"),
             ("cluster", "host = \"-\"\ncluster", "is no host name"),
             ("version", "verzion", "did you mean `version`"),
         ] {
             let error = parsed(&LEAST.replacen(from, to, 1)).unwrap_err();
+            assert!(error.contains(needle), "{error}");
+        }
+        let qemu = "[qemu]\nqmp = \"/run/{guest}\"\nstart = [\"/bin/x\", \"{guest}\"]\n\
+                    listen = \"10.0.0.1\"\n";
+        assert_eq!(parsed(&format!("{LEAST}{qemu}")).unwrap().qemu, None);
+        let moves = format!("mode = \"move\"\n{LEAST}{qemu}");
+        assert!(parsed(&moves).unwrap().qemu.is_some());
+        for (from, to, needle) in [
+            ("/run/{guest}", "/run/x", "qemu.qmp: expected an absolute path with {guest}"),
+            ("\"/bin/x\", ", "", "qemu.start: expected a program's absolute path"),
+            ("10.0.0.1", "0.0.0.0", "qemu.listen: 0.0.0.0: expected the address"),
+        ] {
+            let error = parsed(&moves.replacen(from, to, 1)).unwrap_err();
             assert!(error.contains(needle), "{error}");
         }
         let error = parsed(&format!("{LEAST}[guests.web]\ngroup = \"\"\n")).unwrap_err();

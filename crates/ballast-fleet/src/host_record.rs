@@ -10,11 +10,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ballast_api::{Client, ClientError, ExplainReply, GuestView, StatusReply};
+use ballast_api::{Client, ClientError, ExplainReply, GuestView, LimitsView, Reserve, StatusReply};
 use ballast_fleet::{CompactCurve, GuestRecord, HostRecord, ReservationRecord, Stays};
-use ballast_model::{Bytes, GuestId, Timestamp};
+use ballast_fleet_move::Carried;
+use ballast_model::{Bytes, GuestChange, GuestId, GuestLimits, Timestamp};
 
-use crate::config::{FleetConfig, GuestConfig};
+use crate::config::{FleetConfig, FleetMode, GuestConfig};
 
 /// Most guests whose curves are asked for in one look.
 const EXPLAINED_MAX: usize = 64;
@@ -41,6 +42,28 @@ pub trait Daemon {
     fn status(&self) -> impl Future<Output = Result<StatusReply, ClientError>>;
     /// All of one guest.
     fn explain(&self, guest: &GuestId) -> impl Future<Output = Result<ExplainReply, ClientError>>;
+    /// What goes along with a guest that leaves.
+    fn carried(&self, guest: &GuestId) -> impl Future<Output = Result<Carried, ClientError>>;
+    /// Puts in force what came along with a guest.
+    fn take_over(
+        &self,
+        guest: &GuestId,
+        carried: &Carried,
+    ) -> impl Future<Output = Result<(), ClientError>>;
+    /// Changes a guest's bounds.
+    fn set(
+        &self,
+        guest: &GuestId,
+        change: &GuestChange,
+    ) -> impl Future<Output = Result<(), ClientError>>;
+    /// Keeps memory free for a guest that is to come.
+    fn reserve(
+        &self,
+        guest: &GuestId,
+        reserve: &Reserve,
+    ) -> impl Future<Output = Result<(), ClientError>>;
+    /// Ends that.
+    fn unreserve(&self, guest: &GuestId) -> impl Future<Output = Result<(), ClientError>>;
 }
 
 impl Daemon for Client {
@@ -51,12 +74,57 @@ impl Daemon for Client {
     async fn explain(&self, guest: &GuestId) -> Result<ExplainReply, ClientError> {
         Client::explain(self, guest).await
     }
+
+    async fn carried(&self, guest: &GuestId) -> Result<Carried, ClientError> {
+        let limits = limits(&Client::explain(self, guest).await?.limits);
+        Ok(Carried { limits, credits: None, thrashed: None })
+    }
+
+    async fn take_over(&self, guest: &GuestId, carried: &Carried) -> Result<(), ClientError> {
+        let limits = &carried.limits;
+        let change = GuestChange {
+            floor: limits.floor,
+            ceiling: limits.ceiling,
+            shares: Some(limits.shares),
+            priority: Some(limits.priority),
+            miss_rate_max: Some(limits.miss_rate_max.unwrap_or(0)),
+            managed: Some(limits.managed),
+            take_over: Some(limits.take_over),
+        };
+        self.set_guest(guest, &change).await.map(drop)
+    }
+
+    async fn set(&self, guest: &GuestId, change: &GuestChange) -> Result<(), ClientError> {
+        self.set_guest(guest, change).await.map(drop)
+    }
+
+    async fn reserve(&self, guest: &GuestId, reserve: &Reserve) -> Result<(), ClientError> {
+        Client::reserve(self, guest, reserve).await.map(drop)
+    }
+
+    async fn unreserve(&self, guest: &GuestId) -> Result<(), ClientError> {
+        Client::unreserve(self, guest).await.map(drop)
+    }
+}
+
+/// What an operator has set of a guest, as a daemon tells it.
+fn limits(view: &LimitsView) -> GuestLimits {
+    let default = GuestLimits::default();
+    GuestLimits {
+        floor: view.floor_set_bytes.map(Bytes::new),
+        ceiling: view.ceiling_set_bytes.map(Bytes::new),
+        shares: view.shares.unwrap_or(default.shares),
+        priority: view.priority.unwrap_or(default.priority),
+        miss_rate_max: view.miss_rate_max_per_s,
+        managed: view.managed.unwrap_or(default.managed),
+        take_over: view.take_over.unwrap_or(default.take_over),
+        ..default
+    }
 }
 
 /// Looks at the daemon, and remembers what it asks for less often.
-#[derive(Debug)]
-pub struct Observer<D> {
-    daemon: D,
+#[derive(Debug, Default)]
+pub struct Observer {
     looks: u64,
     explained: BTreeMap<GuestId, Explanation>,
 }
@@ -70,18 +138,17 @@ struct Explanation {
     misses_per_s_max: Option<u64>,
 }
 
-impl<D: Daemon> Observer<D> {
-    /// An observer of `daemon`.
-    pub fn new(daemon: D) -> Observer<D> {
-        Observer { daemon, looks: 0, explained: BTreeMap::new() }
-    }
-
-    /// The host's record, as of now.
+impl Observer {
+    /// The host's record, as of now, by what `daemon` says.
     ///
     /// # Errors
     /// The daemon does not answer, or does not know enough.
-    pub async fn look(&mut self, config: &FleetConfig) -> Result<HostRecord, LookError> {
-        let status = self.daemon.status().await?;
+    pub async fn look(
+        &mut self,
+        daemon: &impl Daemon,
+        config: &FleetConfig,
+    ) -> Result<HostRecord, LookError> {
+        let status = daemon.status().await?;
         self.looks += 1;
         let mut ids: Vec<GuestId> =
             status.guests.iter().filter_map(|guest| guest.guest.parse().ok()).collect();
@@ -89,7 +156,7 @@ impl<D: Daemon> Observer<D> {
         ids.sort_by_key(|id| self.explained.get(id).map_or(0, |it| it.look));
         for id in ids.into_iter().take(EXPLAINED_MAX) {
             // A guest that has just ended has none; the others' figures are good all the same.
-            if let Ok(reply) = self.daemon.explain(&id).await {
+            if let Ok(reply) = daemon.explain(&id).await {
                 self.explained.insert(id, explained(self.looks, &reply));
             }
         }
@@ -148,6 +215,7 @@ fn record(
         free: Bytes::new(free),
         bandwidth_per_s: config.bandwidth_per_s,
         compatibility: config.compatibility.clone(),
+        carries_moves: config.mode == FleetMode::Move,
         is_draining: false,
         reservations,
         guests,

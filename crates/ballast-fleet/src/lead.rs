@@ -5,17 +5,23 @@
 //! follows all keys and writes a plan when it says something new, under the condition that the
 //! leader's key is still the one it wrote: a leader that was replaced without knowing writes
 //! nothing.
+//! In mode `move` it orders what it plans, and settles the records of moves, under the same
+//! condition. It orders nothing until one lease after its election: a plan of the first moment
+//! knows only those who have registered by then.
 //! Cost: one plan a tick, on one host.
-//! Limits: a plan of the first moment knows only who has registered by then.
+//! Limits: moves are settled tick by tick; hosts do not wait for that.
 
 use std::time::Duration;
 
+use ballast_fleet_move::Term;
 use ballast_fleet_proto::{
-    Author, Condition, Coordinator, CoordinatorError, FleetKey, FleetView, Follow, KeyWrite,
-    PlanRecord, PutResult, RecordError, Revision, decide, decode, encode,
+    Author, Condition, Coordinator, CoordinatorError, Decision, FleetKey, FleetView, Follow,
+    KeyWrite, LeaderWrite, PlanRecord, PutResult, RecordError, Revision, decide, decode, encode,
+    leader_writes,
 };
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
+use crate::config::FleetMode;
 use crate::host_record::Daemon;
 use crate::session::{Member, RETRY, Session, SessionEnd};
 
@@ -62,7 +68,7 @@ async fn seek_once<C: Coordinator, D: Daemon>(
 ) -> Result<(), LeadError> {
     let config = &member.config;
     let key = config.keys.key(&FleetKey::Leader);
-    let listing = member.coordinator.read(&config.keys.lead_prefix()).await?;
+    let listing = member.coordinator.read(&key).await?;
     let author = |value: &[u8]| decode::<Author>(value).map(|it| it.host);
     let leadership = match listing.entries.iter().find(|entry| entry.key == key) {
         None => {
@@ -82,8 +88,7 @@ async fn seek_once<C: Coordinator, D: Daemon>(
         return led;
     }
     member.speaker.say("lead", "another host leads the fleet");
-    let prefix = config.keys.lead_prefix();
-    let mut watch = member.coordinator.watch(&prefix, listing.revision).await?;
+    let mut watch = member.coordinator.watch(&key, listing.revision).await?;
     // Without a change for long, the state is read again.
     match timeout(FOLLOW_FOR, watch.next()).await {
         Ok(changes) => changes.map(drop).map_err(LeadError::from),
@@ -100,6 +105,7 @@ async fn lead<C: Coordinator, D: Daemon>(
     let mut ticks = interval(config.tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last: Option<PlanRecord> = None;
+    let settled_at = Instant::now() + config.lease;
     let mut view = read(member).await?;
     loop {
         let mut watch = member.coordinator.watch(config.keys.prefix(), view.revision()).await?;
@@ -128,7 +134,8 @@ async fn lead<C: Coordinator, D: Daemon>(
                 continue;
             }
             let is_ours = view.leader().is_some_and(|(_, revision)| revision == leadership);
-            if !is_ours || !write_plan(member, &view, leadership, &mut last).await? {
+            let may_order = Instant::now() >= settled_at;
+            if !is_ours || !lead_once(member, &view, leadership, may_order, &mut last).await? {
                 return Ok(());
             }
         }
@@ -141,15 +148,82 @@ async fn read<C: Coordinator, D: Daemon>(member: &Member<C, D>) -> Result<FleetV
     Ok(FleetView::new(keys.clone(), member.coordinator.read(keys.prefix()).await?))
 }
 
-/// Plans, and writes what is new of it. Whether the leadership is still ours.
-async fn write_plan<C: Coordinator, D: Daemon>(
+/// Plans, orders, and settles moves. Whether the leadership is still ours.
+async fn lead_once<C: Coordinator, D: Daemon>(
     member: &Member<C, D>,
     view: &FleetView,
+    leadership: Revision,
+    may_order: bool,
+    last: &mut Option<PlanRecord>,
+) -> Result<bool, LeadError> {
+    let config = &member.config;
+    let (leader, mode) = (config.host.as_str(), config.mode.code());
+    let now = member.now();
+    let Decision { plan, record } = decide(view, &config.planner, leader, leadership, mode, now);
+    if !write_plan(member, record, leadership, last).await? {
+        return Ok(false);
+    }
+    let may_order = may_order && config.mode == FleetMode::Move;
+    for write in leader_writes(view, &plan, Term(leadership.0), may_order, now) {
+        if !write_order(member, leadership, write).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// One write about a move. Whether the leadership is still ours.
+async fn write_order<C: Coordinator, D: Daemon>(
+    member: &Member<C, D>,
+    leadership: Revision,
+    write: LeaderWrite,
+) -> Result<bool, LeadError> {
+    let keys = &member.config.keys;
+    let leader = keys.key(&FleetKey::Leader);
+    let mut conditions = vec![Condition { key: leader.clone(), written: Some(leadership) }];
+    let (writes, text) = match write {
+        LeaderWrite::Put { record, found } => {
+            let key = keys.key(&FleetKey::Move(record.guest.clone()));
+            conditions.push(Condition { key: key.clone(), written: found });
+            let value = record.to_json().into_bytes();
+            let text = format!("{}: {}", record.guest, record.in_words());
+            (vec![KeyWrite::Put { key, value, lease: None }], Some((record.guest, text)))
+        }
+        LeaderWrite::Close { guest, found, past } => {
+            let key = keys.key(&FleetKey::Move(guest.clone()));
+            conditions.push(Condition { key: key.clone(), written: Some(found) });
+            let value = encode(&past)?;
+            let past = keys.key(&FleetKey::Past(guest));
+            let note = KeyWrite::Put { key: past, value, lease: None };
+            (vec![KeyWrite::Delete(key), note], None)
+        }
+        LeaderWrite::Forget(guest) => {
+            (vec![KeyWrite::Delete(keys.key(&FleetKey::Past(guest)))], None)
+        }
+    };
+    match member.coordinator.compare_and_put(&conditions, writes).await? {
+        PutResult::Written(_) => {
+            if let Some((guest, text)) = text {
+                member.speaker.say_of("order", &guest, &text);
+            }
+            Ok(true)
+        }
+        // A host has written meanwhile, or the leadership has gone: the next tick tells.
+        PutResult::Differs => {
+            let listing = member.coordinator.read(&leader).await?;
+            Ok(listing.entries.iter().any(|it| it.key == leader && it.written == leadership))
+        }
+    }
+}
+
+/// Writes what is new of a plan. Whether the leadership is still ours.
+async fn write_plan<C: Coordinator, D: Daemon>(
+    member: &Member<C, D>,
+    plan: PlanRecord,
     leadership: Revision,
     last: &mut Option<PlanRecord>,
 ) -> Result<bool, LeadError> {
     let config = &member.config;
-    let plan = decide(view, &config.planner, config.host.as_str(), leadership, member.now());
     if last.as_ref().is_some_and(|last| plan.says_the_same(last)) {
         return Ok(true);
     }

@@ -11,13 +11,15 @@
 //! | `member` | how does the host get into the fleet, and when does it leave? |
 //! | `session` | what does a member hold, and why does a registration end? |
 //! | `lead` | who leads, and what does a leader do? |
+//! | `carry` | how does the host do its part of moving guests? |
 //! | `say` | what is said of that on standard error? |
 //! | `commands` | what do operators see and order? |
 //!
-//! Limits: no guest is moved: the leader names moves (`docs/fleet.md`).
+//! Limits: guests are moved in mode `move` alone (`docs/fleet.md`).
 
 #![forbid(unsafe_code)]
 
+pub mod carry;
 pub mod cli;
 pub mod commands;
 pub mod config;

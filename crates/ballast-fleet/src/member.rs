@@ -66,13 +66,16 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
     async fn session(&self, session: &Session) -> SessionEnd {
         let host = &self.config.host;
         self.speaker.say("session", &format!("registered as {host}"));
-        tokio::select! {
+        self.identity.set(Some(session.identity));
+        let end = tokio::select! {
             // The record comes before the lead: a leader knows at least its own host.
             biased;
             end = self.keep(session) => end,
             end = self.report(session) => end,
             end = lead::seek(self, session) => end,
-        }
+        };
+        self.identity.set(None);
+        end
     }
 
     /// Gives the lease back, so that others need not wait for its end.
@@ -83,7 +86,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
 
     async fn begin(&self) -> Result<Session, SessionEnd> {
         // Whoever has nothing to say takes no name.
-        self.observer.lock().await.look(&self.config).await?;
+        self.observer.lock().await.look(&self.daemon, &self.config).await?;
         let host = &self.config.host;
         let key = self.config.keys.key(&FleetKey::Identity(host.clone()));
         let listing = self.coordinator.read(&key).await?;
@@ -167,7 +170,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
         session: &Session,
         written: &mut WrittenParts,
     ) -> Result<(), SessionEnd> {
-        let record = self.observer.lock().await.look(&self.config).await?;
+        let record = self.observer.lock().await.look(&self.daemon, &self.config).await?;
         let due = written.due(&record, self.now());
         if due.is_empty() {
             return Ok(());

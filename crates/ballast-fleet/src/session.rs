@@ -1,7 +1,7 @@
 //! A host that may be in a fleet, and one registration of it.
 
 use std::cell::Cell;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_fleet_proto::{Coordinator, CoordinatorError, LeaseId, RecordError, Revision};
 use ballast_model::Timestamp;
@@ -22,8 +22,13 @@ pub struct Member<C, D> {
     pub(crate) coordinator: C,
     pub(crate) config: FleetConfig,
     pub(crate) machine: String,
-    pub(crate) observer: Mutex<Observer<D>>,
-    pub(crate) began: Instant,
+    pub(crate) daemon: D,
+    pub(crate) observer: Mutex<Observer>,
+    /// The revision that wrote the host's identity, while it is registered.
+    pub(crate) identity: Cell<Option<Revision>>,
+    began: Instant,
+    /// By the wall clock.
+    began_at: Timestamp,
     pub(crate) speaker: Speaker,
 }
 
@@ -79,14 +84,23 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
             coordinator,
             config,
             machine,
-            observer: Mutex::new(Observer::new(daemon)),
+            daemon,
+            observer: Mutex::default(),
+            identity: Cell::new(None),
             began: Instant::now(),
+            began_at: wall_clock(),
             speaker: Speaker::default(),
         }
     }
 
-    /// The time since this program began.
+    /// The time since 1970, by the wall clock as it was when this began: it never goes back.
     pub(crate) fn now(&self) -> Timestamp {
-        Timestamp::ZERO + self.began.elapsed()
+        self.began_at + self.began.elapsed()
     }
+}
+
+/// The time since 1970 by this machine's clock.
+pub(crate) fn wall_clock() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    Timestamp::ZERO + since.unwrap_or_default()
 }

@@ -3,7 +3,8 @@
 //! Idea: what a controller hands over to the next one on a host ([`Handover`]) is what it needs of
 //! a guest's past. So the same travels, less what only means something on one host: its process,
 //! its fences, what it was last seen to hold. Moments become spans, as no two hosts have one clock.
-//! Limits: the journal of samples stays where it was written.
+//! Limits: the journal of samples stays where it was written. When a guest was moved is kept by the
+//! leader, not by its hosts.
 
 use std::time::Duration;
 
@@ -22,8 +23,6 @@ pub struct Carried {
     /// Where it thrashed last; `None`: it did not, or was content since.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub thrashed: Option<CarriedThrash>,
-    /// How often it was moved in the last 24 hours, this time not counted.
-    pub moves_in_24h: u32,
 }
 
 /// A guest that thrashed when memory was taken from it.
@@ -46,7 +45,6 @@ impl Carried {
         limits: GuestLimits,
         credits: Option<u64>,
         handover: &Handover,
-        moves_in_24h: u32,
         now: Timestamp,
     ) -> Carried {
         let thrashed = handover.thrashed.filter(|it| it.until > now).map(|it| CarriedThrash {
@@ -54,7 +52,7 @@ impl Carried {
             left_ms: millis(it.until.saturating_since(now)),
             pause_ms: millis(it.pause),
         });
-        Carried { limits, credits, thrashed, moves_in_24h }
+        Carried { limits, credits, thrashed }
     }
 
     /// For the controller of the host that it has come to.

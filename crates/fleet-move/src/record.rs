@@ -34,6 +34,8 @@ pub struct MoveOrder {
     pub from: HostId,
     /// Where it is to go.
     pub to: HostId,
+    /// When this was ordered.
+    pub ordered_at: Timestamp,
     /// What the destination reserves: all that it may hold from its arrival on.
     pub reserve: Bytes,
     /// Its target before it is copied. `None`: it gives nothing.
@@ -55,6 +57,8 @@ pub struct MoveRecord {
     pub to: HostId,
     /// Under which election this was ordered.
     pub term: Term,
+    /// When this was ordered.
+    pub ordered_at: Timestamp,
     /// What the destination reserves.
     pub reserve: Bytes,
     /// Its target before it is copied. `None`: it gives nothing.
@@ -149,19 +153,36 @@ impl MoveRecord {
 
     /// An order of the leader elected as `term`.
     pub fn ordered(order: MoveOrder, term: Term) -> MoveRecord {
-        let MoveOrder { guest, from, to, reserve, shrink_to, shrink_until, due } = order;
+        let MoveOrder { guest, from, to, ordered_at, reserve, shrink_to, shrink_until, due } =
+            order;
         let (phase, is_closed) = (Phase::Ordered, false);
         MoveRecord {
             guest,
             from,
             to,
             term,
+            ordered_at,
             reserve,
             shrink_to,
             shrink_until,
             due,
             phase,
             is_closed,
+        }
+    }
+
+    /// How far it is, for people.
+    pub fn in_words(&self) -> String {
+        let MoveRecord { from, to, .. } = self;
+        match &self.phase {
+            Phase::Ordered => format!("is to move from {from} to {to}"),
+            Phase::Ready { .. } => format!("{to} waits for it"),
+            Phase::Copying { .. } => format!("is copied from {from} to {to}"),
+            Phase::Copied { .. } => format!("all of it is at {to}"),
+            Phase::Starting { .. } => format!("starts at {to}"),
+            Phase::Moved => format!("has moved from {from} to {to}"),
+            Phase::Abandoned { why } => format!("stays at {from}: {why}"),
+            Phase::Lost => format!("is lost: its hypervisor at {to} died as it was started"),
         }
     }
 

@@ -52,6 +52,7 @@ struct WireRecord {
     #[serde(with = "host")]
     to: HostId,
     term: Term,
+    ordered_ms: Timestamp,
     reserve_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     shrink_to_bytes: Option<u64>,
@@ -71,6 +72,7 @@ impl MoveRecord {
             from: self.from.clone(),
             to: self.to.clone(),
             term: self.term,
+            ordered_ms: self.ordered_at,
             reserve_bytes: self.reserve.get(),
             shrink_to_bytes: self.shrink_to.map(Bytes::get),
             shrink_until_ms: self.shrink_until,
@@ -98,6 +100,7 @@ impl MoveRecord {
             from: wire.from,
             to: wire.to,
             term: wire.term,
+            ordered_at: wire.ordered_ms,
             reserve: Bytes::new(wire.reserve_bytes),
             shrink_to: wire.shrink_to_bytes.map(Bytes::new),
             shrink_until: wire.shrink_until_ms,

@@ -3,12 +3,21 @@
 //! Idea: plan, have it checked, and make it a record. A plan that the checker refuses is written
 //! with what is wrong and without its migrations.
 
-use ballast_fleet::{FleetSettings, MigrationPlan, check, plan};
+use ballast_fleet::{FleetSettings, HostId, MigrationPlan, check, plan};
 use ballast_model::Timestamp;
 
 use crate::coordinator::Revision;
 use crate::plan_record::{PlanHeader, PlanRecord};
 use crate::view::FleetView;
+
+/// A plan, and how it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The plan; one that the checker refused moves nothing.
+    pub plan: MigrationPlan,
+    /// Its record.
+    pub record: PlanRecord,
+}
 
 /// The plan of `leader`, whose leadership began with the revision `leadership`, at `now`.
 pub fn decide(
@@ -16,8 +25,9 @@ pub fn decide(
     settings: &FleetSettings,
     leader: &str,
     leadership: Revision,
+    mode: &str,
     now: Timestamp,
-) -> PlanRecord {
+) -> Decision {
     let (snapshot, refused) = view.snapshot(now);
     let paused_by = view.paused_by().map(str::to_owned);
     let mut plan = match paused_by {
@@ -36,9 +46,12 @@ pub fn decide(
         leader: leader.to_owned(),
         leadership,
         planned_at: view.revision(),
+        mode: mode.to_owned(),
         paused_by,
         hosts: snapshot.hosts().len(),
         guests: snapshot.hosts().iter().map(|host| host.guests.len()).sum(),
     };
-    PlanRecord::new(header, &plan, &refused, &violations)
+    let carries = |host: &HostId| view.carries_moves(host);
+    let record = PlanRecord::new(header, &plan, &refused, &violations, carries);
+    Decision { plan, record }
 }

@@ -1,13 +1,15 @@
 //! Which key holds what.
 //!
 //! Idea: all keys of a fleet begin with `/ballast/CLUSTER/`, so that one range reads them and one
-//! watch follows them; what decides who leads lies apart, as every host follows that.
+//! watch follows them; who leads and what is ordered lie apart, as one read of both decides what a
+//! host does, and every host follows the one or the other.
 //! Limits: names are those of hosts and guests, which hold no `/`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use ballast_fleet::HostId;
+use ballast_model::GuestId;
 
 /// Longest name of a cluster, in bytes.
 const CLUSTER_LEN_MAX: usize = 64;
@@ -35,6 +37,10 @@ pub enum FleetKey {
     Leader,
     /// What the leader planned last.
     Plan,
+    /// A guest's move that is under way.
+    Move(GuestId),
+    /// A guest's moves that are over.
+    Past(GuestId),
 }
 
 /// A name that is none of a cluster.
@@ -48,9 +54,14 @@ impl Keyspace {
         &self.prefix
     }
 
-    /// The prefix of what decides who leads.
+    /// The prefix of who leads and of what is ordered.
     pub fn lead_prefix(&self) -> String {
         format!("{}lead/", self.prefix)
+    }
+
+    /// The prefix of moves that are under way; it begins with [`lead_prefix`](Self::lead_prefix).
+    pub fn moves_prefix(&self) -> String {
+        format!("{}moves/", self.lead_prefix())
     }
 
     /// The key itself.
@@ -62,6 +73,7 @@ impl Keyspace {
     pub fn read(&self, key: &str) -> Option<FleetKey> {
         let steps: Vec<&str> = key.strip_prefix(&self.prefix)?.split('/').collect();
         let host = |name: &str| name.parse::<HostId>().ok();
+        let guest = |name: &str| name.parse::<GuestId>().ok();
         match steps[..] {
             ["hosts", name, "id"] => host(name).map(FleetKey::Identity),
             ["hosts", name, "slow"] => host(name).map(FleetKey::Slow),
@@ -70,6 +82,8 @@ impl Keyspace {
             ["pause"] => Some(FleetKey::Pause),
             ["lead", "leader"] => Some(FleetKey::Leader),
             ["plan"] => Some(FleetKey::Plan),
+            ["lead", "moves", name] => guest(name).map(FleetKey::Move),
+            ["past", name] => guest(name).map(FleetKey::Past),
             _ => None,
         }
     }
@@ -101,6 +115,8 @@ impl fmt::Display for FleetKey {
             FleetKey::Pause => f.write_str("pause"),
             FleetKey::Leader => f.write_str("lead/leader"),
             FleetKey::Plan => f.write_str("plan"),
+            FleetKey::Move(guest) => write!(f, "lead/moves/{guest}"),
+            FleetKey::Past(guest) => write!(f, "past/{guest}"),
         }
     }
 }
@@ -121,6 +137,8 @@ mod tests {
             FleetKey::Pause,
             FleetKey::Leader,
             FleetKey::Plan,
+            FleetKey::Move("db-1".parse().unwrap()),
+            FleetKey::Past("db-1".parse().unwrap()),
         ] {
             let text = keys.key(&key);
             assert!(text.starts_with("/ballast/prod/"), "{text}");
@@ -139,6 +157,8 @@ mod tests {
             "/ballast/prod/hosts//slow",
             "/ballast/prod/hosts/-x/id",
             "/ballast/prod/pause/",
+            "/ballast/prod/lead/moves/",
+            "/ballast/prod/past/a/b",
         ] {
             assert_eq!(keys.read(key), None, "{key}");
         }

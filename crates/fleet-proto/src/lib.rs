@@ -13,8 +13,10 @@
 //! | `delta` | what of it has to be written again? |
 //! | `view` | what do all keys say of the fleet? |
 //! | `decide`, `plan_record` | what does the leader plan, and how is that written? |
+//! | `orders` | what does it write about moves? |
+//! | `past` | which moves of a guest are over? |
 //!
-//! Limits: nothing here moves a guest (`docs/fleet.md`).
+//! Limits: how a guest is moved is `ballast-fleet-move`'s.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
@@ -24,6 +26,8 @@ mod decide;
 mod delta;
 mod keys;
 mod memory;
+mod orders;
+mod past;
 mod plan_record;
 mod record;
 #[cfg(test)]
@@ -34,14 +38,17 @@ pub use coordinator::{
     Changes, Condition, Coordinator, CoordinatorError, Entry, Follow, KeyEvent, KeyWrite, LeaseId,
     Listing, PutResult, Registration, Revision, VALUE_BYTES_MAX,
 };
-pub use decide::decide;
+pub use decide::{Decision, decide};
 pub use delta::{DueParts, WrittenParts};
 pub use keys::{FleetKey, Keyspace, ParseClusterError};
 pub use memory::MemoryCoordinator;
+pub use orders::{LeaderWrite, leader_writes};
+pub use past::{PAST_MOVES_MAX, PastMoves};
 pub use plan_record::{
-    LISTED_MAX, LeftOutRecord, MigrationRecord, PlanHeader, PlanRecord, UnmetRecord,
+    LISTED_MAX, LeftOutRecord, MODE_ADVISE, MODE_MOVE, MigrationRecord, PlanHeader, PlanRecord,
+    UnmetRecord,
 };
 pub use record::{
     Author, FastPart, Identity, RECORD_VERSION, RecordError, SlowPart, decode, encode, join,
 };
-pub use view::FleetView;
+pub use view::{FleetView, MoveEntry};

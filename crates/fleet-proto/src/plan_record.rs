@@ -6,7 +6,7 @@
 
 use std::fmt::Display;
 
-use ballast_fleet::{Migration, MigrationPlan, RefusedRecord};
+use ballast_fleet::{HostId, Migration, MigrationPlan, RefusedRecord};
 use ballast_model::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,11 @@ use crate::coordinator::Revision;
 /// Most migrations, waiting migrations, unmet needs and left-out hosts that a plan lists: with at
 /// most some 1,500 bytes each, five lists stay below the largest value.
 pub const LISTED_MAX: usize = 128;
+
+/// The mode in which plans are advice.
+pub const MODE_ADVISE: &str = "advise";
+/// The mode in which guests are moved.
+pub const MODE_MOVE: &str = "move";
 
 /// A plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +30,7 @@ pub struct PlanRecord {
     pub leader_revision: u64,
     /// The state of all keys that it is for.
     pub planned_at_revision: u64,
-    /// Whether anything is done about it: `advise` names moves and does nothing.
+    /// What is done about it: `advise` names moves and does nothing, `move` orders them.
     pub mode: String,
     /// Who paused the fleet: nothing is planned then.
     pub paused_by: Option<String>,
@@ -68,6 +73,9 @@ pub struct MigrationRecord {
     pub takes_ms: u64,
     /// What it is good for: `floors`, `drain`, `objectives` or `benefit`.
     pub reason: String,
+    /// Whether nobody carries it out: the leader or one of both hosts is in mode `advise`.
+    #[serde(default)]
+    pub by_hand: bool,
     /// All of that in words.
     pub text: String,
 }
@@ -99,6 +107,8 @@ pub struct PlanHeader {
     pub leadership: Revision,
     /// The state that was planned for.
     pub planned_at: Revision,
+    /// The leader's mode.
+    pub mode: String,
     /// Who paused the fleet.
     pub paused_by: Option<String>,
     /// Hosts that were planned for.
@@ -108,16 +118,20 @@ pub struct PlanHeader {
 }
 
 impl PlanRecord {
-    /// The record of a plan, in mode `advise`.
+    /// The record of a plan for hosts; `carries` says who carries out orders.
     pub fn new(
         header: PlanHeader,
         plan: &MigrationPlan,
         refused: &[RefusedRecord],
         violations: &[impl Display],
+        carries: impl Fn(&HostId) -> bool,
     ) -> PlanRecord {
         let mut unlisted = 0;
-        let migrations = listed(&plan.migrations, &mut unlisted, MigrationRecord::of);
-        let waiting = listed(&plan.waiting, &mut unlisted, MigrationRecord::of);
+        let is_by_hand =
+            |it: &Migration| header.mode != MODE_MOVE || !carries(&it.from) || !carries(&it.to);
+        let record = |it: &Migration| MigrationRecord::of(it, is_by_hand(it));
+        let migrations = listed(&plan.migrations, &mut unlisted, record);
+        let waiting = listed(&plan.waiting, &mut unlisted, record);
         let unmet = listed(&plan.unmet, &mut unlisted, |need| UnmetRecord {
             host: need.host.to_string(),
             text: need.to_string(),
@@ -131,7 +145,7 @@ impl PlanRecord {
             leader: header.leader,
             leader_revision: header.leadership.0,
             planned_at_revision: header.planned_at.0,
-            mode: "advise".to_owned(),
+            mode: header.mode,
             paused_by: header.paused_by,
             hosts: header.hosts,
             guests: header.guests,
@@ -152,7 +166,7 @@ impl PlanRecord {
 }
 
 impl MigrationRecord {
-    fn of(migration: &Migration) -> MigrationRecord {
+    fn of(migration: &Migration, by_hand: bool) -> MigrationRecord {
         MigrationRecord {
             guest: migration.guest.to_string(),
             from: migration.from.to_string(),
@@ -163,6 +177,7 @@ impl MigrationRecord {
             traffic_bytes: migration.traffic.get(),
             takes_ms: u64::try_from(migration.takes.as_millis()).unwrap_or(u64::MAX),
             reason: migration.reason.code().to_owned(),
+            by_hand,
             text: migration.to_string(),
         }
     }

@@ -7,8 +7,8 @@
 //! A third key says which machine has the host's name.
 //! Cost: some 15 bytes a guest for the short one, some 150 for the long one.
 //! Limits: no times, as no two hosts have the same clock; whoever reads dates what arrives. A
-//! version that is not known is refused; fields that are not known are passed over. How often a
-//! guest was moved is not in it yet: nothing moves guests.
+//! version that is not known is refused; fields that are not known are passed over. When a guest
+//! was moved is not in it: its leaders keep that (`past`).
 
 use ballast_fleet::{
     CompactCurve, CompactCurveError, Compatibility, GuestRecord, HostId, HostRecord,
@@ -84,6 +84,9 @@ pub struct SlowPart {
     networks: Vec<String>,
     /// MiB a second.
     bandwidth: u64,
+    /// Whether it carries out orders.
+    #[serde(default, skip_serializing_if = "is_false")]
+    moves: bool,
     guests: Vec<SlowGuest>,
 }
 
@@ -255,8 +258,20 @@ impl SlowPart {
             storage: words(storage),
             networks: words(networks),
             bandwidth: mib_down(host.bandwidth_per_s).max(1),
+            moves: host.carries_moves,
             guests: host.guests.iter().map(SlowGuest::of).collect(),
         }
+    }
+
+    /// Whether the host carries out orders.
+    pub(crate) fn carries_moves(&self) -> bool {
+        self.moves
+    }
+
+    /// The group of a guest; `None`: it has none, or is not there.
+    pub(crate) fn group_of(&self, guest: &GuestId) -> Option<Label> {
+        let guest = self.guests.iter().find(|it| it.name == *guest)?;
+        guest.group.as_deref()?.parse().ok()
     }
 
     /// Whether the other one differs in nothing but miss curves and its number.
@@ -394,6 +409,7 @@ pub fn join(
             storage: labels(&slow.storage)?,
             networks: labels(&slow.networks)?,
         },
+        carries_moves: slow.moves,
         is_draining,
         reservations: reservations.collect::<Result<_, RecordError>>()?,
         guests: guests.map(|(slow, sizes)| guest(slow, sizes)).collect::<Result<_, _>>()?,

@@ -9,11 +9,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ballast_fleet::{FleetSnapshot, HostId, HostRecord, RefusedRecord};
-use ballast_model::Timestamp;
+use ballast_fleet::{
+    FleetSnapshot, GuestRecord, HostId, HostRecord, LastMove, RefusedRecord, ReservationRecord,
+};
+use ballast_fleet_move::{MoveRecord, Phase};
+use ballast_model::{GuestId, Timestamp};
 
 use crate::coordinator::{Changes, KeyEvent, Listing, Revision};
 use crate::keys::{FleetKey, Keyspace};
+use crate::past::PastMoves;
 use crate::plan_record::PlanRecord;
 use crate::record::{Author, FastPart, Identity, RecordError, SlowPart, decode, join};
 
@@ -27,6 +31,17 @@ pub struct FleetView {
     pause: Option<String>,
     leader: Option<(String, Revision)>,
     plan: Option<Result<PlanRecord, RecordError>>,
+    moves: BTreeMap<GuestId, MoveEntry>,
+    past: BTreeMap<GuestId, PastMoves>,
+}
+
+/// The move of a guest that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoveEntry {
+    /// Its record; an error says why it cannot be read.
+    pub record: Result<MoveRecord, String>,
+    /// The revision that wrote it.
+    pub written: Revision,
 }
 
 /// What is there of one host.
@@ -48,6 +63,8 @@ impl FleetView {
             pause: None,
             leader: None,
             plan: None,
+            moves: BTreeMap::new(),
+            past: BTreeMap::new(),
         };
         for entry in listing.entries {
             view.take(KeyEvent::Written(entry));
@@ -90,6 +107,24 @@ impl FleetView {
             Some(FleetKey::Pause) => self.pause = value.map(author),
             Some(FleetKey::Leader) => self.leader = value.map(|value| (author(value), written)),
             Some(FleetKey::Plan) => self.plan = value.map(decode),
+            Some(FleetKey::Move(guest)) => match value {
+                Some(value) => {
+                    let entry = MoveEntry { record: read_move(&guest, value), written };
+                    self.moves.insert(guest, entry);
+                }
+                None => {
+                    self.moves.remove(&guest);
+                }
+            },
+            Some(FleetKey::Past(guest)) => match value {
+                // One that cannot be read makes nobody rest.
+                Some(value) => {
+                    self.past.insert(guest, decode(value).unwrap_or_default());
+                }
+                None => {
+                    self.past.remove(&guest);
+                }
+            },
         }
     }
 
@@ -131,12 +166,41 @@ impl FleetView {
         self.plan.as_ref()
     }
 
+    /// The moves that are under way, by guest.
+    pub fn moves(&self) -> impl Iterator<Item = (&GuestId, &MoveEntry)> {
+        self.moves.iter()
+    }
+
+    /// The move of `guest` that is under way.
+    pub fn move_of(&self, guest: &GuestId) -> Option<&MoveEntry> {
+        self.moves.get(guest)
+    }
+
+    /// The moves of `guest` that are over.
+    pub fn past(&self, guest: &GuestId) -> Option<&PastMoves> {
+        self.past.get(guest)
+    }
+
+    /// The guests whose moves are over for so long that none counts any more.
+    pub(crate) fn past_over(&self, now: Timestamp) -> impl Iterator<Item = &GuestId> {
+        self.past.iter().filter(move |(_, past)| past.are_over(now)).map(|(guest, _)| guest)
+    }
+
+    /// Whether `host` carries out orders.
+    pub fn carries_moves(&self, host: &HostId) -> bool {
+        let slow = self.hosts.get(host).and_then(|parts| parts.slow.as_ref());
+        slow.is_some_and(|slow| slow.as_ref().is_ok_and(SlowPart::carries_moves))
+    }
+
     /// The records that can be believed, dated `now`, and why the others cannot.
     pub fn snapshot(&self, now: Timestamp) -> (FleetSnapshot, Vec<RefusedRecord>) {
         let (mut records, mut refused) = (Vec::new(), Vec::new());
         for (host, parts) in &self.hosts {
             match parts.record(host, now, self.draining.contains(host)) {
-                Ok(record) => records.push(record),
+                Ok(mut record) => {
+                    self.add_moves(&mut record, now);
+                    records.push(record);
+                }
                 Err(fault) => refused.push(RefusedRecord { host: host.clone(), fault }),
             }
         }
@@ -144,6 +208,66 @@ impl FleetView {
         refused.extend(more);
         refused.sort_by(|a, b| a.host.cmp(&b.host));
         (snapshot, refused)
+    }
+}
+
+/// Takes a move's record in.
+fn read_move(guest: &GuestId, value: &[u8]) -> Result<MoveRecord, String> {
+    let record = MoveRecord::parse(value).map_err(|error| error.to_string())?;
+    match record.guest == *guest {
+        true => Ok(record),
+        false => Err(format!("the record of {guest} is about {}", record.guest)),
+    }
+}
+
+impl FleetView {
+    /// What the moves of its guests, under way and over, say of a host.
+    fn add_moves(&self, host: &mut HostRecord, now: Timestamp) {
+        for guest in &mut host.guests {
+            if let Some(past) = self.past.get(&guest.id) {
+                (guest.moves_in_24h, guest.last_move) = (past.moves_in_24h(now), past.last(now));
+            }
+            if let Some(entry) = self.moves.get(&guest.id) {
+                add_move(guest, &host.id, entry, now);
+            }
+        }
+        for (guest, entry) in &self.moves {
+            let Ok(record) = &entry.record else { continue };
+            let is_over = matches!(record.phase, Phase::Abandoned { .. } | Phase::Lost);
+            let is_there = host.guests.iter().any(|it| it.id == *guest)
+                || host.reservations.iter().any(|it| it.guest == *guest);
+            if record.to != host.id || is_over || is_there {
+                continue;
+            }
+            // Ordered, and not reserved yet: nobody else is promised the same.
+            host.committed += record.reserve;
+            host.reservations.push(ReservationRecord {
+                guest: guest.clone(),
+                size: record.reserve,
+                resident: ballast_model::Bytes::ZERO,
+                group: self.group_of(&record.from, guest),
+            });
+        }
+    }
+
+    /// The group of a guest, as its host says.
+    fn group_of(&self, host: &HostId, guest: &GuestId) -> Option<ballast_fleet::Label> {
+        let slow = self.hosts.get(host)?.slow.as_ref()?.as_ref().ok()?;
+        slow.group_of(guest)
+    }
+}
+
+/// What the move of a guest says of it on `host`.
+fn add_move(guest: &mut GuestRecord, host: &HostId, entry: &MoveEntry, now: Timestamp) {
+    match &entry.record {
+        Ok(record) if record.from == *host && !matches!(record.phase, Phase::Abandoned { .. }) => {
+            guest.moving_to = Some(record.to.clone());
+        }
+        // It has just come or has just stayed, or nobody here knows: it is left where it is.
+        _ => {
+            guest.moves_in_24h = guest.moves_in_24h.max(1);
+            guest.last_move = Some(LastMove { at: now, took: std::time::Duration::ZERO });
+        }
     }
 }
 

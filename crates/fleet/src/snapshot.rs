@@ -32,6 +32,8 @@ pub struct HostRecord {
     pub bandwidth_per_s: Bytes,
     /// What runs there, and what it can reach.
     pub compatibility: Compatibility,
+    /// Whether it carries out orders to move guests; else its plans are for its operator.
+    pub carries_moves: bool,
     /// All guests are to leave.
     pub is_draining: bool,
     /// Memory that is kept for guests that are about to come.

@@ -103,6 +103,7 @@ impl Planned {
                 storage: Vec::new(),
                 networks: Vec::new(),
             },
+            carries_moves: true,
             is_draining: false,
             reservations: Vec::new(),
             guests,

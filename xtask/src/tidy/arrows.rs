@@ -69,7 +69,7 @@ const RULES: &[Rule] = &[
     // Many hosts: sees records of them, and nothing that runs on one.
     pure("ballast-fleet", MODEL),
     // What its hosts say to each other; the services that carry it implement its trait.
-    pure("ballast-fleet-proto", &["ballast-fleet", "ballast-model"]),
+    pure("ballast-fleet-proto", &["ballast-fleet", "ballast-fleet-move", "ballast-model"]),
     pure("ballast-fleet-move", &["ballast-fleet", "ballast-model"]),
     pure(
         "ballast-control",
@@ -212,8 +212,10 @@ const RULES: &[Rule] = &[
             "ballast-api",
             "ballast-etcd",
             "ballast-fleet",
+            "ballast-fleet-move",
             "ballast-fleet-proto",
             "ballast-model",
+            "ballast-qmp",
             "ballast-report",
             "ballast-toml-strict",
         ],

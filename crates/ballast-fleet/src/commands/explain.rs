@@ -110,6 +110,12 @@ fn place(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> GuestPlace
 
 /// What the plan has for a guest, in words.
 fn planned(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> String {
+    if let Some(entry) = view.move_of(&guest.id) {
+        return match &entry.record {
+            Ok(record) => format!("under way: it {}", record.in_words()),
+            Err(why) => format!("under way, by a record that cannot be read: {why}"),
+        };
+    }
     let shown = match plan::shown(view) {
         Ok(shown) => shown,
         Err(error) => return error.to_string(),

@@ -107,7 +107,9 @@ pub async fn order_drain(
 pub async fn pause(args: PauseArgs) -> anyhow::Result<()> {
     let config = args.place.load()?;
     write(&config.etcd()?, &config, FleetKey::Pause, true).await?;
-    let message = "paused: nothing is planned; hosts go on balancing by themselves".to_owned();
+    let message = "paused: nothing is planned, and moves are cancelled that can be; hosts go on \
+                   balancing by themselves";
+    let message = message.to_owned();
     args.output.print(&Done { message }, render)
 }
 

@@ -1,7 +1,7 @@
 //! `ballast fleet plan`: the leader's latest plan.
 
 use anyhow::anyhow;
-use ballast_fleet_proto::{FleetView, MigrationRecord, PlanRecord};
+use ballast_fleet_proto::{FleetView, MODE_ADVISE, MigrationRecord, PlanRecord};
 use ballast_report::Output;
 use ballast_report::format::wrapped;
 use serde::Serialize;
@@ -18,7 +18,8 @@ Examples:
   ballast fleet plan
   ballast fleet plan --json | jq -r '.plan.migrations[] | \"\\(.guest) \\(.to)\"'
 
-The plan is advice: nothing moves guests by itself.")]
+In mode `advise` the plan is advice. In mode `move` its moves are ordered, apart from those from or to a
+host that is in mode `advise`: `by hand` says which.")]
 pub struct Args {
     #[command(flatten)]
     place: Place,
@@ -76,8 +77,13 @@ pub fn shown(view: &FleetView) -> anyhow::Result<PlanShown> {
 pub fn render(shown: &PlanShown, width: Option<u16>) -> String {
     let plan = &shown.plan;
     let mut lines = vec![format!(
-        "plan of {} (revision {}) for {} hosts with {} guests; mode {}: nothing is moved",
-        plan.leader, plan.leader_revision, plan.hosts, plan.guests, plan.mode
+        "plan of {} (revision {}) for {} hosts with {} guests; mode {}{}",
+        plan.leader,
+        plan.leader_revision,
+        plan.hosts,
+        plan.guests,
+        plan.mode,
+        if plan.mode == MODE_ADVISE { ": nothing is moved" } else { "" }
     )];
     if let Some(why) = &shown.void {
         lines.push(format!("it is void: {why}"));
@@ -92,7 +98,12 @@ pub fn render(shown: &PlanShown, width: Option<u16>) -> String {
         }
     };
     let moves = |them: &'_ [MigrationRecord]| -> Vec<String> {
-        them.iter().map(|it| it.text.clone()).collect()
+        let by_hand = |it: &MigrationRecord| it.by_hand && plan.mode != MODE_ADVISE;
+        let text = |it| match by_hand(it) {
+            true => format!("{} (by hand)", it.text),
+            false => it.text.clone(),
+        };
+        them.iter().map(text).collect()
     };
     let (now, later) = (moves(&plan.migrations), moves(&plan.waiting));
     part("move now", now.iter().map(String::as_str).collect());

@@ -5,6 +5,7 @@ use ballast_api::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Place;
+use crate::carry::{Carrier, Qemu};
 use crate::config;
 use crate::member::Member;
 
@@ -34,9 +35,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let etcd = config.etcd()?;
     if args.check {
         let text = format!(
-            "{} in fleet {}: etcd at {}, daemon on {}\n",
+            "{} in fleet {}, mode {}: etcd at {}, daemon on {}\n",
             config.host,
             config.cluster,
+            config.mode.code(),
             config.endpoints.join(", "),
             socket.display()
         );
@@ -45,13 +47,23 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let member = Member::new(etcd, Client::new(socket), config, config::machine_id()?);
     let mut terminated = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupted = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    member
-        .run_until(async {
+    let stop = member.run_until(async {
+        tokio::select! {
+            _ = terminated.recv() => {}
+            _ = interrupted.recv() => {}
+        }
+    });
+    match &member.config.qemu {
+        None => stop.await,
+        Some(qemu) => {
+            let folder = &member.config.state;
+            let carrier = Carrier::new(&member, Qemu::new(qemu.clone()), folder);
+            let carrier = carrier.context("cannot read the notes of moves")?;
             tokio::select! {
-                _ = terminated.recv() => {}
-                _ = interrupted.recv() => {}
+                () = stop => {}
+                () = carrier.run() => {}
             }
-        })
-        .await;
+        }
+    }
     Ok(())
 }

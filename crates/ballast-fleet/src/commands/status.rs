@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ballast_fleet::HostRecord;
-use ballast_fleet_proto::FleetView;
-use ballast_model::{Bytes, Timestamp};
+use ballast_fleet_proto::{FleetView, MoveEntry};
+use ballast_model::{Bytes, GuestId, Timestamp};
 use ballast_report::format::size;
 use ballast_report::{Live, Output, Report};
 use serde::Serialize;
@@ -52,18 +52,31 @@ pub struct FleetStatus {
     pub leader: Option<String>,
     /// The revision of its leadership.
     pub leader_revision: Option<u64>,
-    /// Whether anything is done about plans: `advise` names moves and does nothing.
-    pub mode: &'static str,
+    /// Whether anything is done about plans: the leader's mode, `advise` or `move`.
+    pub mode: String,
     /// Who paused the fleet.
     pub paused_by: Option<String>,
     /// The hosts that are registered, by name.
     pub hosts: Vec<HostLine>,
     /// Hosts that are to be drained and are not registered.
     pub draining_absent: Vec<String>,
+    /// Moves that are under way, by guest.
+    pub moves: Vec<MoveLine>,
     /// Moves in the latest plan.
     pub migrations: usize,
     /// Needs that no move of it meets.
     pub unmet: usize,
+}
+
+/// A move that is under way.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct MoveLine {
+    /// The guest.
+    pub guest: String,
+    /// How far it is: a stable word; `unreadable` if its record is of another version.
+    pub phase: &'static str,
+    /// The same in words.
+    pub text: String,
 }
 
 /// One host.
@@ -143,12 +156,23 @@ pub fn fleet_status(config: &FleetConfig, view: &FleetView) -> FleetStatus {
         cluster: config.cluster.clone(),
         leader: view.leader().map(|(host, _)| host.to_owned()),
         leader_revision: view.leader().map(|(_, revision)| revision.0),
-        mode: "advise",
+        mode: plan.map_or(config.mode.code(), |plan| &plan.mode).to_owned(),
         paused_by: view.paused_by().map(str::to_owned),
         draining_absent,
+        moves: view.moves().map(|(guest, entry)| MoveLine::of(guest, entry)).collect(),
         migrations: plan.map_or(0, |plan| plan.migrations.len() + plan.waiting.len()),
         unmet: plan.map_or(0, |plan| plan.unmet.len()),
         hosts,
+    }
+}
+
+impl MoveLine {
+    fn of(guest: &GuestId, entry: &MoveEntry) -> MoveLine {
+        let (phase, text) = match &entry.record {
+            Ok(record) => (record.phase.code(), record.in_words()),
+            Err(why) => ("unreadable", why.clone()),
+        };
+        MoveLine { guest: guest.to_string(), phase, text }
     }
 }
 
@@ -226,6 +250,9 @@ pub fn render(status: &FleetStatus, width: Option<u16>) -> String {
     match status.hosts.is_empty() {
         true => text += "no host is registered\n",
         false => text += &report.in_capitals().table(&status.hosts, width),
+    }
+    for it in &status.moves {
+        text += &format!("under way: {} {}\n", it.guest, it.text);
     }
     text += &match (status.migrations, status.unmet) {
         (0, 0) => "the plan moves nothing\n".to_owned(),

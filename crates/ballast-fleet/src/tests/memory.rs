@@ -27,6 +27,11 @@ fn config(host: &str) -> FleetConfig {
 
 /// Runs a test in virtual time, which the coordinator shares.
 fn run(test: impl AsyncFnOnce(World)) {
+    in_virtual_time(async |coordinator| test(World { coordinator }).await);
+}
+
+/// The same for any test.
+pub(super) fn in_virtual_time(test: impl AsyncFnOnce(MemoryCoordinator)) {
     block_on(true, async {
         let tasks = LocalSet::new();
         let coordinator = MemoryCoordinator::default();
@@ -37,7 +42,7 @@ fn run(test: impl AsyncFnOnce(World)) {
                 clock.advance(Duration::from_millis(100));
             }
         });
-        tasks.run_until(test(World { coordinator })).await;
+        tasks.run_until(test(coordinator)).await;
     });
 }
 

@@ -1,7 +1,9 @@
 //! Hosts with stand-ins of their daemons: on a coordinator in memory in virtual time, and on a real
 //! etcd.
 
+mod machine;
 mod memory;
+mod moving;
 mod real_etcd;
 mod rendered;
 
@@ -11,8 +13,9 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ballast_api::{ClientError, ExplainReply, StatusReply};
-use ballast_model::GuestId;
+use ballast_api::{ClientError, ExplainReply, Reserve, StatusReply};
+use ballast_fleet_move::Carried;
+use ballast_model::{GuestChange, GuestId, GuestLimits};
 use serde_json::{Value, json};
 
 use crate::config::{self, FleetConfig};
@@ -118,26 +121,52 @@ impl Daemon for StandIn {
         }
         let guests = self.guests.borrow();
         let (_, _, size) = guests.iter().find(|(name, ..)| name == guest.as_str()).unwrap();
-        let point = |percent: u64| json!({"percent": percent, "memory_bytes": size * MIB * percent / 100, "misses_per_s": 150 - percent});
-        let points: Vec<Value> = [25, 50, 75, 100, 125, 150].map(point).to_vec();
-        let reply = json!({
-            "api_version": 1, "tick": tick(), "guest": guest.as_str(),
-            "inputs": {"state": {"code": "running", "text": "running"}, "capabilities": {}},
-            "limits": {"miss_rate_max_per_s": 20}, "budget": divided(0, 0),
-            "notes": [], "clamps": [], "moves": [],
-            "estimate": {
-                "used_bytes": 0, "available_bytes": 0, "provenance": "", "passed_over": [],
-                "demand": {
-                    "size_bytes": 0, "source": {"code": "used", "text": ""}, "age_ms": 0,
-                    "confidence_percent": 1,
-                },
-                "curve": {"interval_ms": 1000, "step_bytes": 4096, "points": points},
-            },
-        });
-        let reply: ExplainReply = serde_json::from_value(reply).unwrap();
+        let reply = explained(guest, *size);
         self.explained.borrow_mut().insert(guest.clone(), reply.clone());
         Ok(reply)
     }
+
+    // Its guests are never moved.
+    async fn carried(&self, _: &GuestId) -> Result<Carried, ClientError> {
+        Ok(Carried { limits: GuestLimits::default(), credits: None, thrashed: None })
+    }
+
+    async fn take_over(&self, _: &GuestId, _: &Carried) -> Result<(), ClientError> {
+        Ok(())
+    }
+
+    async fn set(&self, _: &GuestId, _: &GuestChange) -> Result<(), ClientError> {
+        Ok(())
+    }
+
+    async fn reserve(&self, _: &GuestId, _: &Reserve) -> Result<(), ClientError> {
+        Ok(())
+    }
+
+    async fn unreserve(&self, _: &GuestId) -> Result<(), ClientError> {
+        Ok(())
+    }
+}
+
+/// What a daemon would say of a guest that holds so many MiB.
+fn explained(guest: &GuestId, size: u64) -> ExplainReply {
+    let point = |percent: u64| json!({"percent": percent, "memory_bytes": size * MIB * percent / 100, "misses_per_s": 150 - percent});
+    let points: Vec<Value> = [25, 50, 75, 100, 125, 150].map(point).to_vec();
+    serde_json::from_value(json!({
+        "api_version": 1, "tick": tick(), "guest": guest.as_str(),
+        "inputs": {"state": {"code": "running", "text": "running"}, "capabilities": {}},
+        "limits": {"miss_rate_max_per_s": 20}, "budget": divided(0, 0),
+        "notes": [], "clamps": [], "moves": [],
+        "estimate": {
+            "used_bytes": 0, "available_bytes": 0, "provenance": "", "passed_over": [],
+            "demand": {
+                "size_bytes": 0, "source": {"code": "used", "text": ""}, "age_ms": 0,
+                "confidence_percent": 1,
+            },
+            "curve": {"interval_ms": 1000, "step_bytes": 4096, "points": points},
+        },
+    }))
+    .unwrap()
 }
 
 /// The configuration of a host of the tests.

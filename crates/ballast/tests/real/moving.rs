@@ -139,7 +139,7 @@ impl<'a> Host<'a> {
 
     fn step(&mut self, record: Option<&MoveRecord>) -> Next {
         let limits = GuestLimits { shares: self.shares().unwrap_or(1), ..GuestLimits::default() };
-        let carried = Carried { limits, credits: None, thrashed: None, moves_in_24h: 0 };
+        let carried = Carried { limits, credits: None, thrashed: None };
         let next = host_step(
             record,
             &HostView {
@@ -281,6 +281,7 @@ impl<'a> Fleet<'a> {
             guest: GUEST.parse().unwrap(),
             from: self.source.id.clone(),
             to: self.destination.id.clone(),
+            ordered_at: now(),
             reserve: BOOT,
             shrink_to: Some(SMALL),
             shrink_until: now() + PATIENCE,

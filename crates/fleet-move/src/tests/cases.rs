@@ -20,7 +20,7 @@ fn host(name: &str) -> HostId {
 
 fn carried() -> Carried {
     let thrashed = Some(CarriedThrash { least: SMALL, left_ms: 5_000, pause_ms: 60_000 });
-    Carried { limits: GuestLimits::default(), credits: Some(12), thrashed, moves_in_24h: 1 }
+    Carried { limits: GuestLimits::default(), credits: Some(12), thrashed }
 }
 
 fn order() -> MoveOrder {
@@ -28,6 +28,7 @@ fn order() -> MoveOrder {
         guest: "web".parse().unwrap(),
         from: host("a"),
         to: host("b"),
+        ordered_at: Timestamp::ZERO,
         reserve: SIZE,
         shrink_to: Some(SMALL),
         shrink_until: NOW + Duration::from_secs(10),
@@ -200,13 +201,13 @@ fn what_is_carried_means_the_same_by_another_clock() {
     };
     let left = Duration::from_secs(7);
     let handover = Handover { thrashed: thrashed(NOW + left), ..Handover::nothing(guest()) };
-    let carried = Carried::of(GuestLimits::default(), Some(3), &handover, 0, NOW);
+    let carried = Carried::of(GuestLimits::default(), Some(3), &handover, NOW);
     let later = Timestamp::from_millis(5);
     let expected = Handover { thrashed: thrashed(later + left), ..Handover::nothing(guest()) };
     assert_eq!(carried.handover(guest(), later), expected);
     // A pause that is over does not begin again elsewhere.
     let over = Handover { thrashed: thrashed(NOW), ..Handover::nothing(guest()) };
-    assert_eq!(Carried::of(GuestLimits::default(), None, &over, 0, NOW).thrashed, None);
+    assert_eq!(Carried::of(GuestLimits::default(), None, &over, NOW).thrashed, None);
 }
 
 #[test]

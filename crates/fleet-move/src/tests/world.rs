@@ -289,7 +289,7 @@ fn address(host: u8) -> SocketAddr {
 
 fn carried() -> Carried {
     let (credits, thrashed) = (Some(7), None);
-    Carried { limits: GuestLimits::default(), credits, thrashed, moves_in_24h: 0 }
+    Carried { limits: GuestLimits::default(), credits, thrashed }
 }
 
 impl World {
@@ -534,6 +534,7 @@ impl World {
             guest: guest_id(guest),
             from: host_id(stored.from),
             to: host_id(stored.to),
+            ordered_at: Timestamp::ZERO,
             term: Term(stored.term.into()),
             reserve: SIZE,
             shrink_to: Some(SIZE),
@@ -604,6 +605,7 @@ impl World {
                 guest: guest_id(guest),
                 from: host_id(from),
                 to: host_id(to),
+                ordered_at: Timestamp::ZERO,
                 reserve: SIZE,
                 shrink_to: Some(SIZE),
                 shrink_until: Timestamp::from_millis(SHRINK.into()),

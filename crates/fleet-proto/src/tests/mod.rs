@@ -1,6 +1,7 @@
 //! Tests across files: records and deltas, views and plans, and the coordinator in memory.
 
 mod memory;
+mod moves;
 mod records;
 mod views;
 
@@ -50,6 +51,7 @@ pub(crate) fn host(name: &str, budget_mib: u64, allocations: &[u64]) -> HostReco
             storage: vec!["ceph".parse().unwrap()],
             networks: vec!["br0".parse().unwrap()],
         },
+        carries_moves: true,
         is_draining: false,
         reservations: Vec::<ReservationRecord>::new(),
         guests,

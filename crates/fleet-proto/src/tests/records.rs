@@ -27,7 +27,7 @@ fn records_look_like_this() {
     let mut record = host("a", 8192, &[1024, 2048]);
     record.guests[1].stays = Some(Stays::Operator);
     let text = |value: Vec<u8>| String::from_utf8(value).unwrap();
-    expect![[r#"{"v":1,"number":3,"hypervisor":"qemu","hypervisor_version":[7,2,19],"cpu":"EPYC","storage":["ceph"],"networks":["br0"],"bandwidth":1024,"guests":[{"name":"a-0","floor":512,"curve":[[0,100],[1025,0]],"gives":true,"storage":["ceph"],"networks":["br0"]},{"name":"a-1","floor":1024,"curve":[[0,100],[2049,0]],"gives":true,"stays":"operator","storage":["ceph"],"networks":["br0"]}]}"#]].assert_eq(&text(encode(&SlowPart::of(&record, 3)).unwrap()));
+    expect![[r#"{"v":1,"number":3,"hypervisor":"qemu","hypervisor_version":[7,2,19],"cpu":"EPYC","storage":["ceph"],"networks":["br0"],"bandwidth":1024,"moves":true,"guests":[{"name":"a-0","floor":512,"curve":[[0,100],[1025,0]],"gives":true,"storage":["ceph"],"networks":["br0"]},{"name":"a-1","floor":1024,"curve":[[0,100],[2049,0]],"gives":true,"stays":"operator","storage":["ceph"],"networks":["br0"]}]}"#]].assert_eq(&text(encode(&SlowPart::of(&record, 3)).unwrap()));
     expect![[r#"{"v":1,"list":3,"host":[8192,512,3072,8192],"guests":[1024,0,0,2048,0,0]}"#]]
         .assert_eq(&text(encode(&FastPart::of(&record, 3)).unwrap()));
 }

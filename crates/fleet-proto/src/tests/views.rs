@@ -6,18 +6,18 @@ use ballast_model::{Bytes, Timestamp};
 use super::host;
 use crate::{
     Author, Changes, Entry, FastPart, FleetKey, FleetView, Identity, KeyEvent, Keyspace, Listing,
-    PlanRecord, Revision, SlowPart, decide, encode,
+    MODE_ADVISE, PlanRecord, Revision, SlowPart, decide, encode,
 };
 
-fn keys() -> Keyspace {
+pub(super) fn keys() -> Keyspace {
     "test".parse().unwrap()
 }
 
-fn entry(key: &FleetKey, value: Vec<u8>) -> Entry {
+pub(super) fn entry(key: &FleetKey, value: Vec<u8>) -> Entry {
     Entry { key: keys().key(key), value, written: Revision(5) }
 }
 
-fn entries(record: &HostRecord) -> Vec<Entry> {
+pub(super) fn entries(record: &HostRecord) -> Vec<Entry> {
     let id = || record.id.clone();
     let identity = Identity { machine: "m".to_owned() };
     vec![
@@ -39,7 +39,15 @@ fn short_and_roomy() -> FleetView {
 }
 
 fn planned(view: &FleetView) -> PlanRecord {
-    decide(view, &FleetSettings::default(), "a", Revision(4), Timestamp::from_millis(50))
+    decide(
+        view,
+        &FleetSettings::default(),
+        "a",
+        Revision(4),
+        MODE_ADVISE,
+        Timestamp::from_millis(50),
+    )
+    .record
 }
 
 fn change(view: &mut FleetView, event: KeyEvent) {
@@ -132,7 +140,9 @@ fn the_same_plan_says_the_same_whatever_the_state() {
     change(&mut view, KeyEvent::Written(entries(&b).remove(2)));
     let second = planned(&view);
     assert!(second != first && second.says_the_same(&first));
-    let later = decide(&view, &FleetSettings::default(), "a", Revision(8), Timestamp::ZERO);
+    let later =
+        decide(&view, &FleetSettings::default(), "a", Revision(8), MODE_ADVISE, Timestamp::ZERO)
+            .record;
     assert!(!later.says_the_same(&first), "another leadership is another plan");
 }
 

@@ -65,6 +65,7 @@ pub(crate) fn host(name: &str, mib: u64, guests: Vec<GuestRecord>) -> HostRecord
             storage: vec![label("san")],
             networks: vec![label("lan")],
         },
+        carries_moves: true,
         is_draining: false,
         reservations: Vec::new(),
         guests,

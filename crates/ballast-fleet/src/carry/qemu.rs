@@ -1,0 +1,188 @@
+//! Guests of plain QEMU, by a QMP socket of each that nobody else uses.
+//!
+//! Idea: QEMU is asked, and started by the operator's own program: how a guest's command line comes
+//! about only its host knows. The program is run without a shell, with the guest's name as an
+//! argument, and returns once an empty QEMU is there.
+//! Source: `docs/fleet.md`, "Moving guests of QEMU".
+//! Limits: memory goes over the network as it is. A guest's disks are on storage that both hosts
+//! reach. A QEMU that ends by itself must not be started again by whoever watches it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use ballast_fleet_move::{CopyState, Process};
+use ballast_model::{Bytes, GuestId, LinkDown};
+use ballast_qmp::migration::{
+    CopyLimits, GuestMigration, MigrationClient, MigrationProgress, MigrationStage, Origin,
+};
+use ballast_report::harmless_line;
+use tokio::process::Command;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
+
+/// What stands for a guest's name in paths and arguments.
+pub(crate) const GUEST: &str = "{guest}";
+/// Longest wait for an answer of QEMU.
+const CALL: Duration = Duration::from_secs(5);
+/// Longest run of the program that starts one.
+const START: Duration = Duration::from_secs(60);
+/// Time between two looks for a socket that was about to be made.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Most characters of what a program says.
+const SAID_CHARS_MAX: usize = 300;
+
+/// How guests of QEMU are moved from and to here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QemuConfig {
+    /// The QMP socket of a guest, with [`GUEST`] for its name.
+    pub qmp: String,
+    /// The program that starts an empty one, and its arguments.
+    pub start: Vec<String>,
+    /// Where it listens.
+    pub listen: IpAddr,
+    /// How long a guest may stand still at the end of a copy.
+    pub downtime: Duration,
+    /// Most bytes a second of a copy.
+    pub bandwidth_per_s: Bytes,
+}
+
+/// Guests of QEMU.
+#[derive(Clone, Debug)]
+pub struct Qemu {
+    config: QemuConfig,
+}
+
+impl Qemu {
+    /// The guests of this host.
+    pub fn new(config: QemuConfig) -> Qemu {
+        Qemu { config }
+    }
+
+    fn socket(&self, guest: &GuestId) -> PathBuf {
+        PathBuf::from(self.config.qmp.replace(GUEST, guest.as_str()))
+    }
+
+    async fn connect(&self, guest: &GuestId) -> Result<MigrationClient, LinkDown> {
+        MigrationClient::connect(&self.socket(guest), CALL).await
+    }
+
+    async fn client(&self, guest: &GuestId) -> Result<MigrationClient, HypervisorError> {
+        let socket = self.socket(guest);
+        let client = self.connect(guest).await;
+        client.map_err(|down| HypervisorError(format!("QEMU at {}: {down}", socket.display())))
+    }
+
+    /// Runs the operator's program.
+    async fn start(&self, guest: &GuestId) -> Result<(), HypervisorError> {
+        let mut words = self.config.start.iter().map(|word| word.replace(GUEST, guest.as_str()));
+        let program = words.next().unwrap_or_default();
+        let mut command = Command::new(&program);
+        // It may leave a QEMU that runs on, so nothing of it is waited for but its end.
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.kill_on_drop(true);
+        let failed = |why: String| HypervisorError(format!("`{program}`: {why}"));
+        let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
+        let stderr = child.stderr.take();
+        let status = match timeout(START, child.wait()).await {
+            Ok(status) => status.map_err(|error| failed(error.to_string()))?,
+            Err(_) => return Err(failed(format!("did not end within {} s", START.as_secs()))),
+        };
+        if status.success() {
+            return Ok(());
+        }
+        let said = match stderr {
+            Some(stderr) => said(stderr).await,
+            None => String::new(),
+        };
+        Err(failed(format!("{status}: {said}")))
+    }
+}
+
+/// The beginning of what a program has said.
+async fn said(mut from: tokio::process::ChildStderr) -> String {
+    use tokio::io::AsyncReadExt;
+    let mut bytes = [0; SAID_CHARS_MAX];
+    // A QEMU that it left may hold the other end open.
+    let read = timeout(Duration::from_secs(1), from.read(&mut bytes)).await;
+    let length = read.ok().and_then(Result::ok).unwrap_or(0);
+    harmless_line(String::from_utf8_lossy(&bytes[..length]).trim())
+}
+
+impl Hypervisor for Qemu {
+    async fn look(&self, guest: &GuestId, origin: Origin) -> HypervisorView {
+        let unknown = HypervisorView { process: Process::Unknown, copy: None };
+        let mut client = match self.connect(guest).await {
+            Ok(client) => client,
+            Err(LinkDown::Refused) => {
+                return HypervisorView { process: Process::Absent, copy: None };
+            }
+            Err(_) => return unknown,
+        };
+        let Ok((found, progress)) = client.look(origin).await else { return unknown };
+        HypervisorView { process: process(found), copy: copy_progress(&progress) }
+    }
+
+    async fn listen(&self, guest: &GuestId) -> Result<(), HypervisorError> {
+        if let Err(LinkDown::Refused) = self.connect(guest).await {
+            self.start(guest).await?;
+        }
+        let until = Instant::now() + CALL;
+        let mut client = loop {
+            match self.client(guest).await {
+                Ok(client) => break client,
+                Err(error) if Instant::now() > until => return Err(error),
+                Err(_) => sleep(LOOK_EVERY).await,
+            }
+        };
+        client.listen(self.config.listen).await.map_err(|error| called("listen", &error))
+    }
+
+    async fn copy(&self, guest: &GuestId, to: SocketAddr) -> Result<(), HypervisorError> {
+        let QemuConfig { bandwidth_per_s, downtime, .. } = self.config;
+        let mut client = self.client(guest).await?;
+        let copying = client.copy(to, CopyLimits { bandwidth_per_s, downtime }).await;
+        copying.map_err(|error| called("copy the guest", &error))
+    }
+
+    async fn cancel(&self, guest: &GuestId) -> Result<(), HypervisorError> {
+        let mut client = self.client(guest).await?;
+        client.cancel().await.map_err(|error| called("cancel the copy", &error))
+    }
+
+    async fn run(&self, guest: &GuestId) -> Result<(), HypervisorError> {
+        let mut client = self.client(guest).await?;
+        client.start().await.map_err(|error| called("run the guest", &error))
+    }
+
+    async fn end(&self, guest: &GuestId) -> Result<(), HypervisorError> {
+        let mut client = self.client(guest).await?;
+        client.quit().await.map_err(|error| called("end", &error))
+    }
+}
+
+fn called(what: &str, error: &impl std::fmt::Display) -> HypervisorError {
+    HypervisorError(format!("QEMU did not {what}: {error}"))
+}
+
+fn process(found: GuestMigration) -> Process {
+    match found {
+        // It listens nowhere yet: whoever began that goes on.
+        GuestMigration::Empty => Process::Absent,
+        GuestMigration::Listens(address) => Process::Waiting(address),
+        GuestMigration::Loaded => Process::Loaded,
+        GuestMigration::Runs => Process::Runs(CopyState::Nothing),
+        GuestMigration::Copies => Process::Runs(CopyState::Partly),
+        GuestMigration::CopyFailed => Process::Runs(CopyState::Failed),
+        GuestMigration::Left => Process::Left,
+        GuestMigration::Paused => Process::Paused,
+    }
+}
+
+fn copy_progress(progress: &MigrationProgress) -> Option<CopyProgress> {
+    let MigrationProgress { stage, sent, remaining, .. } = *progress;
+    (stage != MigrationStage::Nothing && sent > Bytes::ZERO)
+        .then_some(CopyProgress { sent, remaining })
+}

@@ -1,0 +1,368 @@
+//! A host with guests that can be moved: a stand-in of its daemon and of its hypervisors.
+//!
+//! Idea: a guest's memory is a number that rises while the guest runs. A copy takes time, stops the
+//! guest and takes the number along; so a guest that runs twice, or runs on from an older number,
+//! shows. All of it outlives the crash of the host's program, as real guests would.
+//! Limits: a daemon gives and takes memory at once.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ballast_api::{ClientError, ErrorReply, ExplainReply, Reserve, StatusReply};
+use ballast_fleet_move::{Carried, CopyState, Process};
+use ballast_model::{Bytes, GuestChange, GuestId, GuestLimits};
+use ballast_qmp::migration::Origin;
+use serde_json::{Value, json};
+
+use super::{MIB, divided, explained, tick};
+use crate::carry::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
+use crate::host_record::Daemon;
+
+/// How long a copy takes.
+const COPY: Duration = Duration::from_secs(7);
+/// How long a look takes, so that no step is too short to be seen.
+const LOOK: Duration = Duration::from_millis(150);
+/// Time between two writes of a guest to its memory.
+const WRITE: Duration = Duration::from_millis(100);
+
+/// One host.
+#[derive(Clone, Default)]
+pub(crate) struct Machine(Rc<RefCell<State>>);
+
+#[derive(Default)]
+struct State {
+    budget_mib: u64,
+    /// The machines by the address at which they listen.
+    network: Network,
+    address: Option<SocketAddr>,
+    hypervisors: BTreeMap<GuestId, Hyper>,
+    reservations: BTreeMap<GuestId, u64>,
+    is_silent: bool,
+}
+
+/// All machines, by the address at which they listen.
+pub(crate) type Network = Rc<RefCell<BTreeMap<SocketAddr, Machine>>>;
+
+/// One guest's hypervisor.
+#[derive(Clone)]
+struct Hyper {
+    state: HyperState,
+    boot_mib: u64,
+    floor_mib: u64,
+    limits: GuestLimits,
+    /// What the guest has written so far.
+    memory: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum HyperState {
+    Listens,
+    Loaded,
+    Runs,
+    /// The number of the copy.
+    Copies(u64),
+    CopyFailed,
+    Left,
+}
+
+impl Machine {
+    pub(crate) fn new(budget_mib: u64, network: &Network, port: u16) -> Machine {
+        let machine = Machine::default();
+        let address = SocketAddr::from(([192, 0, 2, 1], port));
+        {
+            let mut state = machine.0.borrow_mut();
+            (state.budget_mib, state.network) = (budget_mib, network.clone());
+            state.address = Some(address);
+        }
+        network.borrow_mut().insert(address, machine.clone());
+        machine
+    }
+
+    /// A guest that runs here.
+    pub(crate) fn guest(&self, name: &str, floor_mib: u64, boot_mib: u64, shares: u32) {
+        let floor = Some(Bytes::mib(floor_mib));
+        let limits = GuestLimits { shares, floor, ..GuestLimits::default() };
+        let hyper = Hyper { state: HyperState::Runs, boot_mib, floor_mib, limits, memory: 0 };
+        self.0.borrow_mut().hypervisors.insert(name.parse().unwrap(), hyper);
+        self.write_on(name.parse().unwrap());
+    }
+
+    /// The guest writes to its memory for as long as it is here.
+    fn write_on(&self, guest: GuestId) {
+        let machine = self.clone();
+        tokio::task::spawn_local(async move {
+            loop {
+                tokio::time::sleep(WRITE).await;
+                let mut state = machine.0.borrow_mut();
+                let Some(hyper) = state.hypervisors.get_mut(&guest) else { return };
+                if hyper.runs() {
+                    hyper.memory += 1;
+                }
+            }
+        });
+    }
+
+    pub(crate) fn set_silent(&self, is_silent: bool) {
+        self.0.borrow_mut().is_silent = is_silent;
+    }
+
+    /// What the guest has written, if it runs here.
+    pub(crate) fn running(&self, guest: &str) -> Option<u64> {
+        let state = self.0.borrow();
+        let hyper = state.hypervisors.get(&guest.parse::<GuestId>().unwrap())?;
+        hyper.runs().then_some(hyper.memory)
+    }
+
+    pub(crate) fn shares(&self, guest: &str) -> Option<u32> {
+        let state = self.0.borrow();
+        Some(state.hypervisors.get(&guest.parse::<GuestId>().unwrap())?.limits.shares)
+    }
+
+    /// What a move has left here: hypervisors that wait or were left, reservations, ceilings.
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        let state = self.0.borrow();
+        let mut all: Vec<String> =
+            state.reservations.keys().map(|guest| format!("reservation for {guest}")).collect();
+        for (guest, hyper) in &state.hypervisors {
+            if !hyper.runs() {
+                all.push(format!("{guest} {:?}", hyper.state));
+            }
+            let ceiling = hyper.limits.ceiling;
+            if ceiling.is_some_and(|it| it < Bytes::mib(hyper.boot_mib)) {
+                all.push(format!("{guest} with ceiling {ceiling:?}"));
+            }
+        }
+        all
+    }
+
+    /// The guest's hypervisor dies.
+    pub(crate) fn kill(&self, guest: &str) {
+        self.0.borrow_mut().hypervisors.remove(&guest.parse::<GuestId>().unwrap());
+    }
+
+    fn answers(&self) -> Result<(), ClientError> {
+        match self.0.borrow().is_silent {
+            true => Err(ClientError::NoDaemon { socket: "stand-in".into() }),
+            false => Ok(()),
+        }
+    }
+
+    fn change<T>(
+        &self,
+        guest: &GuestId,
+        change: impl FnOnce(&mut Hyper) -> T,
+    ) -> Result<T, ClientError> {
+        self.answers()?;
+        match self.0.borrow_mut().hypervisors.get_mut(guest) {
+            Some(hyper) => Ok(change(hyper)),
+            None => Err(refused(404)),
+        }
+    }
+
+    fn hyper(
+        &self,
+        guest: &GuestId,
+        change: impl FnOnce(&mut Hyper) -> bool,
+    ) -> Result<(), HypervisorError> {
+        let mut state = self.0.borrow_mut();
+        let Some(hyper) = state.hypervisors.get_mut(guest) else {
+            return Err(HypervisorError("it is not there".to_owned()));
+        };
+        let before = hyper.state;
+        match change(hyper) {
+            true => Ok(()),
+            false => Err(HypervisorError(format!("it is {before:?}"))),
+        }
+    }
+}
+
+fn refused(status: u16) -> ClientError {
+    let reply = Box::new(ErrorReply::new("refused", "stand-in"));
+    ClientError::Refused { status, reply }
+}
+
+impl Hyper {
+    fn runs(&self) -> bool {
+        matches!(self.state, HyperState::Runs | HyperState::Copies(_) | HyperState::CopyFailed)
+    }
+
+    fn size_mib(&self) -> u64 {
+        let ceiling = self.limits.ceiling.map_or(self.boot_mib, |it| it.get() / MIB);
+        self.boot_mib.min(ceiling)
+    }
+}
+
+impl Daemon for Machine {
+    async fn status(&self) -> Result<StatusReply, ClientError> {
+        self.answers()?;
+        let state = self.0.borrow();
+        let running = json!({"code": "running", "text": "running"});
+        let guests: Vec<Value> = state
+            .hypervisors
+            .iter()
+            .map(|(name, hyper)| {
+                let size = hyper.size_mib() * MIB;
+                json!({
+                    "guest": name, "state": running, "managed": true,
+                    "boot_bytes": hyper.boot_mib * MIB, "allocation_bytes": size,
+                    "demand_bytes": size, "resident_bytes": size,
+                    "floor_bytes": hyper.floor_mib * MIB,
+                    "ceiling_bytes": hyper.limits.ceiling.map_or(hyper.boot_mib * MIB, Bytes::get),
+                    "compliance": {"code": "compliant", "text": ""},
+                })
+            })
+            .collect();
+        let held: u64 = state.hypervisors.values().map(|hyper| hyper.size_mib() * MIB).sum();
+        let budget = state.budget_mib * MIB;
+        let free = budget.saturating_sub(held);
+        let reservations: Vec<Value> = state
+            .reservations
+            .iter()
+            .filter(|(guest, _)| !state.hypervisors.contains_key(*guest))
+            .map(|(guest, size)| {
+                json!({
+                    "guest": guest, "size_bytes": size, "free_bytes": free.min(*size),
+                    "ends_in_ms": 1000,
+                })
+            })
+            .collect();
+        Ok(serde_json::from_value(json!({
+            "api_version": 1,
+            "tick": tick(),
+            "daemon": {
+                "version": "0", "started_at_unix_ms": 0, "policy": "global", "tick_ms": 1000,
+                "host_reserve_bytes": 0, "ticks": 1, "plans_refused": 0,
+            },
+            "host": {"memory_available_bytes": budget},
+            "budget": divided(budget, held),
+            "rung": running, "notes": [], "guests": guests, "reservations": reservations,
+        }))
+        .unwrap())
+    }
+
+    async fn explain(&self, guest: &GuestId) -> Result<ExplainReply, ClientError> {
+        let size = self.change(guest, |hyper| hyper.size_mib())?;
+        let mut reply = explained(guest, size);
+        reply.limits.miss_rate_max_per_s = None;
+        Ok(reply)
+    }
+
+    async fn carried(&self, guest: &GuestId) -> Result<Carried, ClientError> {
+        let limits = self.change(guest, |hyper| hyper.limits.clone())?;
+        Ok(Carried { limits, credits: None, thrashed: None })
+    }
+
+    async fn take_over(&self, guest: &GuestId, carried: &Carried) -> Result<(), ClientError> {
+        self.change(guest, |hyper| hyper.limits = carried.limits.clone())
+    }
+
+    async fn set(&self, guest: &GuestId, change: &GuestChange) -> Result<(), ClientError> {
+        self.change(guest, |hyper| hyper.limits = change.apply(&hyper.limits))
+    }
+
+    async fn reserve(&self, guest: &GuestId, reserve: &Reserve) -> Result<(), ClientError> {
+        self.answers()?;
+        self.0.borrow_mut().reservations.insert(guest.clone(), reserve.size_bytes);
+        Ok(())
+    }
+
+    async fn unreserve(&self, guest: &GuestId) -> Result<(), ClientError> {
+        self.answers()?;
+        match self.0.borrow_mut().reservations.remove(guest) {
+            Some(_) => Ok(()),
+            None => Err(refused(404)),
+        }
+    }
+}
+
+impl Hypervisor for Machine {
+    async fn look(&self, guest: &GuestId, origin: Origin) -> HypervisorView {
+        tokio::time::sleep(LOOK).await;
+        let state = self.0.borrow();
+        let process = match state.hypervisors.get(guest).map(|hyper| hyper.state) {
+            None => Process::Absent,
+            Some(HyperState::Listens) => Process::Waiting(state.address.unwrap()),
+            Some(HyperState::Loaded) if origin.is_listener => Process::Loaded,
+            Some(HyperState::Loaded) => Process::Paused,
+            Some(HyperState::Copies(_)) => Process::Runs(CopyState::Partly),
+            Some(HyperState::CopyFailed) if origin.began_copy => Process::Runs(CopyState::Failed),
+            Some(HyperState::Runs | HyperState::CopyFailed) => Process::Runs(CopyState::Nothing),
+            Some(HyperState::Left) => Process::Left,
+        };
+        let copy = CopyProgress { sent: Bytes::mib(1), remaining: Bytes::mib(1) };
+        HypervisorView { process, copy: Some(copy) }
+    }
+
+    async fn listen(&self, guest: &GuestId) -> Result<(), HypervisorError> {
+        let limits = GuestLimits::default();
+        let empty =
+            Hyper { state: HyperState::Listens, boot_mib: 0, floor_mib: 0, limits, memory: 0 };
+        let mut state = self.0.borrow_mut();
+        state.hypervisors.entry(guest.clone()).or_insert(empty);
+        // The guest has appeared.
+        state.reservations.remove(guest);
+        Ok(())
+    }
+
+    async fn copy(&self, guest: &GuestId, to: SocketAddr) -> Result<(), HypervisorError> {
+        let number = fastrand::u64(..);
+        self.hyper(guest, |hyper| {
+            let may = matches!(hyper.state, HyperState::Runs | HyperState::CopyFailed);
+            if may {
+                hyper.state = HyperState::Copies(number);
+            }
+            may
+        })?;
+        let (source, guest) = (self.clone(), guest.clone());
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(COPY).await;
+            let there = source.0.borrow().network.borrow().get(&to).cloned().unwrap();
+            let mut state = source.0.borrow_mut();
+            let Some(hyper) = state.hypervisors.get_mut(&guest) else { return };
+            if hyper.state != HyperState::Copies(number) {
+                return;
+            }
+            let mut there_state = there.0.borrow_mut();
+            match there_state.hypervisors.get_mut(&guest) {
+                Some(other) if other.state == HyperState::Listens => {
+                    hyper.state = HyperState::Left;
+                    let limits = GuestLimits::default();
+                    *other = Hyper { state: HyperState::Loaded, limits, ..hyper.clone() };
+                    drop(there_state);
+                    there.write_on(guest);
+                }
+                _ => hyper.state = HyperState::CopyFailed,
+            }
+        });
+        Ok(())
+    }
+
+    async fn cancel(&self, guest: &GuestId) -> Result<(), HypervisorError> {
+        self.hyper(guest, |hyper| {
+            if let HyperState::Copies(_) = hyper.state {
+                hyper.state = HyperState::CopyFailed;
+            }
+            true
+        })
+    }
+
+    async fn run(&self, guest: &GuestId) -> Result<(), HypervisorError> {
+        self.hyper(guest, |hyper| {
+            let may = matches!(hyper.state, HyperState::Loaded | HyperState::Left);
+            if may {
+                hyper.state = HyperState::Runs;
+            }
+            may || hyper.runs()
+        })
+    }
+
+    async fn end(&self, guest: &GuestId) -> Result<(), HypervisorError> {
+        let runs = self.running(guest.as_str()).is_some();
+        assert!(!runs, "{guest} runs, and nobody may end it");
+        self.0.borrow_mut().hypervisors.remove(guest);
+        Ok(())
+    }
+}

@@ -1,0 +1,323 @@
+//! Guests move between stand-ins of hosts, in virtual time, through failures at every step.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use ballast_fleet_proto::{Coordinator, FleetKey, FleetView, MemoryCoordinator, PlanRecord};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::machine::{Machine, Network};
+use super::memory::in_virtual_time;
+use super::{configured, s};
+use crate::carry::Carrier;
+use crate::commands::orders::write;
+use crate::config::FleetConfig;
+use crate::member::Member;
+
+const MOVES: &str = "mode = \"move\"\n[qemu]\nqmp = \"/run/{guest}\"\n\
+                     start = [\"/bin/true\", \"{guest}\"]\nlisten = \"192.0.2.1\"";
+/// What its operator gave the guest that moves.
+const SHARES: u32 = 1700;
+
+fn config(host: &str, more: &str) -> FleetConfig {
+    configured(host, &["http://127.0.0.1:1".to_owned()], more)
+}
+
+/// Two hosts: `a` has less than its guests' floors, `b` has room.
+struct World {
+    coordinator: MemoryCoordinator,
+    machines: [Machine; 2],
+    folder: TempDir,
+}
+
+impl World {
+    fn new(coordinator: MemoryCoordinator) -> World {
+        let network = Network::default();
+        let short = Machine::new(4096, &network, 1);
+        short.guest("cache", 2048, 3072, SHARES);
+        short.guest("db", 3072, 4096, 1);
+        let roomy = Machine::new(16384, &network, 2);
+        roomy.guest("web", 512, 1024, 1);
+        World { coordinator, machines: [short, roomy], folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn notes(&self, host: &str) -> PathBuf {
+        self.folder.path().join(host)
+    }
+
+    /// The program of a host, until its task is aborted, which is a crash.
+    fn program(&self, at: usize, more: &str) -> JoinHandle<()> {
+        let name = ["a", "b"][at];
+        let (coordinator, machine) = (self.coordinator.clone(), self.machines[at].clone());
+        let (config, notes) = (config(name, more), self.notes(name));
+        tokio::task::spawn_local(async move {
+            let member = Rc::new(Member::new(coordinator, machine.clone(), config, name.into()));
+            let carrier = Carrier::new(&member, machine, &notes).unwrap();
+            tokio::select! {
+                () = member.run_until(std::future::pending()) => {}
+                () = carrier.run() => {}
+            }
+        })
+    }
+
+    async fn view(&self) -> FleetView {
+        let keys = config("x", "").keys;
+        let listing = self.coordinator.read(keys.prefix()).await.unwrap();
+        FleetView::new(keys, listing)
+    }
+
+    async fn plan(&self) -> PlanRecord {
+        self.view().await.plan().expect("a plan").clone().unwrap()
+    }
+
+    /// How far the move of the guest is.
+    async fn phase(&self, guest: &str) -> Option<&'static str> {
+        let view = self.view().await;
+        let entry = view.move_of(&guest.parse().unwrap())?;
+        Some(entry.record.as_ref().unwrap().phase.code())
+    }
+
+    /// Lets time pass until the guest's move is so far. At no moment does it run twice, nor does it
+    /// ever run with less than it has written before.
+    async fn until(&self, guest: &str, what: impl AsyncFn(&World) -> bool, seconds: u64) {
+        let mut most = 0;
+        for _ in 0..seconds * 10 {
+            if what(self).await {
+                return;
+            }
+            self.assert_runs_once(guest, &mut most);
+            sleep(std::time::Duration::from_millis(100)).await;
+        }
+        let left: Vec<_> = self.machines.iter().map(Machine::leftovers).collect();
+        let notes = ["a", "b"].map(|host| {
+            let files = std::fs::read_dir(self.notes(host)).into_iter().flatten().flatten();
+            files.map(|it| std::fs::read_to_string(it.path()).unwrap()).collect::<Vec<_>>()
+        });
+        panic!("not within {seconds} s: {:?}, {left:?}, {notes:?}", self.phase(guest).await);
+    }
+
+    fn assert_runs_once(&self, guest: &str, most: &mut u64) {
+        let running: Vec<u64> = self.machines.iter().filter_map(|it| it.running(guest)).collect();
+        assert!(running.len() <= 1, "{guest} runs twice");
+        if let [written] = running[..] {
+            assert!(written >= *most, "{guest} has forgotten what it wrote");
+            *most = written;
+        }
+    }
+
+    async fn until_over(&self, guest: &str) {
+        let is_over = async |world: &World| {
+            let is_clean = world.machines.iter().all(|it| it.leftovers().is_empty());
+            world.phase(guest).await.is_none() && is_clean && world.has_no_notes()
+        };
+        self.until(guest, is_over, 900).await;
+    }
+
+    fn has_no_notes(&self) -> bool {
+        ["a", "b"]
+            .iter()
+            .all(|host| std::fs::read_dir(self.notes(host)).is_ok_and(|files| files.count() == 0))
+    }
+
+    fn is_at(&self, guest: &str) -> &'static str {
+        let places = self.machines.iter().map(|it| it.running(guest).is_some());
+        match places.collect::<Vec<_>>()[..] {
+            [true, false] => "a",
+            [false, true] => "b",
+            _ => "nowhere",
+        }
+    }
+}
+
+/// Which guest the plan of these hosts moves.
+const GUEST: &str = "cache";
+
+fn run(test: impl AsyncFnOnce(World)) {
+    in_virtual_time(async |coordinator| test(World::new(coordinator)).await);
+}
+
+#[test]
+fn a_short_host_is_relieved_by_a_move() {
+    run(async |world| {
+        let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
+        world.until(GUEST, async |world| world.is_at(GUEST) == "b", 120).await;
+        world.until_over(GUEST).await;
+        assert_eq!((world.is_at(GUEST), world.is_at("db")), ("b", "a"));
+        assert_eq!(world.machines[1].shares(GUEST), Some(SHARES));
+        sleep(s(30)).await;
+        let plan = world.plan().await;
+        assert!(plan.migrations.is_empty() && plan.unmet.is_empty(), "{plan:?}");
+        let view = world.view().await;
+        let (snapshot, _) = view.snapshot(ballast_model::Timestamp::from_millis(u64::MAX / 4));
+        let there = snapshot.hosts().iter().find(|host| host.id.as_str() == "b").unwrap();
+        assert_eq!(there.guests.len(), 2);
+        assert!(view.past(&GUEST.parse().unwrap()).is_some(), "the move is noted");
+    });
+}
+
+#[test]
+fn nobody_is_ordered_what_its_mode_forbids() {
+    for modes in [["", MOVES], [MOVES, ""], ["", ""]] {
+        run(async |world| {
+            let _programs = [world.program(0, modes[0]), world.program(1, modes[1])];
+            sleep(s(90)).await;
+            assert_eq!((world.is_at(GUEST), world.phase(GUEST).await), ("a", None));
+            let plan = world.plan().await;
+            assert!(plan.migrations.iter().all(|it| it.by_hand), "{plan:?}");
+            assert_eq!(plan.migrations.len(), 1);
+        });
+    }
+}
+
+#[test]
+fn a_new_leader_orders_nothing_before_all_can_have_registered() {
+    run(async |world| {
+        let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
+        sleep(s(9)).await;
+        assert_eq!(world.phase(GUEST).await, None);
+        let is_ordered = async |world: &World| world.phase(GUEST).await.is_some();
+        world.until(GUEST, is_ordered, 15).await;
+    });
+}
+
+/// Either program dies in each phase of a move, and comes back.
+#[test]
+fn a_program_that_dies_in_any_phase_goes_on() {
+    for phase in ["ordered", "ready", "copying", "copied", "starting", "moved"] {
+        for dies in [0, 1] {
+            run(async |world| {
+                let programs = [world.program(0, MOVES), world.program(1, MOVES)];
+                let is_there = async |world: &World| world.phase(GUEST).await == Some(phase);
+                world.until(GUEST, is_there, 120).await;
+                programs[dies].abort();
+                sleep(s(3)).await;
+                let _again = world.program(dies, MOVES);
+                world.until_over(GUEST).await;
+                assert_ne!(world.is_at(GUEST), "nowhere", "{phase} {dies}");
+            });
+        }
+    }
+}
+
+#[test]
+fn another_leader_finishes_what_a_dead_one_has_ordered() {
+    run(async |world| {
+        let first = world.program(0, MOVES);
+        sleep(s(5)).await;
+        let _second = world.program(1, MOVES);
+        let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
+        world.until(GUEST, is_copying, 120).await;
+        let before = world.view().await.leader().map(|(host, it)| (host.to_owned(), it)).unwrap();
+        assert_eq!(before.0, "a");
+        first.abort();
+        sleep(s(12)).await;
+        let after = world.view().await.leader().map(|(host, it)| (host.to_owned(), it)).unwrap();
+        assert!(after.0 == "b" && after.1 > before.1);
+        // Its hypervisor has copied on; its program comes back and leads no more.
+        let _again = world.program(0, MOVES);
+        world.until_over(GUEST).await;
+        assert_eq!(world.is_at(GUEST), "b");
+    });
+}
+
+#[test]
+fn without_store_a_copy_is_cancelled_and_made_later() {
+    run(async |world| {
+        // Or that one would go meanwhile.
+        let others_stay = format!("{MOVES}\n[guests.db]\nstays = true");
+        let _programs = [world.program(0, &others_stay), world.program(1, MOVES)];
+        let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
+        world.until(GUEST, is_copying, 120).await;
+        sleep(s(1)).await;
+        world.coordinator.set_down(true);
+        sleep(s(60)).await;
+        assert_eq!(world.is_at(GUEST), "a", "it runs on where it was");
+        world.coordinator.set_down(false);
+        world.until_over(GUEST).await;
+        assert_eq!(world.is_at(GUEST), "a", "it rests after a failure");
+        let is_moved = async |world: &World| world.is_at(GUEST) == "b";
+        world.until(GUEST, is_moved, 1800).await;
+    });
+}
+
+#[test]
+fn a_pause_cancels_what_can_be_cancelled() {
+    run(async |world| {
+        let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
+        let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
+        world.until(GUEST, is_copying, 120).await;
+        write(&world.coordinator, &config("a", ""), FleetKey::Pause, true).await.unwrap();
+        sleep(s(40)).await;
+        world.until_over(GUEST).await;
+        assert_ne!(world.is_at(GUEST), "nowhere");
+    });
+}
+
+#[test]
+fn a_destination_that_dies_with_its_copy_leaves_the_guest() {
+    run(async |world| {
+        let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
+        let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
+        world.until(GUEST, is_copying, 120).await;
+        world.machines[1].kill(GUEST);
+        world.until_over(GUEST).await;
+        assert_eq!(world.is_at(GUEST), "a");
+        assert_eq!(world.machines[0].shares(GUEST), Some(SHARES));
+    });
+}
+
+#[test]
+fn a_silent_daemon_holds_no_guest_up_that_stands_still() {
+    run(async |world| {
+        let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
+        let is_copied = async |world: &World| world.phase(GUEST).await == Some("copied");
+        world.until(GUEST, is_copied, 120).await;
+        world.machines[1].set_silent(true);
+        let runs = async |world: &World| world.is_at(GUEST) == "b";
+        world.until(GUEST, runs, 10).await;
+        world.machines[1].set_silent(false);
+        let counts = async |world: &World| world.machines[1].shares(GUEST) == Some(SHARES);
+        world.until(GUEST, counts, 60).await;
+        world.until_over(GUEST).await;
+    });
+}
+
+/// Programs die and come back, and the store comes and goes, at random; then all is well again.
+#[test]
+fn whatever_fails_the_guest_runs_once_and_nothing_is_left() {
+    for seed in 0..60 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        run(async |world| {
+            let mut programs = [world.program(0, MOVES), world.program(1, MOVES)];
+            let mut most = 0;
+            for _ in 0..random.u32(5..60) {
+                for _ in 0..random.u32(1..60) {
+                    world.assert_runs_once(GUEST, &mut most);
+                    sleep(std::time::Duration::from_millis(100)).await;
+                }
+                let at = random.usize(0..2);
+                match random.u32(0..6) {
+                    0 => programs[at].abort(),
+                    1 => world.coordinator.set_down(true),
+                    2 => world.machines[at].set_silent(true),
+                    3 => world.machines[at].set_silent(false),
+                    _ => {
+                        world.coordinator.set_down(false);
+                        programs[at].abort();
+                        programs[at] = world.program(at, MOVES);
+                    }
+                }
+            }
+            world.coordinator.set_down(false);
+            for at in [0, 1] {
+                world.machines[at].set_silent(false);
+                programs[at].abort();
+                programs[at] = world.program(at, MOVES);
+            }
+            world.until_over(GUEST).await;
+            assert_ne!(world.is_at(GUEST), "nowhere", "seed {seed}");
+        });
+    }
+}

@@ -1,0 +1,103 @@
+//! What a leader writes about moves.
+//!
+//! Idea: what has begun is settled, or cancelled while the fleet is paused; what the plan has to
+//! move now is ordered, one record a guest. A host is only ordered what it carries out.
+//! Cost: one pass over the records of moves and one over the plan.
+//! Limits: a leader of less than a lease knows only those hosts that have registered with it: its
+//! caller says when it may order.
+
+use std::time::Duration;
+
+use ballast_fleet::{HostId, Migration, MigrationPlan};
+use ballast_fleet_move::leader::{Wish, step};
+use ballast_fleet_move::{MoveOrder, MoveRecord, Next, Term};
+use ballast_model::{GuestId, Timestamp};
+
+use crate::coordinator::Revision;
+use crate::past::PastMoves;
+use crate::view::{FleetView, MoveEntry};
+
+/// How long a source waits for its guest to give the memory that it does not need.
+const SHRINK_PATIENCE: Duration = Duration::from_secs(120);
+/// A copy has to be whole after this many times what it should take, and the minutes of
+/// [`COPY_PATIENCE`].
+const COPY_TIMES: u32 = 4;
+/// What a copy may take on top of that.
+const COPY_PATIENCE: Duration = Duration::from_secs(300);
+
+/// One write of a leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaderWrite {
+    /// A move's record; `found`: if it was written last by this revision, or is not there.
+    Put {
+        /// The record.
+        record: Box<MoveRecord>,
+        /// The one that it replaces.
+        found: Option<Revision>,
+    },
+    /// Removes the record of a move that is over, and notes its end.
+    Close {
+        /// The guest.
+        guest: GuestId,
+        /// The revision that wrote the record.
+        found: Revision,
+        /// The guest's moves, with this one.
+        past: PastMoves,
+    },
+    /// Removes what was noted of moves long ago.
+    Forget(GuestId),
+}
+
+/// What the leader of `term` writes at `now`: about moves that have begun, and, if it `may_order`,
+/// those of `plan`.
+pub fn leader_writes(
+    view: &FleetView,
+    plan: &MigrationPlan,
+    term: Term,
+    may_order: bool,
+    now: Timestamp,
+) -> Vec<LeaderWrite> {
+    let mut writes = Vec::new();
+    let wish = if view.paused_by().is_some() { Wish::Cancel } else { Wish::Settle };
+    for (guest, entry) in view.moves() {
+        // One that cannot be read is of another version, which somebody else has to settle.
+        let MoveEntry { record: Ok(record), written } = entry else { continue };
+        match step(Some(record), &wish, term, now) {
+            Next::Write(record) => {
+                writes.push(LeaderWrite::Put { record, found: Some(*written) });
+            }
+            Next::Remove => writes.push(LeaderWrite::Close {
+                guest: guest.clone(),
+                found: *written,
+                past: view.past(guest).cloned().unwrap_or_default().with(record, now),
+            }),
+            Next::Wait | Next::Act(_) => {}
+        }
+    }
+    for guest in view.past_over(now) {
+        writes.push(LeaderWrite::Forget(guest.clone()));
+    }
+    if !may_order {
+        return writes;
+    }
+    let carries = |host: &HostId| view.carries_moves(host);
+    for it in &plan.migrations {
+        if view.moves().any(|(guest, _)| *guest == it.guest)
+            || !carries(&it.from)
+            || !carries(&it.to)
+        {
+            continue;
+        }
+        if let Next::Write(record) = step(None, &Wish::Move(order(it, now)), term, now) {
+            writes.push(LeaderWrite::Put { record, found: None });
+        }
+    }
+    writes
+}
+
+fn order(migration: &Migration, now: Timestamp) -> MoveOrder {
+    let Migration { guest, from, to, shrink_to, reserve, takes, .. } = migration.clone();
+    let shrink_until = now + SHRINK_PATIENCE;
+    let due = shrink_until + takes.saturating_mul(COPY_TIMES) + COPY_PATIENCE;
+    MoveOrder { guest, from, to, ordered_at: now, reserve, shrink_to, shrink_until, due }
+}
