@@ -27,7 +27,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use ballast_fleet_move::{MoveRecord, Next, Term, host_step, host_step_without_store};
+use ballast_fleet_move::{MoveRecord, Next, Phase, Term, host_step, host_step_without_store};
 use ballast_fleet_proto::{
     Condition, Coordinator, CoordinatorError, FleetKey, FleetView, Follow, KeyEvent, KeyWrite,
     PutResult, Revision,
@@ -43,8 +43,10 @@ pub use hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
 pub(crate) use qemu::GUEST;
 pub use qemu::{Qemu, QemuConfig};
 
-/// Time between two turns while a guest is on its way.
+/// Time between two turns while a guest is on its way; a change of an order ends the wait.
 const TURN: Duration = Duration::from_millis(500);
+/// The same while it is copied or stands still: what passes until it runs again is its downtime.
+const TURN_OF_COPY: Duration = Duration::from_millis(100);
 /// Without a change for this long, orders are read again: a connection may have died in silence.
 const FOLLOW_FOR: Duration = Duration::from_secs(600);
 
@@ -86,19 +88,31 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
     pub async fn run(&self) {
         let mut watch = None;
         loop {
-            let turn = self.turn(&mut watch).await;
-            match turn {
+            match self.turn(&mut watch).await {
                 Turn::Did => {}
-                Turn::Waits => sleep(TURN).await,
-                Turn::Idle => self.wait(&mut watch).await,
+                Turn::Waits => self.wait(&mut watch, self.pause()).await,
+                Turn::Idle => self.wait(&mut watch, FOLLOW_FOR).await,
             }
         }
     }
 
-    /// Waits for an order of this host.
-    async fn wait(&self, watch: &mut Option<C::Watch>) {
-        let Some(following) = watch else { return sleep(RETRY).await };
-        let change = timeout(FOLLOW_FOR, async {
+    fn pause(&self) -> Duration {
+        let is_copied = |record: &MoveRecord| {
+            matches!(
+                record.phase,
+                Phase::Copying { .. } | Phase::Copied { .. } | Phase::Starting { .. }
+            )
+        };
+        match self.last.borrow().values().any(is_copied) {
+            true => TURN_OF_COPY,
+            false => TURN,
+        }
+    }
+
+    /// Waits for an order of this host to change, at most `pause`.
+    async fn wait(&self, watch: &mut Option<C::Watch>, pause: Duration) {
+        let Some(following) = watch else { return sleep(RETRY.min(pause)).await };
+        let change = timeout(pause, async {
             loop {
                 match following.next().await {
                     Ok(changes) if changes.events.iter().any(|it| self.is_ours(it)) => {
@@ -109,9 +123,11 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                 }
             }
         });
-        // However it ends, all is read again.
-        if !matches!(change.await, Ok(Ok(()))) {
-            *watch = None;
+        // Whatever ends it, all is read again. A watch in which nothing comes for long may be dead.
+        match change.await {
+            Ok(Ok(())) => {}
+            Err(_) if pause < FOLLOW_FOR => {}
+            Ok(Err(_)) | Err(_) => *watch = None,
         }
     }
 
