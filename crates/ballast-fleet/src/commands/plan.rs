@@ -18,8 +18,8 @@ Examples:
   ballast fleet plan
   ballast fleet plan --json | jq -r '.plan.migrations[] | \"\\(.guest) \\(.to)\"'
 
-In mode `advise` the plan is advice. In mode `move` its moves are ordered, apart from those from or to a
-host that is in mode `advise`: `by hand` says which.")]
+In mode `advise` the plan is advice. In mode `move` its moves are ordered, apart from those from
+or to a host that is in mode `advise`: `by hand` says which.")]
 pub struct Args {
     #[command(flatten)]
     place: Place,

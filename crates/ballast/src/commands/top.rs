@@ -20,7 +20,8 @@ Examples:
   ballast top --no-color
   ballast top --journal /var/lib/ballast/journal.db
 
-Colours are left out, too, where NO_COLOR is set or TERM is dumb. For programs: ballast status --json.")]
+Colours are left out, too, where NO_COLOR is set or TERM is dumb. For programs: ballast status
+--json.")]
 pub struct Args {
     /// Show this journal instead of a daemon, from its last tick back
     #[arg(long, value_name = "PATH")]

@@ -45,17 +45,19 @@ Examples:
   ballast track web-1 --source damon
   ballast track web-1 --for 4m --interval 500ms --record web-1 --qmp /run/ballast/qmp --referenced
 
-Without a guest it lists all there are, with the socket of their tracker: of those whose hypervisor was started
-with libballast_track.so in LD_PRELOAD and the address of a socket in BALLAST_TRACK_SOCKET, and with shared memory
-(QEMU: -object memory-backend-memfd,share=on). Any other is sampled by the kernel's DAMON, as root, if the kernel
-has it and nobody else uses it: 1,024 of its pages, in windows of an interval, at least 1s. A guest has one
-tracking client at a time, and a host one user of DAMON; the daemon is one.
+Without a guest it lists all there are, with the socket of their tracker: of those whose
+hypervisor was started with libballast_track.so in LD_PRELOAD and the address of a socket in
+BALLAST_TRACK_SOCKET, and with shared memory (QEMU: -object memory-backend-memfd,share=on). Any
+other is sampled by the kernel's DAMON, as root, if the kernel has it and nobody else uses it:
+1,024 of its pages, in windows of an interval, at least 1s. A guest has one tracking client at a
+time, and a host one user of DAMON; the daemon is one.
 
   WORKING SET  the least memory in which at most 1 % of the touches seen miss
   TOUCHED      memory touched in the interval
   HALF MISS    memory in which half of the touches seen miss; with --statistical nothing
-  WATCHED      which part of the guest's memory is watched, in pieces of how many pages; or rest. DAMON
-               sees huge pages as pieces of 512 pages, and the working set is then an upper bound
+  WATCHED      which part of the guest's memory is watched, in pieces of how many pages; or rest.
+               DAMON sees huge pages as pieces of 512 pages, and the working set is then an upper
+               bound
   HOT          watched pieces that stay accessible and are not seen, with --hot-set
   TOUCHES      touches seen
   LOST         touches seen and lost, for want of room
@@ -65,21 +67,25 @@ tracking client at a time, and a host one user of DAMON; the daemon is one.
 
 A guest given by its name may end: tracking goes on once it is started again, unless it is recorded.
 
-With --rest tracking rests while the working set is stable, until misses of the data TLB, or where the machine does
-not count them the touches of some hundred pages, tell a new phase; see `ballast imt`.
+With --rest tracking rests while the working set is stable, until misses of the data TLB, or where
+the machine does not count them the touches of some hundred pages, tell a new phase; see `ballast
+imt`.
 
-A recording is a folder with series.csv, which `ballast imt` reads, and pages.pg, which `ballast mrc` reads: the
-pages touched, in order, of the watched part; of a piece of several pages its first (`ballast mrc --granularity`). Every signal that might tell phases is a column
-of series.csv, for `ballast imt --events`; --qmp and --referenced add those that are not for free.
+A recording is a folder with series.csv, which `ballast imt` reads, and pages.pg, which `ballast
+mrc` reads: the pages touched, in order, of the watched part; of a piece of several pages its
+first (`ballast mrc --granularity`). Every signal that might tell phases is a column of
+series.csv, for `ballast imt --events`; --qmp and --referenced add those that are not for free.
 
 JSON: an object a line for every interval. What was not watched has no figures of what was seen.
   at_s, length_s              when it ended, and how long it was
   tracked_bytes               memory of the guest that is tracked
   is_on, up_ratio             whether it was watched, and the share of intervals so far that were
   events                      what tells a new phase, scaled to all memory; null if not seen
-  known_bytes                 the working set as last seen, moved as the tiny sample told; null before
+  known_bytes                 the working set as last seen, moved as the tiny sample told; null
+                              before
   next                        what follows for the next interval, with --rest
-  source                      what saw it: library, damon, mglru; damon-huge, mglru-huge: an upper bound
+  source                      what saw it: library, damon, mglru; damon-huge, mglru-huge: an upper
+                              bound
   working_set_bytes, touched_bytes, half_miss_bytes
   granule_pages, share        pages of a piece, and the share of pieces that were watched
   hot_granules, touches, lost

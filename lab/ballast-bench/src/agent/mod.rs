@@ -27,8 +27,9 @@ Examples:
   ballast bench agent --quick
   ballast bench agent --guests 100 --no-guest --json > agent.json
 
-The agent is the program that guests of the lab are given. The daemon's guests are sockets that speak QMP
-and the agents' protocol, in a process of their own; the daemon is this program, journal included.")]
+The agent is the program that guests of the lab are given. The daemon's guests are sockets that
+speak QMP and the agents' protocol, in a process of their own; the daemon is this program, journal
+included.")]
 pub(super) struct Args {
     /// Guests that report to the daemon
     #[arg(long, value_name = "N", default_value_t = 1000,

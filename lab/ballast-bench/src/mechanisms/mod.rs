@@ -30,10 +30,10 @@ Examples:
   ballast bench mechanisms --table rates --rounds 9 --json > rates.json
 
 Tables:
-  rates     how fast each mechanism moves memory: balloon, virtio-mem, pages to the host's swap and back; the last only
-            where the host has swap, and as root
-  help      time to inflate a balloon in a guest that is full, without help and with memory dropped, reclaimed or
-            compacted inside the guest before; the help counts
+  rates     how fast each mechanism moves memory: balloon, virtio-mem, pages to the host's swap
+            and back; the last only where the host has swap, and as root
+  help      time to inflate a balloon in a guest that is full, without help and with memory
+            dropped, reclaimed or compacted inside the guest before; the help counts
   exchange  work of a guest that computes while memory is moved in and out of it, by rate
 
 Guests have 768 MiB and are booted one after the other; nothing of it needs a daemon.")]

@@ -26,9 +26,9 @@ Examples:
   ballast bench solver --quick
   ballast bench solver --curves recorded --instances 40 --json > solver.json
 
-Every guest may have nine tenths to thirteen tenths of what it holds. Guests are of one size in every
-other instance, else of up to sixteen times different sizes, and hold 85, 100 or 108 % of the budget.
-The program is MEB's, over the sizes in those bounds only.")]
+Every guest may have nine tenths to thirteen tenths of what it holds. Guests are of one size in
+every other instance, else of up to sixteen times different sizes, and hold 85, 100 or 108 % of
+the budget. The program is MEB's, over the sizes in those bounds only.")]
 pub struct Args {
     /// A kind of curves, as often as wanted [default: all]
     #[arg(long, value_name = "NAME")]

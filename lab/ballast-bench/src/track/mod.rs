@@ -36,17 +36,19 @@ Examples:
   ballast bench track --way sampled --program zipf --program scan --rounds 9 --json > track.json
 
 Tables:
-  cost         what tracking costs a program at the machine's own speed, and how right it is, in every way
-               there is; a quarter of an hour. Each round has a window without tracking and one with it.
+  cost         what tracking costs a program at the machine's own speed, and how right it is, in
+               every way there is; a quarter of an hour. Each round has a window without tracking
+               and one with it.
   granularity  cost and error by the pages that are tracked as one; ten minutes, 3 GiB
   curve        the miss curve of a sample against the exact one; five minutes
-  guests       working sets of emulated guests against the emulator's own record of every page they touched: what
-               the daemon tells, every granule, and statistical sampling; a quarter of an hour
-  beyond       what a guest needs that holds too little and swaps, by tracker and swap, and by statistical
-               sampling; five minutes
+  guests       working sets of emulated guests against the emulator's own record of every page
+               they touched: what the daemon tells, every granule, and statistical sampling; a
+               quarter of an hour
+  beyond       what a guest needs that holds too little and swaps, by tracker and swap, and by
+               statistical sampling; five minutes
 
-These need the privilege to use userfaultfd. --way, --program, --handler and --rounds are of the table `cost`, --guest
-is of the table `guests`; without --table they select it (but for --rounds).")]
+These need the privilege to use userfaultfd. --way, --program, --handler and --rounds are of the
+table `cost`, --guest is of the table `guests`; without --table they select it (but for --rounds).")]
 pub struct Args {
     /// A table, as often as wanted [default: all]
     #[arg(long = "table", value_name = "NAME", value_enum)]

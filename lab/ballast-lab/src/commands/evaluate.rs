@@ -38,9 +38,9 @@ Examples:
 
 Each row is a table or a figure of a paper: the paper's figures, ours with their spread over
 repetitions, where they were seen (simulated, replayed, real guests with or without KVM), and a
-verdict that follows from a band argued beforehand in scenarios/evaluation: `reproduced`, `in kind`,
-or `not, because …`. Nobody types a verdict. Without --real, rows that need real guests count only if
-they were run before.
+verdict that follows from a band argued beforehand in scenarios/evaluation: `reproduced`, `in
+kind`, or `not, because …`. Nobody types a verdict. Without --real, rows that need real guests
+count only if they were run before.
 
 Results are kept in --state, one file for each run, and count until the scenario, its series or this
 program changes. Progress and the time left go to standard error; the time left is by what runs took

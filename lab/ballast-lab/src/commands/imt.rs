@@ -31,26 +31,29 @@ Examples:
   ballast imt day.csv --json | jq 'min_by(.mre)'
   ballast imt web-1/series.csv --events guest_minor_faults
 
-Working sets hardly change within a phase of a program, so tracking them, which costs time, may rest until
-events that cost nothing to count say that a new phase has begun. The series is one recorded with tracking
-always on, as CSV with a header and a row for every interval:
+Working sets hardly change within a phase of a program, so tracking them, which costs time, may
+rest until events that cost nothing to count say that a new phase has begun. The series is one
+recorded with tracking always on, as CSV with a header and a row for every interval:
 
   wss_bytes,events
   104857600,51034
   104861696,50877
 
   wss_bytes  the working set
-  events     how often the event happened, such as misses of the data TLB; with --events another column
+  events     how often the event happened, such as misses of the data TLB; with --events another
+             column
 
 Other columns are left alone. The table has for every threshold of the events
 
   UP RATIO   the share of intervals in which tracking is on
-  MRE        mean relative error: how far the estimate is off, as a share of the working set, on average
+  MRE        mean relative error: how far the estimate is off, as a share of the working set, on
+             average
 
-The paper has these (MEB Table II, means of 32 programs): with a fixed threshold of 0.05 an up ratio of
-37.3 % and an error of 4.0 %; of 0.30, 14.8 % and 11.7 %; with the adaptive one 14.3 % and 4.2 %. A tight
-threshold tracks more and errs less, a loose one the other way round; the adaptive one comes near the best of
-both. It differs by program: where phases follow each other quickly, all of them err (429.mcf: 40.3 %).
+The paper has these (MEB Table II, means of 32 programs): with a fixed threshold of 0.05 an up
+ratio of 37.3 % and an error of 4.0 %; of 0.30, 14.8 % and 11.7 %; with the adaptive one 14.3 %
+and 4.2 %. A tight threshold tracks more and errs less, a loose one the other way round; the
+adaptive one comes near the best of both. It differs by program: where phases follow each other
+quickly, all of them err (429.mcf: 40.3 %).
 
 JSON: an array of mode, threshold, up_ratio, mre, in the order of the table.
   mode        fixed or adaptive

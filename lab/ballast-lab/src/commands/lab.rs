@@ -200,8 +200,8 @@ Examples:
   ballast lab start g1 mono low=50MiB high=650MiB ramp_s=20 hold_s=20 cycles=1 --id hungry
   ballast lab start g1 program program=redis size=200MiB
 
-Kinds: mono, constant, flux, random-array, sequential, file-random, cold, zipf, program
-(redis, memcached, sqlite, stress-ng or postgresql; `ballast lab up --with` packs redis-server, memcached,
+Kinds: mono, constant, flux, random-array, sequential, file-random, cold, zipf, program (redis,
+memcached, sqlite, stress-ng or postgresql; `ballast lab up --with` packs redis-server, memcached,
 sqlite3 and stress-ng, and postgresql onto a `--data` disk of at least 640MiB).")]
 struct StartArgs {
     #[command(flatten)]

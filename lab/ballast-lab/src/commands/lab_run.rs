@@ -28,14 +28,14 @@ Examples:
   ballast lab run scenarios/lab/demo.toml --simulated
   ballast lab run scenarios/lab/demo.toml --json | jq .comparison.gains
 
-The first policy is what the others are measured against. Progress goes to standard error.
-The daemon's journal gives what was moved of each guest, by which mechanism, how fast and why. A scenario can
-give the host swap while it runs ([host] swap, as root), unload a guest's balloon driver (balloon_stops), time a
-transfer from guest to guest against what the giver's balloon alone needs ([transfer]), and time how long a guest
-needs to be at full speed (full_speed), also with balloons set by hand ([by_hand]).
-With --simulated the same scenario is also played in the simulator, on the machine that the file
-describes and at the speeds that the real runs turned out to have, and every figure stands beside the
-real one.")]
+The first policy is what the others are measured against. Progress goes to standard error. The
+daemon's journal gives what was moved of each guest, by which mechanism, how fast and why. A
+scenario can give the host swap while it runs ([host] swap, as root), unload a guest's balloon
+driver (balloon_stops), time a transfer from guest to guest against what the giver's balloon alone
+needs ([transfer]), and time how long a guest needs to be at full speed (full_speed), also with
+balloons set by hand ([by_hand]). With --simulated the same scenario is also played in the
+simulator, on the machine that the file describes and at the speeds that the real runs turned out
+to have, and every figure stands beside the real one.")]
 pub struct Args {
     /// The scenario (TOML); scenarios/lab has examples
     #[arg(value_name = "SCENARIO.toml")]

@@ -59,8 +59,8 @@ JSON: an object for one trace, an array of them for several.
   working_sets              a list of epsilon, pages, bytes
   engine_why, skipped, …    what else the table tells
   interval, aging           how counts are aged; null: they are not
-With --reading touched distances are in pages: distance_unit tells. Counts of engines that sample, and
-those that are aged, may have decimals.")]
+With --reading touched distances are in pages: distance_unit tells. Counts of engines that sample,
+and those that are aged, may have decimals.")]
 pub struct Args {
     /// Traces, plain or compressed by gzip or zstd; - is standard input
     #[arg(required = true, value_name = "TRACE")]

@@ -41,9 +41,10 @@ Examples:
   ballast-lab nested --xen exec -- xl list
   ballast-lab nested --xen run scenarios/lab/xen-2.toml
 
-The outer machine is a Debian kernel under QEMU's emulator, with KVM by emulated AMD hardware, cgroup v2 and, with
-kernel 6.12, DAMON. It has ballast, ballast-lab, QEMU and busybox, and no network. What is counted in it is as on a
-KVM host; no figure of time means anything. It ends with the command and leaves nothing.
+The outer machine is a Debian kernel under QEMU's emulator, with KVM by emulated AMD hardware,
+cgroup v2 and, with kernel 6.12, DAMON. It has ballast, ballast-lab, QEMU and busybox, and no
+network. What is counted in it is as on a KVM host; no figure of time means anything. It ends with
+the command and leaves nothing.
 
 With --xen it is the first domain (dom0) of Xen 4.17 and has xl and xenstore's tools instead of KVM.")]
 pub struct Args {

@@ -20,18 +20,19 @@ Examples:
   ballast-lab storm --seed 184 --ticks 20
   ballast-lab storm --sabotage evidence
 
-A seed draws host, guests, policy, which guests misbehave, and how often each kind of fault strikes. Then the
-engine that the daemon runs is driven through some hundred ticks of virtual time. Judged are: no grant of
-memory that is not there, no order below a floor, none during a pause, no refused plan, and, once the faults
-are over, that all settles and no honest guest is left short. Where guests lied, the seed runs again without
-the lies: the others must have been left as much, but for what a liar is promised. One seed in ten writes its
-journal on a disk that fails and is damaged; the next daemon has to start on it, and to know what is in it. One
-in three runs once more with the daemon's QMP and agents' code in it, fed by bytes that are late, cut, doubled,
-forged or refused, and by agents that flood, lie and call without need. One in four runs once more on a hard
-host: its memory and swap end, guests exit, panic and are moved, the daemon dies between any two effects of a
-tick, operators set bounds, and every policy is in force.
-With --seed a failure is told with as few faults as it needs. A sabotage takes one safety away; the storm has
-to find that.
+A seed draws host, guests, policy, which guests misbehave, and how often each kind of fault
+strikes. Then the engine that the daemon runs is driven through some hundred ticks of virtual
+time. Judged are: no grant of memory that is not there, no order below a floor, none during a
+pause, no refused plan, and, once the faults are over, that all settles and no honest guest is
+left short. Where guests lied, the seed runs again without the lies: the others must have been
+left as much, but for what a liar is promised. One seed in ten writes its journal on a disk that
+fails and is damaged; the next daemon has to start on it, and to know what is in it. One in three
+runs once more with the daemon's QMP and agents' code in it, fed by bytes that are late, cut,
+doubled, forged or refused, and by agents that flood, lie and call without need. One in four runs
+once more on a hard host: its memory and swap end, guests exit, panic and are moved, the daemon
+dies between any two effects of a tick, operators set bounds, and every policy is in force. With
+--seed a failure is told with as few faults as it needs. A sabotage takes one safety away; the
+storm has to find that.
 
 Exit status: 0 if all promises held (with --sabotage: if it was found), else 1.")]
 pub struct Args {

@@ -56,3 +56,20 @@ fn every_command_takes_its_examples() {
         assert!(take_examples(&command) > 10);
     }
 }
+
+/// A longer line is broken where nobody meant it.
+#[test]
+fn helps_fit_into_a_hundred_columns() {
+    fn check(command: &clap::Command) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for line in help.lines() {
+            assert!(line.chars().count() <= 100, "{}: {line}", command.get_name());
+        }
+        for below in command.get_subcommands() {
+            check(below);
+        }
+    }
+    for command in [ballast::cli::Cli::command(), ballast_lab::cli::Cli::command()] {
+        check(&command);
+    }
+}

@@ -11,8 +11,8 @@ Examples:
   ballast doctor tracking
   ballast doctor tracking --json | jq '.guests[] | select(.best == null) | .guest'
 
-It asks this host, not the daemon, and leaves nothing changed. Run it as root: it sees no hypervisors of other users
-else. Exit status: 1 if a guest has no source.")]
+It asks this host, not the daemon, and leaves nothing changed. Run it as root: it sees no
+hypervisors of other users else. Exit status: 1 if a guest has no source.")]
 pub(super) struct TrackingArgs {
     #[command(flatten)]
     output: Output,
