@@ -3,8 +3,9 @@
 #![no_main]
 
 use ballast_fleet::{FleetSettings, check, plan};
+use ballast_fleet_move::Term;
 use ballast_fleet_proto::{
-    Entry, FleetKey, FleetView, Keyspace, Listing, Revision, VALUE_BYTES_MAX,
+    Entry, FleetKey, FleetView, Keyspace, Listing, Revision, VALUE_BYTES_MAX, leader_writes,
 };
 use ballast_model::Timestamp;
 
@@ -15,11 +16,13 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let keys: Keyspace = "fuzz".parse().expect("a name");
     // Values in turn of the keys of two hosts, one a line.
     let mut entries = Vec::new();
-    for (at, value) in bytes.split(|byte| *byte == b'\n').take(8).enumerate() {
+    for (at, value) in bytes.split(|byte| *byte == b'\n').take(10).enumerate() {
         let host = ["a", "b"][at / 3 % 2].parse().expect("a name");
         let key = match at {
             6 => FleetKey::Plan,
             7 => FleetKey::Leader,
+            8 => FleetKey::Move("a-0".parse().expect("a name")),
+            9 => FleetKey::Past("a-0".parse().expect("a name")),
             _ => match at % 3 {
                 0 => FleetKey::Identity(host),
                 1 => FleetKey::Slow(host),
@@ -30,7 +33,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         let (value, written) = (value.to_vec(), Revision(at as u64 + 1));
         entries.push(Entry { key: keys.key(&key), value, written });
     }
-    let view = FleetView::new(keys, Listing { entries, revision: Revision(9) });
+    let view = FleetView::new(keys, Listing { entries, revision: Revision(11) });
     let now = Timestamp::from_millis(1);
     let (snapshot, refused) = view.snapshot(now);
     for record in refused {
@@ -40,4 +43,12 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let settings = FleetSettings::default();
     let plan = plan(&snapshot, &settings, now);
     assert!(check(&snapshot, &settings, &plan, now).is_ok());
+    for (_, entry) in view.moves() {
+        if let Err(why) = &entry.record {
+            assert!(why.chars().count() <= REASON_CHARS_MAX && !why.chars().any(char::is_control));
+        }
+    }
+    // The move's record and one for each planned.
+    let writes = leader_writes(&view, &plan, Term(1), true, now);
+    assert!(writes.len() <= 2 + plan.migrations.len());
 });

@@ -231,7 +231,7 @@ pub fn decode<T: DeserializeOwned>(value: &[u8]) -> Result<T, RecordError> {
     if value.len() > VALUE_BYTES_MAX {
         return Err(RecordError::TooLong(value.len()));
     }
-    let malformed = |error: serde_json::Error| RecordError::Malformed(reason(&error.to_string()));
+    let malformed = |error: serde_json::Error| RecordError::Malformed(one_line(&error.to_string()));
     let VersionAlone { v } = serde_json::from_slice(value).map_err(malformed)?;
     if v != RECORD_VERSION {
         return Err(RecordError::Version(v));
@@ -241,7 +241,7 @@ pub fn decode<T: DeserializeOwned>(value: &[u8]) -> Result<T, RecordError> {
 }
 
 /// One line for logs and terminals.
-fn reason(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.chars().flat_map(char::escape_debug).take(REASON_CHARS_MAX).collect()
 }
 
@@ -432,7 +432,7 @@ fn guest(slow: &SlowGuest, sizes: &[u64; 3]) -> Result<GuestRecord, RecordError>
         allocation,
         demand,
         curve: curve.transpose().map_err(|error: CompactCurveError| {
-            RecordError::Malformed(reason(&format!("guest {}: {error}", slow.name)))
+            RecordError::Malformed(one_line(&format!("guest {}: {error}", slow.name)))
         })?,
         misses_per_s_max: slow.misses_max,
         resident,
@@ -450,7 +450,7 @@ fn guest(slow: &SlowGuest, sizes: &[u64; 3]) -> Result<GuestRecord, RecordError>
 
 fn label(text: &str) -> Result<Label, RecordError> {
     text.parse()
-        .map_err(|error: ParseLabelError| RecordError::Malformed(reason(&error.to_string())))
+        .map_err(|error: ParseLabelError| RecordError::Malformed(one_line(&error.to_string())))
 }
 
 fn labels(texts: &[String]) -> Result<Vec<Label>, RecordError> {

@@ -19,7 +19,7 @@ use crate::coordinator::{Changes, KeyEvent, Listing, Revision};
 use crate::keys::{FleetKey, Keyspace};
 use crate::past::PastMoves;
 use crate::plan_record::PlanRecord;
-use crate::record::{Author, FastPart, Identity, RecordError, SlowPart, decode, join};
+use crate::record::{Author, FastPart, Identity, RecordError, SlowPart, decode, join, one_line};
 
 /// What is known of a fleet.
 #[derive(Clone, Debug)]
@@ -213,7 +213,7 @@ impl FleetView {
 
 /// Takes a move's record in.
 fn read_move(guest: &GuestId, value: &[u8]) -> Result<MoveRecord, String> {
-    let record = MoveRecord::parse(value).map_err(|error| error.to_string())?;
+    let record = MoveRecord::parse(value).map_err(|error| one_line(&error.to_string()))?;
     match record.guest == *guest {
         true => Ok(record),
         false => Err(format!("the record of {guest} is about {}", record.guest)),
