@@ -48,7 +48,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             assert!(why.chars().count() <= REASON_CHARS_MAX && !why.chars().any(char::is_control));
         }
     }
+    let due: Vec<_> = plan.migrations.iter().collect();
     // The move's record and one for each planned.
-    let writes = leader_writes(&view, &plan, Term(1), true, now);
+    let writes = leader_writes(&view, &due, Term(1), now);
     assert!(writes.len() <= 2 + plan.migrations.len());
 });

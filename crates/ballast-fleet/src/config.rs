@@ -23,6 +23,8 @@ use crate::carry::{GUEST, QemuConfig};
 pub const CONFIG_FILE: &str = "/etc/ballast/fleet.toml";
 /// Where notes of moves are unless it is said.
 const STATE_FOLDER: &str = "/var/lib/ballast/fleet";
+/// How long a need has to last unless it is said.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest standstill of a guest at the end of a copy.
 const DOWNTIME_MAX: Duration = Duration::from_secs(60);
 /// The machine's own name.
@@ -67,6 +69,8 @@ pub struct FleetConfig {
     pub compatibility: Compatibility,
     /// What the planner goes by.
     pub planner: FleetSettings,
+    /// How long a host has to need relief before a guest is moved.
+    pub patience: Duration,
     /// Guests that are special.
     pub guests: BTreeMap<GuestId, GuestConfig>,
 }
@@ -170,6 +174,8 @@ struct PlannerTable {
     cooldown_max: Option<Duration>,
     #[serde(default, with = "duration::option")]
     horizon: Option<Duration>,
+    #[serde(default, with = "duration::option")]
+    patience: Option<Duration>,
 }
 
 #[derive(Deserialize)]
@@ -311,6 +317,7 @@ pub fn parse(text: &str, file: &Path, machine: &str) -> Result<FleetConfig, Erro
         socket: read.socket,
         bandwidth_per_s: read.bandwidth,
         compatibility,
+        patience: read.planner.patience.unwrap_or(PATIENCE),
         planner: read.planner.settings(),
         guests,
     })

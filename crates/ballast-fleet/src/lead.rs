@@ -16,8 +16,8 @@ use std::time::Duration;
 use ballast_fleet_move::Term;
 use ballast_fleet_proto::{
     Author, Condition, Coordinator, CoordinatorError, Decision, FleetKey, FleetView, Follow,
-    KeyWrite, LeaderWrite, PlanRecord, PutResult, RecordError, Revision, decide, decode, encode,
-    leader_writes,
+    KeyWrite, LeaderWrite, Patience, PlanRecord, PutResult, RecordError, Revision, decide, decode,
+    encode, leader_writes,
 };
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
@@ -29,6 +29,14 @@ use crate::session::{Member, RETRY, Session, SessionEnd};
 const WATCH_FOR: Duration = Duration::from_secs(60);
 /// So is that of the others, which only wait for the leader to go: it costs each of them a read.
 const FOLLOW_FOR: Duration = Duration::from_secs(600);
+
+/// What a leader remembers, for as long as it leads.
+#[derive(Default)]
+struct LeaderMemory {
+    /// The plan that was written last.
+    plan: Option<PlanRecord>,
+    patience: Patience,
+}
 
 /// Why a leadership ended, or did not begin.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +112,7 @@ async fn lead<C: Coordinator, D: Daemon>(
     let config = &member.config;
     let mut ticks = interval(config.tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last: Option<PlanRecord> = None;
+    let mut memory = LeaderMemory::default();
     let settled_at = Instant::now() + config.lease;
     let mut view = read(member).await?;
     loop {
@@ -135,7 +143,7 @@ async fn lead<C: Coordinator, D: Daemon>(
             }
             let is_ours = view.leader().is_some_and(|(_, revision)| revision == leadership);
             let may_order = Instant::now() >= settled_at;
-            if !is_ours || !lead_once(member, &view, leadership, may_order, &mut last).await? {
+            if !is_ours || !lead_once(member, &view, leadership, may_order, &mut memory).await? {
                 return Ok(());
             }
         }
@@ -154,17 +162,20 @@ async fn lead_once<C: Coordinator, D: Daemon>(
     view: &FleetView,
     leadership: Revision,
     may_order: bool,
-    last: &mut Option<PlanRecord>,
+    memory: &mut LeaderMemory,
 ) -> Result<bool, LeadError> {
     let config = &member.config;
     let (leader, mode) = (config.host.as_str(), config.mode.code());
     let now = member.now();
     let Decision { plan, record } = decide(view, &config.planner, leader, leadership, mode, now);
-    if !write_plan(member, record, leadership, last).await? {
+    if !write_plan(member, record, leadership, &mut memory.plan).await? {
         return Ok(false);
     }
-    let may_order = may_order && config.mode == FleetMode::Move;
-    for write in leader_writes(view, &plan, Term(leadership.0), may_order, now) {
+    let mut due = memory.patience.lasting(&plan, config.patience, now);
+    if !may_order || config.mode != FleetMode::Move {
+        due.clear();
+    }
+    for write in leader_writes(view, &due, Term(leadership.0), now) {
         if !write_order(member, leadership, write).await? {
             return Ok(false);
         }

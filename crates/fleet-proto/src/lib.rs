@@ -14,6 +14,7 @@
 //! | `view` | what do all keys say of the fleet? |
 //! | `decide`, `plan_record` | what does the leader plan, and how is that written? |
 //! | `orders` | what does it write about moves? |
+//! | `patience` | which needs last long enough to move somebody? |
 //! | `past` | which moves of a guest are over? |
 //!
 //! Limits: how a guest is moved is `ballast-fleet-move`'s.
@@ -28,6 +29,7 @@ mod keys;
 mod memory;
 mod orders;
 mod past;
+mod patience;
 mod plan_record;
 mod record;
 #[cfg(test)]
@@ -44,6 +46,7 @@ pub use keys::{FleetKey, Keyspace, ParseClusterError};
 pub use memory::MemoryCoordinator;
 pub use orders::{LeaderWrite, leader_writes};
 pub use past::{PAST_MOVES_MAX, PastMoves};
+pub use patience::Patience;
 pub use plan_record::{
     LISTED_MAX, LeftOutRecord, MODE_ADVISE, MODE_MOVE, MigrationRecord, PlanHeader, PlanRecord,
     UnmetRecord,

@@ -1,14 +1,14 @@
 //! What a leader writes about moves.
 //!
-//! Idea: what has begun is settled, or cancelled while the fleet is paused; what the plan has to
-//! move now is ordered, one record a guest. A host is only ordered what it carries out.
+//! Idea: what has begun is settled, or cancelled while the fleet is paused; moves of the plan that
+//! are due are ordered, one record a guest. A host is only ordered what it carries out.
 //! Cost: one pass over the records of moves and one over the plan.
-//! Limits: a leader of less than a lease knows only those hosts that have registered with it: its
-//! caller says when it may order.
+//! Limits: its caller says which moves are due: none for a leader of less than a lease, as it knows
+//! only those hosts that have registered with it.
 
 use std::time::Duration;
 
-use ballast_fleet::{HostId, Migration, MigrationPlan};
+use ballast_fleet::{HostId, Migration};
 use ballast_fleet_move::leader::{Wish, step};
 use ballast_fleet_move::{MoveOrder, MoveRecord, Next, Term};
 use ballast_model::{GuestId, Timestamp};
@@ -48,13 +48,11 @@ pub enum LeaderWrite {
     Forget(GuestId),
 }
 
-/// What the leader of `term` writes at `now`: about moves that have begun, and, if it `may_order`,
-/// those of `plan`.
+/// What the leader of `term` writes at `now`: about moves that have begun, and orders for `due`.
 pub fn leader_writes(
     view: &FleetView,
-    plan: &MigrationPlan,
+    due: &[&Migration],
     term: Term,
-    may_order: bool,
     now: Timestamp,
 ) -> Vec<LeaderWrite> {
     let mut writes = Vec::new();
@@ -77,11 +75,8 @@ pub fn leader_writes(
     for guest in view.past_over(now) {
         writes.push(LeaderWrite::Forget(guest.clone()));
     }
-    if !may_order {
-        return writes;
-    }
     let carries = |host: &HostId| view.carries_moves(host);
-    for it in &plan.migrations {
+    for it in due {
         if view.moves().any(|(guest, _)| *guest == it.guest)
             || !carries(&it.from)
             || !carries(&it.to)

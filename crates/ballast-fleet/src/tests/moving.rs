@@ -17,7 +17,8 @@ use crate::config::FleetConfig;
 use crate::member::Member;
 
 const MOVES: &str = "mode = \"move\"\n[qemu]\nqmp = \"/run/{guest}\"\n\
-                     start = [\"/bin/true\", \"{guest}\"]\nlisten = \"192.0.2.1\"";
+                     start = [\"/bin/true\", \"{guest}\"]\nlisten = \"192.0.2.1\"\n[planner]\n\
+                     patience = \"5s\"";
 /// What its operator gave the guest that moves.
 const SHARES: u32 = 1700;
 

@@ -38,7 +38,9 @@ fn decided(view: &FleetView) -> Decision {
 }
 
 fn writes(view: &FleetView, may_order: bool) -> Vec<LeaderWrite> {
-    leader_writes(view, &decided(view).plan, TERM, may_order, NOW)
+    let plan = decided(view).plan;
+    let due: Vec<_> = plan.migrations.iter().filter(|_| may_order).collect();
+    leader_writes(view, &due, TERM, NOW)
 }
 
 /// The order that the plan of these hosts leads to.

@@ -1,0 +1,83 @@
+//! Needs are waited out: what is over soon moves nobody.
+//!
+//! Idea: a host is relieved once each plan since so long ago has had a move away from it, whichever
+//! guest that was. A drain is an order, and waits for nothing.
+//! Cost: one look-up for each move of a plan.
+//! Limits: a new leader remembers nothing, and waits anew.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ballast_fleet::{HostId, Migration, MigrationPlan, MigrationReason};
+use ballast_model::Timestamp;
+
+/// Since when hosts have been to be relieved.
+#[derive(Clone, Debug, Default)]
+pub struct Patience {
+    since: BTreeMap<HostId, Timestamp>,
+}
+
+impl Patience {
+    /// The moves of `plan`, made at `now`, whose need has lasted for `patience`.
+    pub fn lasting<'a>(
+        &mut self,
+        plan: &'a MigrationPlan,
+        patience: Duration,
+        now: Timestamp,
+    ) -> Vec<&'a Migration> {
+        let mut since = BTreeMap::new();
+        for migration in plan.migrations.iter().chain(&plan.waiting) {
+            let began = self.since.get(&migration.from).copied().unwrap_or(now);
+            since.insert(migration.from.clone(), began);
+        }
+        self.since = since;
+        let lasts = |it: &&Migration| {
+            it.reason == MigrationReason::Drain || self.since[&it.from] + patience <= now
+        };
+        plan.migrations.iter().filter(lasts).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_model::Bytes;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn plan(moves: &[(&str, &str, MigrationReason)]) -> MigrationPlan {
+        let migrations = moves.iter().map(|(guest, from, reason)| Migration {
+            guest: guest.parse().unwrap(),
+            from: from.parse().unwrap(),
+            to: "z".parse().unwrap(),
+            shrink_to: None,
+            reserve: Bytes::gib(1),
+            bytes: Bytes::gib(1),
+            traffic: Bytes::gib(1),
+            takes: Duration::ZERO,
+            reason: *reason,
+        });
+        MigrationPlan { migrations: migrations.collect(), ..MigrationPlan::default() }
+    }
+
+    #[test]
+    fn only_a_need_that_lasts_moves_somebody() {
+        let short = MigrationReason::Floors { short: Bytes::gib(1) };
+        let mut patience = Patience::default();
+        let at = |s: u64| Timestamp::from_millis(1000 * s);
+        let a = plan(&[("g", "a", short)]);
+        assert!(patience.lasting(&a, MINUTE, at(0)).is_empty());
+        assert!(patience.lasting(&a, MINUTE, at(50)).is_empty());
+        // It is over for a moment, and counts anew.
+        assert!(patience.lasting(&plan(&[]), MINUTE, at(55)).is_empty());
+        assert!(patience.lasting(&a, MINUTE, at(60)).is_empty());
+        // Another guest would go by now: the need is the host's.
+        let other = plan(&[("h", "a", short), ("i", "b", short)]);
+        let lasting = patience.lasting(&other, MINUTE, at(120));
+        assert_eq!(lasting.iter().map(|it| it.guest.as_str()).collect::<Vec<_>>(), ["h"]);
+        let drained = plan(&[("g", "c", MigrationReason::Drain)]);
+        assert_eq!(patience.lasting(&drained, MINUTE, at(121)).len(), 1);
+        assert_eq!(patience.lasting(&a, Duration::ZERO, at(122)).len(), 1);
+    }
+}
