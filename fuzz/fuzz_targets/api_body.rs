@@ -3,10 +3,10 @@
 #![no_main]
 
 use ballast_api::{
-    CommandReply, ErrorReply, ExplainReply, GuestChange, GuestsReply, ModeReply, PlanReply,
-    Reserve, SetMode, SetPolicy, StatusReply,
+    CarriedReply, CarriedView, CommandReply, ErrorReply, ExplainReply, GuestChange, GuestsReply,
+    ModeReply, PlanReply, Reserve, SetMode, SetPolicy, StatusReply, ThrashedView,
 };
-use ballast_model::{Bytes, GuestLimits};
+use ballast_model::{Bytes, GuestLimits, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -31,6 +31,15 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if round_trip::<Reserve>(bytes).is_some() {
         assert_refuses_unknown_fields::<Reserve>(bytes);
     }
+    if let Some(carried) = round_trip::<CarriedView>(bytes) {
+        assert_refuses_unknown_fields::<CarriedView>(bytes);
+        if let (Ok(()), Some(thrashed)) = (carried.validate(), carried.thrashed) {
+            let now = Timestamp::from_millis(1 << 40);
+            let again = ThrashedView::at(thrashed.taken_at(now), now);
+            assert_eq!(again, Some(thrashed).filter(|it| it.left_ms > 0));
+        }
+    }
+    round_trip::<CarriedReply>(bytes);
     round_trip::<StatusReply>(bytes);
     round_trip::<GuestsReply>(bytes);
     round_trip::<ExplainReply>(bytes);

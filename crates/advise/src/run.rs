@@ -58,6 +58,7 @@ pub fn advise(
         }
         let Some(replay) = &mut replay else { continue };
         inputs.observe(&tick.plan);
+        replay.carry(&tick.carried);
         replay.tick(&tick.snapshot, &tick.plan, &tick.limits);
         advisor.tick(entry.wall_ms, &tick.snapshot, &tick.plan, replay, reserve);
         let first = *first.get_or_insert(entry.id);

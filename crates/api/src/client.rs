@@ -21,8 +21,8 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 use crate::{
-    CommandReply, ErrorReply, ExplainReply, GuestChange, GuestsReply, ModeReply, PlanReply,
-    Reserve, SetMode, SetPolicy, StatusReply, path,
+    CarriedReply, CarriedView, CommandReply, ErrorReply, ExplainReply, GuestChange, GuestsReply,
+    ModeReply, PlanReply, Reserve, SetMode, SetPolicy, StatusReply, path,
 };
 
 /// Largest accepted reply. The status of 10,000 guests is about 10 MiB.
@@ -232,6 +232,26 @@ impl Client {
         change: &GuestChange,
     ) -> Result<CommandReply, ClientError> {
         self.post(&of_guest(path::PERSIST_GUEST, guest), change).await
+    }
+
+    /// What goes along with a guest to another host.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn carried(&self, guest: &GuestId) -> Result<CarriedReply, ClientError> {
+        self.get(&of_guest(path::CARRIED, guest)).await
+    }
+
+    /// Has the daemon go on with a guest where another host's left off. Twice is the same as once.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn take_carried(
+        &self,
+        guest: &GuestId,
+        carried: &CarriedView,
+    ) -> Result<CommandReply, ClientError> {
+        self.post(&of_guest(path::CARRIED, guest), carried).await
     }
 
     /// Changes the policy.

@@ -15,6 +15,7 @@
 mod advice;
 mod agent;
 mod capabilities;
+mod carried;
 mod client;
 mod coded;
 mod command;
@@ -38,6 +39,7 @@ pub use advice::{
 pub use agent::AgentView;
 pub use ballast_model::GuestChange;
 pub use capabilities::CapabilitiesView;
+pub use carried::{CarriedReply, CarriedView, ThrashedView};
 pub use client::{Client, ClientError, REPLY_BYTES_MAX};
 pub use coded::{ChangeView, Coded, ComplianceView};
 pub use command::{CommandReply, ErrorReply, ModeReply, Reserve, SetMode, SetPolicy};
@@ -74,6 +76,9 @@ pub mod path {
     /// `POST`: the same, also where the guest itself is defined; body
     /// [`GuestChange`](crate::GuestChange).
     pub const PERSIST_GUEST: &str = "/v1/guests/{id}/persist";
+    /// What goes along with a guest to another host; `POST`: take in what a guest has brought, body
+    /// [`CarriedView`](crate::CarriedView).
+    pub const CARRIED: &str = "/v1/guests/{id}/carried";
     /// The latest plan; with `?dry_run=true` the one the next tick would make.
     pub const PLAN: &str = "/v1/plan";
     /// Pause Ballast.
@@ -94,12 +99,13 @@ pub mod path {
     /// Figures in a text format of Prometheus ([`MetricsFormat`](crate::MetricsFormat)).
     pub const METRICS: &str = "/metrics";
     /// Every path.
-    pub const ALL: [&str; 14] = [
+    pub const ALL: [&str; 15] = [
         STATUS,
         GUESTS,
         EXPLAIN,
         SET_GUEST,
         PERSIST_GUEST,
+        CARRIED,
         PLAN,
         PAUSE,
         RESUME,

@@ -12,14 +12,15 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    API_VERSION, CommandReply, ErrorReply, ExplainReply, GuestsReply, MetricsFormat, ModeReply,
-    PlanReply, Reserve, SetMode, SetPolicy, StatusReply, WhatIfReply, path,
+    API_VERSION, CarriedReply, CarriedView, CommandReply, ErrorReply, ExplainReply, GuestsReply,
+    MetricsFormat, ModeReply, PlanReply, Reserve, SetMode, SetPolicy, StatusReply, WhatIfReply,
+    path,
 };
 
 /// Where the document has schemas.
 const SCHEMAS: &str = "/components/schemas";
 /// Version of the document: the API's, and counts of what was added and mended since.
-const VERSION: &str = "1.1.0";
+const VERSION: &str = "1.2.0";
 
 /// What is collected of bodies: a request may lack what a reply always has.
 struct Schemas {
@@ -90,6 +91,9 @@ pub fn document() -> Value {
     let explained = schemas.reply::<ExplainReply>("The chain of one guest.");
     let summary = "One guest's chain from observation to action";
     get(path::EXPLAIN, summary, json!([guest("A guest's name.")]), explained);
+    let carried = schemas.reply::<CarriedReply>("What goes along with it.");
+    let summary = "What goes along with one guest to another host";
+    get(path::CARRIED, summary, json!([guest("A guest's name.")]), carried);
     let plan = schemas.reply::<PlanReply>("A plan.");
     let anew = "Whether to make the plan that the next tick would make.";
     let dry_run = query("dry_run", anew, json!({ "type": "boolean", "default": false }));
@@ -120,6 +124,9 @@ pub fn document() -> Value {
     post(path::SET_GUEST, "Change one guest's bounds", known(), Some(change.clone()));
     let summary = "Change one guest's bounds, also where the guest itself is defined";
     post(path::PERSIST_GUEST, summary, known(), Some(change));
+    let carried = schemas.request::<CarriedView>();
+    let summary = "Take in what one guest has brought from another host; twice is the same as once";
+    post(path::CARRIED, summary, known(), Some(carried));
     post(path::PAUSE, "Stop acting", json!([]), None);
     post(path::RESUME, "Act again", json!([]), None);
     post(path::MODE, "Set another mode", json!([]), Some(schemas.request::<SetMode>()));

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use ballast_actuation::host_pressure::HostPressure;
 use ballast_guard::check::Checker;
 use ballast_model::{
-    Action, Bytes, Generation, GuestId, Handover, Held, Mode, Note, Outcome, OutcomeKind, PerGuest,
-    Plan, PolicyName, Reservation, Restart, Snapshot, Timestamp,
+    Action, Bytes, CarriedGuest, Generation, GuestId, Handover, Held, Mode, Note, Outcome,
+    OutcomeKind, PerGuest, Plan, PolicyName, Reservation, Restart, Snapshot, Thrashed, Timestamp,
 };
 use ballast_policy::fairness::Fairness;
 use ballast_policy::{Policy, Question, build};
@@ -205,6 +205,7 @@ impl Controller {
             }
             Event::Answer(answer) => self.policy.take_answer(answer),
             Event::Credits(credits) => self.policy.restore_credits(&credits, self.latest),
+            Event::Carried(carried) => self.take_over(&carried),
             Event::Restart(restart) => self.go_on(*restart),
         }
     }
@@ -217,6 +218,24 @@ impl Controller {
         self.has_caps |= guests.iter().any(|left| left.handover.resident_cap.is_some());
         self.checker.restore(&guests);
         self.left = Left::new(guests);
+    }
+
+    /// Goes on with a guest where another host's controller left off.
+    fn take_over(&mut self, carried: &CarriedGuest) {
+        if let Some(credits) = carried.credits {
+            self.policy.set_credits(&carried.guest, credits, self.latest);
+        }
+        if let (Some(thrashed), Some(state)) =
+            (carried.thrashed, self.guests.named_mut(&carried.guest))
+        {
+            state.carry(thrashed);
+        }
+        self.next_decision = None;
+    }
+
+    /// Where a guest thrashed last; `None`: it did not, or was content since.
+    pub fn thrashed(&self, guest: &GuestId) -> Option<Thrashed> {
+        self.guests.named(guest)?.thrashed()
     }
 
     /// What a controller that takes this one's place has to be told of the guests, beside the last

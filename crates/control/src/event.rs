@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use ballast_model::{
-    GuestId, GuestLimits, Mode, Outcome, PolicyAnswer, PolicyName, Reservation, Restart,
+    CarriedGuest, GuestId, GuestLimits, Mode, Outcome, PolicyAnswer, PolicyName, Reservation,
+    Restart,
 };
 
 use crate::Settings;
@@ -39,6 +40,9 @@ pub enum Event {
     Reconfigure(Box<Settings>),
     /// Guests' credits when another controller last decided.
     Credits(Vec<(GuestId, u64)>),
+    /// What a guest that was sampled here has brought along from another host. What a policy has no
+    /// use for is ignored, and so is a guest that is not there.
+    Carried(CarriedGuest),
     /// What the last controller promised guests, for one that has not seen any yet.
     Restart(Box<Restart>),
 }

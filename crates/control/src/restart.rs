@@ -15,7 +15,8 @@ use ballast_actuation::hotplug::Actuator;
 use ballast_actuation::paging::ResidentCap;
 use ballast_actuation::thrash::ThrashDetector;
 use ballast_model::{
-    Bytes, GuestId, GuestSample, Handover, LeftGuest, LinkState, PerGuest, Snapshot, Timestamp,
+    Bytes, GuestId, GuestSample, Handover, LeftGuest, LinkState, PerGuest, Snapshot, Thrashed,
+    Timestamp,
 };
 
 use crate::identity::Identity;
@@ -103,6 +104,23 @@ impl GuestState {
             }
         }
         self.identity.left = None;
+    }
+
+    /// Takes in where the guest thrashed on another host.
+    pub(crate) fn carry(&mut self, thrashed: Thrashed) {
+        self.thrash.carry(thrashed);
+        // It comes by a reservation, which is taken over yet, and knows nothing of that.
+        if let Some(left) = &mut self.identity.left {
+            left.handover.thrashed = Some(thrashed);
+        }
+    }
+
+    /// Where the guest thrashed last.
+    pub(crate) fn thrashed(&self) -> Option<Thrashed> {
+        match &self.identity.left {
+            Some(left) => left.handover.thrashed,
+            None => self.thrash.thrashed(),
+        }
     }
 
     /// What the next daemon has to be told of the guest; `None`: nothing but its target.

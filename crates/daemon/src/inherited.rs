@@ -95,6 +95,7 @@ mod tests {
             answer: None,
             plan,
             outcomes: vec![],
+            carried: vec![],
             handovers: vec![],
             limits: Default::default(),
             paused,

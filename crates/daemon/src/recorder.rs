@@ -196,6 +196,7 @@ mod tests {
             answer: None,
             plan: &view.plan,
             outcomes: &[],
+            carried: &[],
             handovers: &[],
             limits: &view.limits,
             paused: view.paused,

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ballast_api::FairnessView;
+use ballast_api::{CarriedView, FairnessView, ThrashedView};
 use ballast_model::{
     Bytes, GuestChange, GuestId, GuestLimits, LimitSources, Mode, ModeChoice, Outcome, Plan,
-    PolicyName, Snapshot,
+    PolicyName, Snapshot, Thrashed,
 };
 use ballast_policy::fairness::Fairness;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -41,6 +41,12 @@ pub struct View {
     pub limits: BTreeMap<GuestId, GuestLimits>,
     /// Who said them.
     pub limit_sources: BTreeMap<GuestId, LimitSources>,
+    /// What was said of guests' limits, without those of which nothing was.
+    pub said: BTreeMap<GuestId, GuestChange>,
+    /// Where guests thrashed last.
+    pub thrashed: BTreeMap<GuestId, Thrashed>,
+    /// What guests brought from other hosts.
+    pub taken: BTreeMap<GuestId, CarriedView>,
     /// Whether the operator paused acting.
     pub paused: bool,
     /// The mode, and who said it.
@@ -72,6 +78,19 @@ pub struct View {
     pub api: ApiState,
 }
 
+impl View {
+    /// What would go along with a guest to another host.
+    pub fn carried(&self, id: &GuestId) -> CarriedView {
+        let now = self.snapshot.taken_at;
+        let thrashed = self.thrashed.get(id);
+        CarriedView {
+            limits: self.said.get(id).cloned().unwrap_or_default(),
+            credits: self.plan.guest(id).and_then(|guest| guest.credits),
+            thrashed: thrashed.and_then(|thrashed| ThrashedView::at(*thrashed, now)),
+        }
+    }
+}
+
 /// How the API's thread fared since the daemon started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApiState {
@@ -96,6 +115,8 @@ pub enum Command {
     SetGuest(GuestId, GuestChange),
     /// The same, also where the guest itself is defined.
     PersistGuest(GuestId, GuestChange),
+    /// Go on with a guest where another host's daemon left off.
+    TakeCarried(GuestId, Box<CarriedView>),
     /// Move memory, or only observe. Lasts until the configuration file says another mode.
     SetMode(Mode),
     /// Change the policy.
@@ -114,6 +135,7 @@ impl Command {
             | Command::SetMode(Mode::Balance)
             | Command::SetGuest(..)
             | Command::PersistGuest(..)
+            | Command::TakeCarried(..)
             | Command::SetPolicy(_)
             | Command::Reserve(..)
             | Command::Unreserve(_) => true,
@@ -130,6 +152,7 @@ impl Command {
             Command::SetPolicy(name) => format!("set --policy {name}"),
             Command::SetGuest(id, change) => format!("set {id}{}", arguments(change)),
             Command::PersistGuest(id, change) => format!("set {id}{} --persist", arguments(change)),
+            Command::TakeCarried(id, carried) => format!("carried {id}{}", words_of(carried)),
             Command::Reserve(id, size, lasts) => {
                 format!("reserve {size:#} --for {id} --lasts {}s", lasts.as_secs())
             }
@@ -148,6 +171,18 @@ fn arguments(change: &GuestChange) -> String {
     let managed = change.managed.map(|managed| format!(" --managed={managed}"));
     let take_over = change.take_over.map(|take_over| format!(" --take-over={take_over}"));
     let parts = [floor, ceiling, shares, priority, misses, managed, take_over];
+    parts.into_iter().flatten().collect()
+}
+
+/// What a guest brought along, as arguments.
+fn words_of(carried: &CarriedView) -> String {
+    let CarriedView { limits, credits, thrashed } = carried;
+    let credits = credits.map(|credits| format!(" --credits {credits}"));
+    let thrashed = thrashed.map(|ThrashedView { least_bytes, left_ms, pause_ms }| {
+        let least = Bytes::new(least_bytes);
+        format!(" --thrashed-at {least:#} --for {left_ms}ms --pause {pause_ms}ms")
+    });
+    let parts = [Some(arguments(limits)), credits, thrashed];
     parts.into_iter().flatten().collect()
 }
 

@@ -77,6 +77,10 @@ pub trait Policy: std::fmt::Debug + Send + PolicyClone {
     /// [`flexmemd::Accounts::restore`]. A policy without accounts ignores them.
     fn restore_credits(&mut self, _credits: &[(GuestId, u64)], _now: Timestamp) {}
 
+    /// Gives a guest the credits that it had on another host; see [`flexmemd::Accounts::set`]. A
+    /// policy without accounts ignores them.
+    fn set_credits(&mut self, _guest: &GuestId, _credits: u64, _now: Timestamp) {}
+
     /// Takes in what a program answered to the question that the next decision is about. A policy
     /// that asks nobody ignores it.
     fn take_answer(&mut self, _answer: PolicyAnswer) {}

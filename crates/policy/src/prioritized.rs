@@ -51,6 +51,10 @@ impl Policy for PrioritizedPolicy {
         self.rule.restore_credits(credits, now);
     }
 
+    fn set_credits(&mut self, guest: &GuestId, credits: u64, now: Timestamp) {
+        self.rule.set_credits(guest, credits, now);
+    }
+
     fn take_answer(&mut self, answer: PolicyAnswer) {
         self.rule.take_answer(answer);
     }

@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
-    Bytes, GuestId, GuestLimits, Mode, Outcome, OutcomeKind, Plan, PolicyName, Snapshot, Timestamp,
+    Bytes, CarriedGuest, GuestId, GuestLimits, Mode, Outcome, OutcomeKind, Plan, PolicyName,
+    Snapshot, Timestamp,
 };
 use ballast_policy::Policy;
 
@@ -50,6 +51,8 @@ pub struct Replay {
     ticks: u64,
     span: Duration,
     passed: Duration,
+    /// What guests brought along since the last tick.
+    carried: Vec<CarriedGuest>,
     decided: Option<Arc<Plan>>,
     rows: Vec<ReplayRow>,
 }
@@ -87,6 +90,7 @@ impl Replay {
             ticks: 0,
             span: Duration::ZERO,
             passed: Duration::ZERO,
+            carried: Vec::new(),
             decided: None,
             rows: Vec::new(),
         }
@@ -117,6 +121,11 @@ impl Replay {
     /// The plan for the last tick; `None` before the first.
     pub fn decided(&self) -> Option<&Plan> {
         self.decided.as_deref()
+    }
+
+    /// Takes in what guests brought along from other hosts before the next recorded tick.
+    pub fn carry(&mut self, carried: &[CarriedGuest]) {
+        self.carried.extend_from_slice(carried);
     }
 
     /// Replays one recorded tick. Returns a row per guest with demand, sorted by name.
@@ -153,6 +162,9 @@ impl Replay {
             .memory_available
             .map(|available| available.saturating_add(freed).saturating_sub(taken));
         self.follow_limits(limits);
+        for carried in self.carried.drain(..) {
+            self.controller.handle_event(Event::Carried(carried));
+        }
         let decided = self.controller.handle_sample(&Snapshot::new(now, host, samples));
         self.carry_out();
         for row in &mut self.rows {

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_model::{
-    GuestId, GuestLimits, Handover, ModeChoice, Outcome, Plan, PolicyAnswer, Snapshot, Timestamp,
+    CarriedGuest, GuestId, GuestLimits, Handover, ModeChoice, Outcome, Plan, PolicyAnswer,
+    Snapshot, Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -54,6 +55,9 @@ pub struct Tick<'a> {
     /// plan come with the next tick, as a plan is recorded before it is carried out.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub outcomes: &'a [Outcome],
+    /// What guests brought along from other hosts since the previous tick, in order.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub carried: &'a [CarriedGuest],
     /// What the plan leaves to the next daemon beside its targets.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub handovers: &'a [Handover],
@@ -74,16 +78,17 @@ pub struct Tick<'a> {
 impl Tick<'_> {
     /// An owned copy, without the wall clock.
     pub(crate) fn to_entry(self) -> TickEntry {
-        let Tick { snapshot, answer, plan, outcomes, handovers, limits, paused, mode, .. } = self;
+        let Tick { snapshot, answer, plan, outcomes, carried, handovers, .. } = self;
         TickEntry {
             snapshot: snapshot.clone(),
             answer: answer.cloned(),
             plan: plan.clone(),
             outcomes: outcomes.to_vec(),
+            carried: carried.to_vec(),
             handovers: handovers.to_vec(),
-            limits: limits.clone(),
-            paused,
-            mode,
+            limits: self.limits.clone(),
+            paused: self.paused,
+            mode: self.mode,
             decision_cost: self.decision_cost,
         }
     }
@@ -136,6 +141,10 @@ pub struct TickEntry {
     /// Outcomes that arrived since the previous tick.
     #[serde(default)]
     pub outcomes: Vec<Outcome>,
+    /// What guests brought along from other hosts since the previous tick: an input as the samples
+    /// are.
+    #[serde(default)]
+    pub carried: Vec<CarriedGuest>,
     /// What the plan leaves to the next daemon beside its targets.
     #[serde(default)]
     pub handovers: Vec<Handover>,
@@ -161,7 +170,7 @@ impl TickEntry {
 
     /// Borrows this as a [`Tick`] with the wall clock `wall`.
     pub fn at(&self, wall: SystemTime) -> Tick<'_> {
-        let TickEntry { snapshot, plan, outcomes, handovers, limits, .. } = self;
+        let TickEntry { snapshot, plan, outcomes, carried, handovers, limits, .. } = self;
         let answer = self.answer.as_ref();
         let (paused, mode, decision_cost) = (self.paused, self.mode, self.decision_cost);
         Tick {
@@ -170,6 +179,7 @@ impl TickEntry {
             answer,
             plan,
             outcomes,
+            carried,
             handovers,
             limits,
             paused,

@@ -1,4 +1,5 @@
-//! What a daemon hands over of a guest's thrash history, and takes over from the last one.
+//! What a daemon hands over of a guest's thrash history, and takes over from the last one or from
+//! another host.
 //!
 //! Limits: reductions under way when a daemon ended are never judged. The last reductions are taken
 //! over as one, with their sum.
@@ -15,6 +16,12 @@ impl ThrashDetector {
             until,
             pause,
         })
+    }
+
+    /// Takes in where the guest thrashed on another host, in place of where it did here.
+    pub fn carry(&mut self, thrashed: Thrashed) {
+        let Thrashed { least, until, pause } = thrashed;
+        self.changes.get_or_insert_default().hold = Some(Hold { at: least, until, pause });
     }
 
     /// A detector that goes on where the last daemon's left off.

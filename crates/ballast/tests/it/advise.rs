@@ -69,6 +69,7 @@ fn journal_of(folder: &Path, mode: Mode, guests: Vec<GuestSpec>) -> PathBuf {
             answer: None,
             plan,
             outcomes: &[],
+            carried: &[],
             handovers: &[],
             limits: &limits,
             paused: false,

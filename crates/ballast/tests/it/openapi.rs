@@ -58,6 +58,10 @@ fn the_document_has_every_path() {
     assert_eq!(described.collect::<BTreeSet<_>>(), BTreeSet::from(path::ALL));
 }
 
+/// What a guest brings along.
+const CARRIED: &str = r#"{"limits":{"shares":500},"credits":7,
+    "thrashed":{"least_bytes":104857600,"left_ms":50000,"pause_ms":60000}}"#;
+
 #[test]
 fn every_answer_of_a_daemon_is_as_described() {
     let (ground, peers) = (Ground::new(), Peers::new());
@@ -91,6 +95,11 @@ fn every_answer_of_a_daemon_is_as_described() {
         ("GET", path::WHAT_IF, "/v1/what-if?since=1d", "", 400),
         ("POST", path::SET_GUEST, "/v1/guests/busy/set", "{\"shares\":500}", 200),
         ("POST", path::SET_GUEST, "/v1/guests/busy/set", "{\"share\":500}", 400),
+        ("GET", path::CARRIED, "/v1/guests/busy/carried", "", 200),
+        ("GET", path::CARRIED, "/v1/guests/bsuy/carried", "", 404),
+        ("POST", path::CARRIED, "/v1/guests/busy/carried", CARRIED, 200),
+        ("POST", path::CARRIED, "/v1/guests/busy/carried", "{\"credits\":-1}", 400),
+        ("GET", path::CARRIED, "/v1/guests/busy/carried", "", 200),
         ("POST", path::PERSIST_GUEST, "/v1/guests/busy/persist", "{\"shares\":500}", 409),
         (
             "POST",

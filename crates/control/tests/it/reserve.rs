@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::world::{Mood, ToyGuest, World, id, settings};
 use ballast_control::Event;
-use ballast_model::{Bytes, PolicyName, Reservation, Timestamp};
+use ballast_model::{Bytes, CarriedGuest, PolicyName, Reservation, Thrashed, Timestamp};
 use proptest::prelude::*;
 
 /// Two guests of 1 GiB that hold half of a budget of 1 GiB each and use little.
@@ -57,6 +57,41 @@ fn a_guest_that_appears_was_granted_what_was_reserved() {
     assert!(world.guest("new").holds >= 370, "{:?}", world.holds());
     assert!(world.committed() <= 1024);
     assert_eq!(world.controller.plans_refused(), 0);
+}
+
+/// A guest that has moved here and uses little is not shrunk to where it thrashed on the other host;
+/// what it brings comes while nothing is known of it but its process.
+#[test]
+fn a_guest_that_moved_is_not_shrunk_to_where_it_thrashed() {
+    for carries in [false, true] {
+        let mut world = two();
+        let mut undoing = world.controller.settings().clone();
+        undoing.undo = true;
+        world.controller.handle_event(Event::Reconfigure(Box::new(undoing)));
+        reserve(&mut world, 400);
+        world.ticks(20);
+        world.guests.push(ToyGuest { mood: Mood::Gone, ..ToyGuest::new("new", 400, 400, 60) });
+        world.tick();
+        let now = Timestamp::from_millis(world.second * 1000);
+        let (until, pause) = (now + Duration::from_secs(40), Duration::from_secs(60));
+        if carries {
+            let thrashed = Some(Thrashed { least: Bytes::mib(350), until, pause });
+            let carried = CarriedGuest { guest: id("new"), credits: None, thrashed };
+            world.controller.handle_event(Event::Carried(carried.clone()));
+            world.controller.handle_event(Event::Carried(carried));
+            let handed = world.controller.handovers();
+            assert!(handed.iter().any(|it| it.guest == id("new") && it.thrashed == thrashed));
+        }
+        world.tick();
+        world.guest("new").mood = Mood::Willing;
+        for name in ["a", "b"] {
+            world.guest(name).used = 300;
+        }
+        world.ticks(30);
+        assert_eq!(world.guest("new").holds >= 350, carries, "{:?}", world.holds());
+        world.ticks(40);
+        assert!(world.guest("new").holds < 350, "its pause is over: {:?}", world.holds());
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use ballast_api::CarriedView;
 use ballast_model::{Bytes, GuestId, GuestSample, Outcome, ProcessId, Snapshot};
 
 /// The record of one guest.
@@ -20,6 +21,8 @@ struct GuestRecord {
     first_held: Option<Bytes>,
     /// The outcome of its last action.
     outcome: Option<(SystemTime, Outcome)>,
+    /// What it brought from another host.
+    taken: Option<CarriedView>,
 }
 
 impl GuestRecord {
@@ -56,6 +59,26 @@ impl GuestRecords {
         if let Some(record) = self.0.get_mut(&outcome.guest) {
             record.outcome = Some((at, outcome));
         }
+    }
+
+    /// Remembers what a guest brought from another host.
+    pub(super) fn set_taken(&mut self, id: &GuestId, carried: CarriedView) {
+        if let Some(record) = self.0.get_mut(id) {
+            record.taken = Some(carried);
+        }
+    }
+
+    /// What each guest brought from another host.
+    pub(super) fn taken(&self) -> BTreeMap<GuestId, CarriedView> {
+        let taken = |(id, record): (&GuestId, &GuestRecord)| {
+            record.taken.clone().map(|taken| (id.clone(), taken))
+        };
+        self.0.iter().filter_map(taken).collect()
+    }
+
+    /// What this guest brought from another host.
+    pub(super) fn taken_of(&self, id: &GuestId) -> Option<&CarriedView> {
+        self.0.get(id)?.taken.as_ref()
     }
 
     /// Each guest's allocation when it was first seen.

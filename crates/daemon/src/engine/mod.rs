@@ -27,8 +27,8 @@ use ballast_actuation::fence::fences;
 use ballast_control::incident::{Incident, IncidentWatch};
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
-    Action, GuestId, GuestLimits, Handover, Held, LimitSources, Mode, ModeChoice, Note, Outcome,
-    OutcomeKind, Plan, PolicyAnswer, Snapshot, Timestamp,
+    Action, CarriedGuest, GuestChange, GuestId, GuestLimits, Handover, Held, LimitSources, Mode,
+    ModeChoice, Note, Outcome, OutcomeKind, Plan, PolicyAnswer, Snapshot, Thrashed, Timestamp,
 };
 use ballast_policy::{Policy, build};
 use ballast_store::Tick;
@@ -58,6 +58,8 @@ pub struct Engine {
     guests: GuestRecords,
     /// Outcomes of the last plan, to be recorded with the next.
     unrecorded: Vec<Outcome>,
+    /// What guests brought along since the last tick, to be recorded with the next.
+    carried: Vec<CarriedGuest>,
     ticks: u64,
     /// When the last tick began.
     ticked_at: Timestamp,
@@ -110,6 +112,7 @@ impl Engine {
             dry_run: None,
             guests: GuestRecords::default(),
             unrecorded: Vec::new(),
+            carried: Vec::new(),
             ticks: 0,
             ticked_at: now,
             sampled_all_at: None,
@@ -223,6 +226,7 @@ impl Engine {
             answer,
             plan,
             outcomes: &std::mem::take(&mut self.unrecorded),
+            carried: &std::mem::take(&mut self.carried),
             handovers,
             limits: &self.limits(snapshot),
             paused: self.controller.paused(),
@@ -243,6 +247,9 @@ impl Engine {
             seen_at: world.wall(),
             limits: self.limits(&snapshot),
             limit_sources: self.limit_sources(&snapshot),
+            said: self.said(&snapshot),
+            thrashed: self.thrashed(&snapshot),
+            taken: self.guests.taken(),
             snapshot,
             plan: Plan::clone(&plan),
             outcomes: self.guests.outcomes(),
@@ -333,6 +340,17 @@ impl Engine {
     fn limit_sources(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, LimitSources> {
         let sources_of = |id: &GuestId| (id.clone(), self.book.layers(id).sources());
         snapshot.guests().iter().map(|guest| sources_of(&guest.id)).collect()
+    }
+
+    fn said(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, GuestChange> {
+        let said_of = |id: &GuestId| (id.clone(), self.book.layers(id).change());
+        let all = snapshot.guests().iter().map(|guest| said_of(&guest.id));
+        all.filter(|(_, said)| !said.is_empty()).collect()
+    }
+
+    fn thrashed(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, Thrashed> {
+        let thrashed = |id: &GuestId| Some((id.clone(), self.controller.thrashed(id)?));
+        snapshot.guests().iter().filter_map(|guest| thrashed(&guest.id)).collect()
     }
 
     fn limits(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, GuestLimits> {

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ballast_api::CarriedView;
 use ballast_control::{Event, Settings};
 use ballast_model::{
-    Bytes, GuestChange, GuestId, GuestLimits, Held, Mode, Note, Plan, PolicyName, Reservation,
-    Timestamp,
+    Bytes, CarriedGuest, GuestChange, GuestId, GuestLimits, Held, Mode, Note, Plan, PolicyName,
+    Reservation, Timestamp,
 };
 use ballast_store::Event as Recorded;
 use tracing::{info, warn};
@@ -24,6 +25,8 @@ pub const NAMED_GUESTS_MAX: usize = 10_000;
 const RESERVATIONS_MAX: usize = 64;
 /// How long one may last.
 const RESERVATION_LASTS_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Most guests that may bring something from other hosts between two ticks.
+const CARRIED_MAX: usize = 64;
 
 impl Engine {
     /// Carries out the command of an operator, `who`, and records it.
@@ -55,6 +58,7 @@ impl Engine {
             Command::SetPolicy(name) => self.set_policy(name),
             Command::SetGuest(id, change) => self.set_guest(id, change),
             Command::PersistGuest(id, change) => self.persist_guest(id, change, world).await,
+            Command::TakeCarried(id, carried) => self.take_carried(id, *carried, world.now()),
             Command::Reserve(id, size, lasts) => self.reserve(id, size, lasts, world.now()),
             Command::Unreserve(id) => self.unreserve(id),
         };
@@ -212,6 +216,58 @@ impl Engine {
             }
         };
         Ok(format!("{set}, and written where the guest is defined{until}"))
+    }
+
+    /// Goes on with a guest where another host's daemon left off. The same once more changes
+    /// nothing: what the guest has spent since, or an operator has set, stays. A floor that the
+    /// budget has no room for is left out, as the guest stands still until it is started here.
+    fn take_carried(
+        &mut self,
+        id: GuestId,
+        carried: CarriedView,
+        now: Timestamp,
+    ) -> Result<String, String> {
+        let (snapshot, _) =
+            self.latest.as_ref().ok_or("the daemon has not finished its first tick")?;
+        if snapshot.guest(&id).is_none() {
+            return Err(format!("no guest `{id}` here that could have brought anything"));
+        }
+        if self.guests.taken_of(&id) == Some(&carried) {
+            return Ok(format!("{id} has brought exactly that before: nothing changes"));
+        }
+        if self.carried.len() >= CARRIED_MAX {
+            return Err(format!(
+                "{CARRIED_MAX} guests have brought something since the last tick: try again"
+            ));
+        }
+        carried.validate()?;
+        let mut book = self.book.clone();
+        let mut left_out = String::new();
+        if !carried.limits.is_empty() {
+            self.may_name(&id)?;
+            if let Err(why) = book.set(&id, &carried.limits) {
+                let without = GuestChange { floor: None, ..carried.limits.clone() };
+                book = self.book.clone();
+                book.set(&id, &without)?;
+                left_out = format!("; its floor is left out: {why}");
+            }
+        }
+        let limits = self.put_in_force(book, id.clone());
+        let thrashed = carried.thrashed.filter(|it| it.left_ms > 0).map(|it| it.taken_at(now));
+        let brought = CarriedGuest { guest: id.clone(), credits: carried.credits, thrashed };
+        if brought.credits.is_some() || brought.thrashed.is_some() {
+            self.controller.handle_event(Event::Carried(brought.clone()));
+            self.carried.push(brought);
+        }
+        let has = |is_there: bool, what| if is_there { what } else { "" };
+        let answer = format!(
+            "{}{}{}{left_out}",
+            view::limits_set(&id, &limits),
+            has(carried.credits.is_some(), ", with its credits"),
+            has(thrashed.is_some(), ", with where it thrashed"),
+        );
+        self.guests.set_taken(&id, carried);
+        Ok(answer)
     }
 
     /// Whether something may be said of a guest.

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use ballast_actuation::fence::{FenceOrder, Fences};
 use ballast_agent_proto::wire::RequestOutcome;
+use ballast_api::{CarriedView, ThrashedView};
 use ballast_model::{
     AgentReport, AnswerFault, Bytes, Capabilities, Change, GuestChange, GuestSample, GuestStats,
     GuestTarget, HostSample, LinkState, Measured, MemoryRequest, PolicyName, ProcessId,
@@ -159,6 +160,7 @@ impl World for MemoryWorld {
             answer: tick.answer.cloned(),
             plan: tick.plan.clone(),
             outcomes: Vec::new(),
+            carried: tick.carried.to_vec(),
             handovers: tick.handovers.to_vec(),
             limits: tick.limits.clone(),
             paused: tick.paused,
@@ -204,6 +206,7 @@ fn settings_with(mode: Mode) -> Settings {
     settings.mode = mode;
     settings.guard.budget = Some(BOOT);
     settings.guard.host_reserve = Bytes::ZERO;
+    settings.undo = true;
     settings
 }
 
@@ -576,4 +579,113 @@ fn merging_is_left_alone_while_nothing_is_moved() {
     world.merging_held.clear();
     run(&mut engine, &mut world, 2);
     assert!(!world.merging_held.contains(&false));
+}
+
+/// What the rich guest brings: it thrashed with less than it holds.
+fn carried(credits: u64) -> CarriedView {
+    let limits = GuestChange { shares: Some(1100), ..GuestChange::default() };
+    let thrashed = ThrashedView { least_bytes: 700 << 20, left_ms: 30_000, pause_ms: 60_000 };
+    CarriedView { limits, credits: Some(credits), thrashed: Some(thrashed) }
+}
+
+fn take(engine: &mut Engine, world: &mut MemoryWorld, it: CarriedView) -> Result<String, String> {
+    let command = Command::TakeCarried("rich".parse().unwrap(), Box::new(it));
+    engine.obey(command, "uid 0".to_owned(), world).now_or_never().unwrap()
+}
+
+#[test]
+fn a_guest_is_not_shrunk_below_where_it_thrashed_elsewhere() {
+    let (mut engine, mut world) = poor_and_rich();
+    obey(&mut engine, Command::Pause, &mut world);
+    run(&mut engine, &mut world, 1);
+    let told = take(&mut engine, &mut world, carried(5)).unwrap();
+    assert!(told.contains("shares 1100") && told.contains("where it thrashed"), "{told}");
+    let Some(Recorded::Command { who, command, .. }) = world.events.last() else { panic!() };
+    let words = "carried rich --shares 1100 --credits 5 --thrashed-at 700MiB --for 30000ms \
+                 --pause 60000ms";
+    assert_eq!((who.as_str(), command.as_str()), ("uid 0", words));
+    obey(&mut engine, Command::Resume, &mut world);
+    run(&mut engine, &mut world, 25);
+    assert_eq!(held(&world)[1], Bytes::mib(700), "for as long as it was to be");
+    let given = engine.view(&world).unwrap().carried(&"rich".parse().unwrap());
+    assert_eq!(given.limits, carried(5).limits);
+    let left = given.thrashed.unwrap().left_ms;
+    assert!(left > 0 && left < 10_000, "the span has gone on: {left}");
+    // Also after a restart, which finds it in the journal.
+    let mut engine = restarted(&world, Mode::Balance, "first");
+    run(&mut engine, &mut world, 2);
+    assert_eq!(held(&world)[1], Bytes::mib(700));
+    run(&mut engine, &mut world, 60);
+    assert!(held(&world)[1] < Bytes::mib(600), "{:?}", held(&world));
+}
+
+#[test]
+fn what_was_carried_counts_once() {
+    let (mut engine, mut world) = poor_and_rich();
+    run(&mut engine, &mut world, 1);
+    take(&mut engine, &mut world, carried(5)).unwrap();
+    run(&mut engine, &mut world, 1);
+    assert_eq!(world.recorded.as_ref().unwrap().carried.len(), 1);
+    let change = GuestChange { shares: Some(7), ..GuestChange::default() };
+    obey(&mut engine, Command::SetGuest("rich".parse().unwrap(), change), &mut world);
+    assert!(take(&mut engine, &mut world, carried(5)).unwrap().contains("nothing changes"));
+    let view = engine.view(&world).unwrap();
+    assert_eq!(view.limits[&"rich".parse().unwrap()].shares, 7, "what an operator said since");
+    assert_eq!(view.taken[&"rich".parse().unwrap()], carried(5));
+    run(&mut engine, &mut world, 1);
+    assert_eq!(world.recorded.as_ref().unwrap().carried, []);
+    // Another process of that name brought nothing.
+    world.guests[1].start_ticks += 1;
+    run(&mut engine, &mut world, 1);
+    assert!(engine.view(&world).unwrap().taken.is_empty());
+}
+
+#[test]
+fn a_floor_without_room_is_left_out_and_said() {
+    let (mut engine, mut world) = poor_and_rich();
+    run(&mut engine, &mut world, 1);
+    let mut it = carried(5);
+    it.limits.floor = Some(BOOT + Bytes::mib(1));
+    let told = take(&mut engine, &mut world, it.clone()).unwrap();
+    assert!(told.contains("its floor is left out") && told.contains("budget"), "{told}");
+    let limits = &engine.view(&world).unwrap().limits[&"rich".parse().unwrap()];
+    assert_eq!((limits.floor, limits.shares), (None, 1100));
+    it.limits = GuestChange { shares: Some(0), ..GuestChange::default() };
+    assert!(take(&mut engine, &mut world, it).unwrap_err().contains("shares 0"));
+    let command = Command::TakeCarried("gone".parse().unwrap(), Box::new(carried(5)));
+    let refused = engine.obey(command, "uid 0".to_owned(), &mut world).now_or_never().unwrap();
+    assert!(refused.unwrap_err().contains("no guest `gone`"));
+}
+
+/// Under a policy of rent; and a controller that is fed with what was recorded decides the same.
+#[test]
+fn credits_go_on_and_a_record_of_it_decides_alike() {
+    let (_, mut world) = poor_and_rich();
+    let mut settings = settings_with(Mode::Balance);
+    settings.policy = PolicyName::Auction;
+    let mut again = Controller::new(settings.clone(), world.now());
+    let mut engine = Engine::new(settings, Inherited::default(), &world);
+    let rich: GuestId = "rich".parse().unwrap();
+    for second in 0..20 {
+        if second == 10 {
+            let before = engine.view(&world).unwrap().carried(&rich).credits.unwrap();
+            let it = CarriedView { credits: Some(before / 3), ..CarriedView::default() };
+            take(&mut engine, &mut world, it).unwrap();
+        }
+        run(&mut engine, &mut world, 1);
+        let recorded = world.recorded.clone().unwrap();
+        assert_eq!(recorded.carried.len(), usize::from(second == 10));
+        for it in recorded.carried {
+            again.handle_event(Event::Carried(it));
+        }
+        let plan = again.handle_sample(&recorded.snapshot);
+        let credits = |plan: &Plan| plan.guest(&rich).unwrap().credits;
+        assert_eq!(credits(&plan), credits(&recorded.plan), "second {second}");
+        while let Some(action) = again.poll_action() {
+            let (guest, generation, target) = (action.guest, action.generation, action.target);
+            let kind = OutcomeKind::Accepted;
+            again.handle_event(Event::Outcome(Outcome { guest, generation, target, kind }));
+        }
+        assert_eq!(plan.guests, recorded.plan.guests, "second {second}");
+    }
 }

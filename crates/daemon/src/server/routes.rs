@@ -13,8 +13,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use ballast_api::{
-    CommandReply, DaemonView, ExplainReply, GuestChange, GuestsReply, MetricsFormat, ModeReply,
-    PlanReply, Reserve, SetMode, SetPolicy, Source, StatusReply, Tick, path,
+    CarriedReply, CarriedView, CommandReply, DaemonView, ExplainReply, GuestChange, GuestsReply,
+    MetricsFormat, ModeReply, PlanReply, Reserve, SetMode, SetPolicy, Source, StatusReply, Tick,
+    path,
 };
 use ballast_model::{Bytes, GuestId, Mode, PolicyName};
 use serde::Deserialize;
@@ -47,6 +48,7 @@ pub(super) fn router(handle: Handle) -> Router {
         .route(path::RESUME, post(resume))
         .route(path::SET_GUEST, post(set_guest))
         .route(path::PERSIST_GUEST, post(persist_guest))
+        .route(path::CARRIED, get(carried).post(take_carried))
         .route(path::MODE, get(mode).post(set_mode))
         .route(path::POLICY, post(set_policy))
         .route(path::RESERVE, post(reserve))
@@ -170,6 +172,29 @@ async fn read_change(
     }
     let id = known_guest(&*latest(handle)?, name)?;
     Ok((id, change))
+}
+
+async fn carried(
+    State(handle): State<Handle>,
+    Path(name): Path<String>,
+) -> Result<Json<CarriedReply>, Refusal> {
+    let view = latest(&handle)?;
+    let id = known_guest(&view, &name)?;
+    Ok(Json(CarriedReply::new(name, view.carried(&id), view.taken.get(&id).cloned())))
+}
+
+async fn take_carried(
+    State(handle): State<Handle>,
+    visitor: Extension<Visitor>,
+    Path(name): Path<String>,
+    body: Body,
+) -> Result<Json<CommandReply>, Refusal> {
+    let carried: Box<CarriedView> = Box::new(read_json(body).await?);
+    carried
+        .validate()
+        .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "bad-carried", error))?;
+    let id = known_guest(&*latest(&handle)?, &name)?;
+    command(&handle, &visitor, Command::TakeCarried(id, carried)).await
 }
 
 async fn mode(State(handle): State<Handle>) -> Result<Json<ModeReply>, Refusal> {

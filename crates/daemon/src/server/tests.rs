@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_api::{
-    Client, ClientError, ErrorReply, GuestChange, MetricsFormat, Reserve, SetMode, SetPolicy,
-    Source,
+    CarriedView, Client, ClientError, ErrorReply, GuestChange, MetricsFormat, Reserve, SetMode,
+    SetPolicy, Source, ThrashedView,
 };
-use ballast_model::{Bytes, Mode, PolicyName};
+use ballast_model::{Bytes, Mode, PolicyName, Thrashed};
 use expect_test::expect;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -188,6 +188,13 @@ async fn commands_reach_the_main_loop_and_its_answers_return() {
     assert_eq!(answer.await.unwrap(), Command::SetGuest(fixture::id("grow"), change));
 
     let mut bench = Bench::owned();
+    let answer = bench.answer(done("taken"));
+    let carried = CarriedView { credits: Some(7), ..CarriedView::default() };
+    bench.client.take_carried(&fixture::id("grow"), &carried).await.unwrap();
+    let expected = Command::TakeCarried(fixture::id("grow"), Box::new(carried));
+    assert_eq!(answer.await.unwrap(), expected);
+
+    let mut bench = Bench::owned();
     let answer = bench.answer(done("reserved"));
     let reserve = Reserve { size_bytes: 8192, lasts_s: 60 };
     bench.client.reserve(&"new".parse().unwrap(), &reserve).await.unwrap();
@@ -221,6 +228,7 @@ async fn strangers_cannot_read_and_the_group_cannot_write() {
         "/v1/resume",
         "/v1/mode",
         "/v1/guests/grow/set",
+        "/v1/guests/grow/carried",
         "/v1/policy",
         "/v1/reservations/new/set",
     ] {
@@ -263,6 +271,29 @@ async fn an_unknown_name_gets_the_nearest_known_one() {
     .assert_eq(&error.2);
 }
 
+/// A pause of which more is left than it has.
+const ENDLESS: &str = r#"{"thrashed": {"least_bytes": 4096, "left_ms": 2, "pause_ms": 1}}"#;
+
+#[tokio::test]
+async fn what_goes_along_with_a_guest_is_told() {
+    let bench = Bench::owned();
+    let mut view = fixture::view();
+    let grow = fixture::id("grow");
+    let said = GuestChange { shares: Some(7), ..GuestChange::default() };
+    view.said.insert(grow.clone(), said.clone());
+    let until = view.snapshot.taken_at + Duration::from_secs(9);
+    let (least, pause) = (Bytes::mib(300), Duration::from_secs(60));
+    view.thrashed.insert(grow.clone(), Thrashed { least, until, pause });
+    view.plan.guests.iter_mut().find(|guest| guest.id == grow).unwrap().credits = Some(55);
+    bench.view.send_replace(Some(Arc::new(view)));
+    let reply = bench.client.carried(&grow).await.unwrap();
+    let thrashed = ThrashedView { least_bytes: 300 << 20, left_ms: 9_000, pause_ms: 60_000 };
+    let carried = CarriedView { limits: said, credits: Some(55), thrashed: Some(thrashed) };
+    assert_eq!((reply.carried, reply.taken), (carried, None));
+    let nobody = refused(bench.client.carried(&fixture::id("nobody")).await);
+    assert_eq!(nobody.0, 404);
+}
+
 #[tokio::test]
 async fn refusals_of_bad_requests_name_the_mistake() {
     let bench = Bench::owned();
@@ -274,6 +305,8 @@ async fn refusals_of_bad_requests_name_the_mistake() {
         (bench.post("/v1/guests/grow/set", "{\"flor\": 1}").await, 400, "unknown field `flor`"),
         (bench.post("/v1/guests/grow/set", "{\"shares\": -1}").await, 400, "invalid value"),
         (bench.post("/v1/guests/a%20b/set", "{\"shares\": 1}").await, 404, "`a b` is not a guest"),
+        (bench.post("/v1/guests/grow/carried", "{\"luck\": 1}").await, 400, "unknown field `luck`"),
+        (bench.post("/v1/guests/grow/carried", ENDLESS).await, 400, "no more than the pause, 1"),
         (bench.post("/v1/policy", "").await, 400, "EOF"),
         (bench.post("/v1/policy", &"x".repeat(20 << 10)).await, 413, "larger than 16384 bytes"),
     ] {

@@ -1,7 +1,8 @@
 //! The guests' accounts of credits.
 //!
 //! Properties: credits are whole. The sum of balances and escrow is exactly the same after every
-//! operation, except when guests come or go ([`Accounts::admit`]). No balance falls below zero.
+//! operation, except when guests come or go ([`Accounts::admit`]), or bring credits along
+//! ([`Accounts::set`]). No balance falls below zero.
 //!
 //! Algorithm (flexmemd §3.2.3): a guest starts with credits in proportion to its weight. Rent moves
 //! to escrow when a period begins. When the period ends, rent that was used is distributed among
@@ -127,6 +128,21 @@ impl Accounts {
             total += balance;
             let account = Account { id: id.clone(), weight: 1, balance, escrow: 0, rate: 0 };
             self.absent.push((account, now));
+        }
+    }
+
+    /// Gives a guest `credits` in place of those it has. One without an account gets one, as if it
+    /// had been absent since `now`. Rent paid for the running period stays paid.
+    pub fn set(&mut self, id: &GuestId, credits: u64, now: Timestamp) {
+        let total = self.total();
+        let absent = self.absent.iter_mut().map(|(account, _)| account);
+        match self.present.iter_mut().chain(absent).find(|account| account.id == *id) {
+            Some(account) => {
+                let of_others = total - account.credits();
+                let credits = credits.min(CREDITS_TOTAL_MAX - of_others);
+                account.balance = credits.saturating_sub(account.escrow);
+            }
+            None => self.restore(&[(id.clone(), credits)], now),
         }
     }
 
@@ -377,6 +393,25 @@ mod tests {
     }
 
     #[test]
+    fn credits_brought_along_replace_those_of_a_new_guest() {
+        let ids = ids(3);
+        let mut accounts = accounts(&[1, 1]);
+        accounts.pay(1, 300, 300);
+        accounts.set(&ids[0], 70, at(0));
+        accounts.set(&ids[1], 900, at(0));
+        assert_eq!(balances(&accounts), [70, 600]);
+        assert_eq!((accounts.escrow(1), accounts.credits(&ids[1])), (300, Some(900)));
+        // What is paid stays paid.
+        accounts.set(&ids[1], 100, at(0));
+        assert_eq!(accounts.credits(&ids[1]), Some(300));
+        // One that is yet to come finds them, and too large an entry is limited.
+        accounts.set(&ids[2], u64::MAX, at(0));
+        assert_eq!(accounts.total(), CREDITS_TOTAL_MAX);
+        accounts.admit(&holders(&ids, &[1, 1, 1]), at(1000));
+        assert_eq!(accounts.total(), CREDITS_TOTAL_MAX);
+    }
+
+    #[test]
     fn a_guest_keeps_its_credits_for_a_minute_of_absence() {
         let ids = ids(2);
         let both = holders(&ids, &[1, 1]);
@@ -419,6 +454,7 @@ mod tests {
         Pay(usize, u64, u64),
         Settle(u64, u64),
         Pass(u64),
+        Set(usize, u64),
     }
 
     fn event() -> impl Strategy<Value = Event> {
@@ -429,11 +465,12 @@ mod tests {
                 .prop_map(|(p, rent, rate)| Event::Pay(p, rent, rate)),
             (0..2000u64, 0..2000u64).prop_map(|(unused, length)| Event::Settle(unused, length)),
             (0..90_000u64).prop_map(Event::Pass),
+            (0..6usize, 0..1u64 << 50).prop_map(|(guest, credits)| Event::Set(guest, credits)),
         ]
     }
 
     proptest! {
-        /// The sum changes only by the credits of guests that come or go.
+        /// The sum changes only by the credits of guests that come or go, or bring some along.
         #[test]
         fn credits_are_conserved(events in prop::collection::vec(event(), 1..60)) {
             let ids = ids(6);
@@ -466,6 +503,23 @@ mod tests {
                     }
                     Event::Pay(place, rent, rate) => { accounts.pay(place, rent, rate); }
                     Event::Settle(unused, length) => accounts.settle(unused, length),
+                    Event::Set(guest, credits) => {
+                        let of = |accounts: &Accounts| {
+                            let all = accounts.all().into_iter();
+                            all.filter(|(id, _)| *id == ids[guest]).map(|(_, it)| it).sum::<u64>()
+                        };
+                        let absent = accounts.absent.iter().map(|(account, _)| account);
+                        let mut all = accounts.present.iter().chain(absent);
+                        let account = all.find(|account| account.id == ids[guest]);
+                        let escrow = account.map_or(0, |account| account.escrow);
+                        let had = of(&accounts);
+                        accounts.set(&ids[guest], credits, now);
+                        prop_assert_eq!(of(&accounts), credits.max(escrow));
+                        expected = expected - had + credits.max(escrow);
+                        let once = accounts.all();
+                        accounts.set(&ids[guest], credits, now);
+                        prop_assert_eq!(accounts.all(), once, "twice is the same as once");
+                    }
                     Event::Pass(ms) => {
                         now = now + Duration::from_millis(ms);
                         accounts.tax(now);

@@ -137,6 +137,11 @@ impl Driver {
         self.accounts.restore(credits, now);
     }
 
+    /// See [`Accounts::set`].
+    pub fn set_credits(&mut self, guest: &GuestId, credits: u64, now: Timestamp) {
+        self.accounts.set(guest, credits, now);
+    }
+
     /// Decides what each guest rents from `now` on, at most `rentable` pages in sum; `tenants` must
     /// be sorted by name and unique.
     pub fn decide(&mut self, now: Timestamp, rentable: u64, tenants: &[Tenant<'_>]) -> Vec<Lease> {

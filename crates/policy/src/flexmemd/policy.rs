@@ -141,6 +141,10 @@ impl Policy for Flexmemd {
     fn restore_credits(&mut self, credits: &[(GuestId, u64)], now: Timestamp) {
         self.driver.restore_credits(credits, now);
     }
+
+    fn set_credits(&mut self, guest: &GuestId, credits: u64, now: Timestamp) {
+        self.driver.set_credits(guest, credits, now);
+    }
 }
 
 /// Cuts what is rented to what there is beyond all that guests may keep: in proportion to what each

@@ -487,6 +487,15 @@ fn everything() -> Whole {
             target: Bytes::mib(777),
         }])),
         outcomes: outcomes(),
+        carried: vec![CarriedGuest {
+            guest: id(2),
+            credits: Some(70_000),
+            thrashed: Some(Thrashed {
+                least: Bytes::mib(300),
+                until: Timestamp::from_millis(80_000),
+                pause: Duration::from_secs(60),
+            }),
+        }],
         handovers: vec![Handover {
             guest: id(3),
             process: Some(ProcessId { pid: 4711, start_ticks: 12_345 }),
@@ -544,6 +553,7 @@ fn nothing(policy: PolicyName, rung: PressureLevel) -> Whole {
         },
         answer: Some(PolicyAnswer::Fault(AnswerFault::NotAsked)),
         outcomes: vec![],
+        carried: vec![],
         handovers: vec![],
         limits: BTreeMap::new(),
         paused: false,
@@ -633,6 +643,7 @@ fn every_variant_reads_back() {
                 assert_eq!(tick.answer, whole.answer);
                 assert_eq!(tick.outcomes, whole.outcomes);
                 assert_eq!(tick.handovers, whole.handovers);
+                assert_eq!(tick.carried, whole.carried);
                 for (id, limits) in &whole.limits {
                     assert_eq!(&tick.limits_of(id), limits);
                 }

@@ -43,6 +43,7 @@ proptest! {
         prop_assert_eq!(&back.answer, &whole.answer);
         prop_assert_eq!(&back.outcomes, &whole.outcomes);
         prop_assert_eq!(&back.handovers, &whole.handovers);
+        prop_assert_eq!(&back.carried, &whole.carried);
         prop_assert_eq!((back.paused, back.mode), (whole.paused, whole.mode));
         prop_assert_eq!(back.decision_cost, whole.decision_cost);
         for (id, limits) in &whole.limits {

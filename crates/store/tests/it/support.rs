@@ -17,6 +17,7 @@ pub(crate) struct Whole {
     pub(crate) answer: Option<PolicyAnswer>,
     pub(crate) plan: Plan,
     pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) carried: Vec<CarriedGuest>,
     pub(crate) handovers: Vec<Handover>,
     pub(crate) limits: BTreeMap<GuestId, GuestLimits>,
     pub(crate) paused: bool,
@@ -32,6 +33,7 @@ impl Whole {
             answer: self.answer.as_ref(),
             plan: &self.plan,
             outcomes: &self.outcomes,
+            carried: &self.carried,
             handovers: &self.handovers,
             limits: &self.limits,
             paused: self.paused,
@@ -197,6 +199,7 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
         answer: None,
         plan,
         outcomes,
+        carried: vec![],
         handovers: vec![],
         limits,
         paused: false,
@@ -869,6 +872,16 @@ fn limits() -> impl Strategy<Value = GuestLimits> {
     )
 }
 
+fn carried() -> impl Strategy<Value = CarriedGuest> {
+    let thrashed = (bytes(), moment(), span()).prop_map(|(least, until, pause)| Thrashed {
+        least,
+        until,
+        pause,
+    });
+    (id(), option::of(any::<u64>()), option::of(thrashed))
+        .prop_map(|(guest, credits, thrashed)| CarriedGuest { guest, credits, thrashed })
+}
+
 fn handover() -> impl Strategy<Value = Handover> {
     let process =
         (any::<u32>(), any::<u64>()).prop_map(|(pid, start_ticks)| ProcessId { pid, start_ticks });
@@ -913,7 +926,11 @@ pub(crate) fn whole() -> impl Strategy<Value = Whole> {
         -30_000_000_000_000i64..30_000_000_000_000,
         snapshot().boxed(),
         (plan().boxed(), option::of(answer())),
-        (prop::collection::vec(outcome(), 0..4), prop::collection::vec(handover(), 0..3)),
+        (
+            prop::collection::vec(outcome(), 0..4),
+            prop::collection::vec(handover(), 0..3),
+            prop::collection::vec(carried(), 0..2),
+        ),
         prop::collection::btree_map(id(), limits(), 0..4),
         any::<bool>(),
         mode_choice(),
@@ -927,6 +944,7 @@ pub(crate) fn whole() -> impl Strategy<Value = Whole> {
                 plan: plan.0,
                 outcomes: came.0,
                 handovers: came.1,
+                carried: came.2,
                 limits,
                 paused,
                 mode,

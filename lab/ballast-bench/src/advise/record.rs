@@ -52,6 +52,7 @@ pub(super) fn observe(
             answer: None,
             plan,
             outcomes: &[],
+            carried: &[],
             handovers: &[],
             limits: &limits,
             paused: false,

@@ -86,6 +86,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         };
         let mut rows = Vec::new();
         for replay in replays.iter_mut() {
+            replay.carry(&tick.carried);
             let own = replay.tick(&tick.snapshot, &tick.plan, &tick.limits).to_vec();
             if let Some(csv) = &mut csv {
                 csv.rows(entry.wall_ms, replay.policy(), &own)?;

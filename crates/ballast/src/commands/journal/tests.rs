@@ -36,6 +36,7 @@ fn write(path: &Path) {
             answer: None,
             plan: &view.plan,
             outcomes: &outcomes,
+            carried: &[],
             handovers: &[],
             limits: &limits,
             paused: false,

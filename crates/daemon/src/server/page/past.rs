@@ -232,6 +232,7 @@ mod tests {
                     answer: None,
                     plan: &view.plan,
                     outcomes: &[],
+                    carried: &[],
                     handovers: &[],
                     limits: &view.limits,
                     paused: false,

@@ -1,0 +1,198 @@
+//! What goes along with a guest that moves to another host.
+//!
+//! Idea: what one daemon gives, another one takes, so both have one form. A field that the taker
+//! does not know is refused rather than lost. Moments are spans, as no two hosts have one clock.
+//! Limits: a policy without rent knows of no credits. Of limits goes along what was said of this
+//! guest; where nothing was, the other host's defaults count.
+
+use ballast_model::{Bytes, GuestChange, Thrashed, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+use crate::tick::{millis, version};
+
+/// Most credits of a guest.
+const CREDITS_MAX: u64 = 1 << 62;
+/// Most memory that a guest can have thrashed at.
+const LEAST_MAX: Bytes = Bytes::gib(1 << 20);
+/// Longest pause after a guest thrashed.
+const PAUSE_MAX: Duration = Duration::from_secs(3600);
+
+/// What goes along with a guest. Body of `POST /v1/guests/{id}/carried`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CarriedView {
+    /// What was said of its limits; what nothing was said of is left as it is.
+    #[serde(default)]
+    pub limits: GuestChange,
+    /// What it pays rent with, at most 2^62; `None`: its host's policy has no rent.
+    #[serde(default)]
+    pub credits: Option<u64>,
+    /// Where it thrashed last; `None`: it did not, or was content since.
+    #[serde(default)]
+    pub thrashed: Option<ThrashedView>,
+}
+
+/// A guest that thrashed when memory was taken from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ThrashedView {
+    /// What it is not to be shrunk below, in bytes, up to 1 PiB.
+    pub least_bytes: u64,
+    /// For how many milliseconds yet; no more than `pause_ms`.
+    pub left_ms: u64,
+    /// How long that is in all, in milliseconds, up to an hour; the next pause is twice as long.
+    pub pause_ms: u64,
+}
+
+/// Answer to `GET /v1/guests/{id}/carried`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CarriedReply {
+    /// [`API_VERSION`](crate::API_VERSION).
+    pub api_version: u32,
+    /// The guest.
+    pub guest: String,
+    /// What would go along with it now.
+    pub carried: CarriedView,
+    /// What it has brought here itself, as this daemon took it; `None`: nothing since this daemon
+    /// started, or not this process of it.
+    pub taken: Option<CarriedView>,
+}
+
+impl CarriedReply {
+    /// The reply about `guest`.
+    pub fn new(guest: String, carried: CarriedView, taken: Option<CarriedView>) -> CarriedReply {
+        CarriedReply { api_version: version(), guest, carried, taken }
+    }
+}
+
+impl CarriedView {
+    /// Checks that every figure can be.
+    ///
+    /// # Errors
+    /// Names the first that cannot, and what was expected.
+    pub fn validate(&self) -> Result<(), String> {
+        if let Some(credits) = self.credits.filter(|credits| *credits > CREDITS_MAX) {
+            return Err(format!("credits {credits}: expected up to {CREDITS_MAX}"));
+        }
+        let Some(ThrashedView { least_bytes, left_ms, pause_ms }) = self.thrashed else {
+            return Ok(());
+        };
+        if least_bytes == 0 || least_bytes > LEAST_MAX.get() {
+            return Err(format!(
+                "thrashed.least_bytes {least_bytes}: expected 1 to {}",
+                LEAST_MAX.get()
+            ));
+        }
+        let pause_max = millis(PAUSE_MAX);
+        if pause_ms == 0 || pause_ms > pause_max {
+            return Err(format!("thrashed.pause_ms {pause_ms}: expected 1 to {pause_max}"));
+        }
+        if left_ms > pause_ms {
+            return Err(format!(
+                "thrashed.left_ms {left_ms}: expected no more than the pause, {pause_ms}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl ThrashedView {
+    /// What of a guest's history still counts at `now`.
+    pub fn at(thrashed: Thrashed, now: Timestamp) -> Option<ThrashedView> {
+        let left = thrashed.until.saturating_since(now);
+        (!left.is_zero()).then(|| ThrashedView {
+            least_bytes: thrashed.least.get(),
+            left_ms: millis(left),
+            pause_ms: millis(thrashed.pause),
+        })
+    }
+
+    /// The same by the clock of the host that took it at `now`.
+    pub fn taken_at(self, now: Timestamp) -> Thrashed {
+        Thrashed {
+            least: Bytes::new(self.least_bytes),
+            until: now + Duration::from_millis(self.left_ms),
+            pause: Duration::from_millis(self.pause_ms),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(json: &str) -> Result<CarriedView, String> {
+        let carried: CarriedView = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        carried.validate().map(|()| carried)
+    }
+
+    #[test]
+    fn figures_that_cannot_be_are_named() {
+        let thrashed = |least: u64, left: u64, pause: u64| {
+            format!(
+                r#"{{"thrashed":{{"least_bytes":{least},"left_ms":{left},"pause_ms":{pause}}}}}"#
+            )
+        };
+        for (json, named) in [
+            (thrashed(0, 1, 1), "least_bytes"),
+            (thrashed(u64::MAX, 1, 1), "least_bytes"),
+            (thrashed(4096, 2, 1), "left_ms"),
+            (thrashed(4096, 0, 0), "pause_ms"),
+            (thrashed(4096, 1, 3_600_001), "pause_ms"),
+            (r#"{"credits":9223372036854775807}"#.to_owned(), "credits"),
+            (r#"{"credits":-1}"#.to_owned(), "invalid value"),
+            (r#"{"luck":7}"#.to_owned(), "unknown field `luck`"),
+            (r#"{"limits":{"luck":7}}"#.to_owned(), "unknown field `luck`"),
+        ] {
+            let error = parse(&json).unwrap_err();
+            assert!(error.contains(named), "{json}: {error}");
+        }
+        assert_eq!(parse("{}"), Ok(CarriedView::default()));
+    }
+
+    fn thrashed() -> impl Strategy<Value = ThrashedView> {
+        (1..1u64 << 50, 1..3_600_000u64).prop_flat_map(|(least_bytes, pause_ms)| {
+            (1..=pause_ms).prop_map(move |left_ms| ThrashedView { least_bytes, left_ms, pause_ms })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_given_is_taken_unchanged(
+            floor in prop::option::of(any::<u64>()),
+            shares in prop::option::of(any::<u32>()),
+            credits in prop::option::of(0..=CREDITS_MAX),
+            thrashed in prop::option::of(thrashed()),
+        ) {
+            let limits =
+                GuestChange { floor: floor.map(Bytes::new), shares, ..GuestChange::default() };
+            let carried = CarriedView { limits, credits, thrashed };
+            prop_assert_eq!(parse(&serde_json::to_string(&carried).unwrap()), Ok(carried));
+        }
+
+        /// Whatever the clocks of both hosts say.
+        #[test]
+        fn a_pause_lasts_as_long_on_the_other_host(
+            view in thrashed(),
+            here in 0..1u64 << 40,
+            there in 0..1u64 << 40,
+        ) {
+            let (here, there) = (Timestamp::from_millis(here), Timestamp::from_millis(there));
+            let thrashed = view.taken_at(here);
+            prop_assert_eq!(ThrashedView::at(thrashed, here), Some(view));
+            prop_assert_eq!(ThrashedView::at(view.taken_at(there), there), Some(view));
+            prop_assert_eq!(ThrashedView::at(thrashed, thrashed.until), None);
+        }
+
+        #[test]
+        fn rubbish_never_panics(text in ".{0,200}") {
+            let _ = parse(&text);
+        }
+    }
+}
