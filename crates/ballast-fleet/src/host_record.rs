@@ -10,10 +10,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ballast_api::{Client, ClientError, ExplainReply, GuestView, LimitsView, Reserve, StatusReply};
+use ballast_api::{
+    CarriedView, Client, ClientError, ExplainReply, GuestView, Reserve, StatusReply, ThrashedView,
+};
 use ballast_fleet::{CompactCurve, GuestRecord, HostRecord, ReservationRecord, Stays};
-use ballast_fleet_move::Carried;
-use ballast_model::{Bytes, GuestChange, GuestId, GuestLimits, Timestamp};
+use ballast_fleet_move::{Carried, CarriedThrash};
+use ballast_model::{Bytes, GuestChange, GuestId, Timestamp};
 
 use crate::config::{FleetConfig, FleetMode, GuestConfig};
 
@@ -76,22 +78,23 @@ impl Daemon for Client {
     }
 
     async fn carried(&self, guest: &GuestId) -> Result<Carried, ClientError> {
-        let limits = limits(&Client::explain(self, guest).await?.limits);
-        Ok(Carried { limits, credits: None, thrashed: None })
+        let CarriedView { limits, credits, thrashed } = Client::carried(self, guest).await?.carried;
+        let thrashed = thrashed.map(|it| CarriedThrash {
+            least: Bytes::new(it.least_bytes),
+            left_ms: it.left_ms,
+            pause_ms: it.pause_ms,
+        });
+        Ok(Carried { limits, credits, thrashed })
     }
 
     async fn take_over(&self, guest: &GuestId, carried: &Carried) -> Result<(), ClientError> {
-        let limits = &carried.limits;
-        let change = GuestChange {
-            floor: limits.floor,
-            ceiling: limits.ceiling,
-            shares: Some(limits.shares),
-            priority: Some(limits.priority),
-            miss_rate_max: Some(limits.miss_rate_max.unwrap_or(0)),
-            managed: Some(limits.managed),
-            take_over: Some(limits.take_over),
-        };
-        self.set_guest(guest, &change).await.map(drop)
+        let thrashed = carried.thrashed.map(|it| ThrashedView {
+            least_bytes: it.least.get(),
+            left_ms: it.left_ms,
+            pause_ms: it.pause_ms,
+        });
+        let (limits, credits) = (carried.limits.clone(), carried.credits);
+        self.take_carried(guest, &CarriedView { limits, credits, thrashed }).await.map(drop)
     }
 
     async fn set(&self, guest: &GuestId, change: &GuestChange) -> Result<(), ClientError> {
@@ -104,21 +107,6 @@ impl Daemon for Client {
 
     async fn unreserve(&self, guest: &GuestId) -> Result<(), ClientError> {
         Client::unreserve(self, guest).await.map(drop)
-    }
-}
-
-/// What an operator has set of a guest, as a daemon tells it.
-fn limits(view: &LimitsView) -> GuestLimits {
-    let default = GuestLimits::default();
-    GuestLimits {
-        floor: view.floor_set_bytes.map(Bytes::new),
-        ceiling: view.ceiling_set_bytes.map(Bytes::new),
-        shares: view.shares.unwrap_or(default.shares),
-        priority: view.priority.unwrap_or(default.priority),
-        miss_rate_max: view.miss_rate_max_per_s,
-        managed: view.managed.unwrap_or(default.managed),
-        take_over: view.take_over.unwrap_or(default.take_over),
-        ..default
     }
 }
 

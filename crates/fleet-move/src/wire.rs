@@ -6,7 +6,7 @@
 //! Limits: a record of another version is refused.
 
 use ballast_fleet::HostId;
-use ballast_model::{Bytes, GuestId, Timestamp};
+use ballast_model::{Bytes, GuestId, GuestLimits, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{MoveRecord, Phase, Term};
@@ -133,7 +133,8 @@ impl MoveRecord {
         }
         match &self.phase {
             Phase::Copied { carried } | Phase::Starting { carried } => {
-                carried.limits.validate().err().map(|error| error.to_string())
+                let limits = carried.limits.apply(&GuestLimits::default());
+                limits.validate().err().map(|error| error.to_string())
             }
             Phase::Ready { address } | Phase::Copying { address } if address.port() == 0 => {
                 Some(format!("address {address}: expected a port"))

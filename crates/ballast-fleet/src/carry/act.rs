@@ -12,7 +12,7 @@ use ballast_fleet_move::{
     Carried, CopyState, HostAction, HostView, MoveRecord, Phase, Process, Promise, Shrink, Term,
 };
 use ballast_fleet_proto::Coordinator;
-use ballast_model::{Bytes, GuestChange, GuestId, GuestLimits, Timestamp};
+use ballast_model::{Bytes, GuestChange, GuestId, Timestamp};
 use ballast_qmp::migration::Origin;
 use tokio::time::{Instant, sleep};
 
@@ -92,7 +92,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
         });
         if is_about_to_leave && let Ok(carried) = daemon.carried(guest).await {
             let ceiling = note.own_ceiling(carried.limits.ceiling);
-            let limits = GuestLimits { ceiling, ..carried.limits };
+            let limits = GuestChange { ceiling, ..carried.limits };
             note.carried = Some(Carried { limits, ..carried });
         }
         Seen {
@@ -100,7 +100,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             promise: promise(guest, note, status.as_ref()),
             shrink: shrink(guest, note, status.as_ref()),
             is_taken_over: note.is_taken_over,
-            carried: note.carried.clone().unwrap_or_else(nothing_carried),
+            carried: note.carried.clone().unwrap_or_default(),
         }
     }
 
@@ -236,10 +236,6 @@ fn done_or_refused(done: Result<(), ClientError>) -> Result<(), String> {
 
 fn ceiling(size: Bytes) -> GuestChange {
     GuestChange { ceiling: Some(size), ..GuestChange::default() }
-}
-
-fn nothing_carried() -> Carried {
-    Carried { limits: GuestLimits::default(), credits: None, thrashed: None }
 }
 
 /// What this host has promised a guest that is to come.

@@ -252,11 +252,17 @@ impl Daemon for Machine {
 
     async fn carried(&self, guest: &GuestId) -> Result<Carried, ClientError> {
         let limits = self.change(guest, |hyper| hyper.limits.clone())?;
-        Ok(Carried { limits, credits: None, thrashed: None })
+        let limits = GuestChange {
+            floor: limits.floor,
+            ceiling: limits.ceiling,
+            shares: Some(limits.shares),
+            ..GuestChange::default()
+        };
+        Ok(Carried { limits, ..Carried::default() })
     }
 
     async fn take_over(&self, guest: &GuestId, carried: &Carried) -> Result<(), ClientError> {
-        self.change(guest, |hyper| hyper.limits = carried.limits.clone())
+        self.change(guest, |hyper| hyper.limits = carried.limits.apply(&hyper.limits))
     }
 
     async fn set(&self, guest: &GuestId, change: &GuestChange) -> Result<(), ClientError> {

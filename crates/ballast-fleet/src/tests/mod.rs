@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use ballast_api::{ClientError, ExplainReply, Reserve, StatusReply};
 use ballast_fleet_move::Carried;
-use ballast_model::{GuestChange, GuestId, GuestLimits};
+use ballast_model::{GuestChange, GuestId};
 use serde_json::{Value, json};
 
 use crate::config::{self, FleetConfig};
@@ -128,7 +128,7 @@ impl Daemon for StandIn {
 
     // Its guests are never moved.
     async fn carried(&self, _: &GuestId) -> Result<Carried, ClientError> {
-        Ok(Carried { limits: GuestLimits::default(), credits: None, thrashed: None })
+        Ok(Carried::default())
     }
 
     async fn take_over(&self, _: &GuestId, _: &Carried) -> Result<(), ClientError> {

@@ -18,7 +18,7 @@ use ballast_fleet_move::{
     Shrink, Term, WhyAbandoned, host_step,
 };
 use ballast_lab_host::GuestSpec;
-use ballast_model::{Bytes, GuestLimits, LinkDown, Timestamp};
+use ballast_model::{Bytes, GuestChange, LinkDown, Timestamp};
 use ballast_qmp::migration::{CopyLimits, GuestMigration, MigrationClient, Origin};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -138,8 +138,8 @@ impl<'a> Host<'a> {
     }
 
     fn step(&mut self, record: Option<&MoveRecord>) -> Next {
-        let limits = GuestLimits { shares: self.shares().unwrap_or(1), ..GuestLimits::default() };
-        let carried = Carried { limits, credits: None, thrashed: None };
+        let limits = GuestChange { shares: self.shares(), ..GuestChange::default() };
+        let carried = Carried { limits, ..Carried::default() };
         let next = host_step(
             record,
             &HostView {
@@ -169,7 +169,12 @@ impl<'a> Host<'a> {
             HostAction::Listen => self.listen(),
             HostAction::TakeOver(carried) => {
                 wait_for("the guest that has come", || self.shares());
-                self.ballast(&["set", GUEST, "--shares", &carried.limits.shares.to_string()]);
+                self.ballast(&[
+                    "set",
+                    GUEST,
+                    "--shares",
+                    &carried.limits.shares.unwrap_or(1).to_string(),
+                ]);
                 wait_for("what it carried", || (self.shares()? == SHARES).then_some(()));
             }
             HostAction::Shrink(to) => self.set_ceiling(*to),

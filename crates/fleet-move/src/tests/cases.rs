@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ballast_fleet::HostId;
-use ballast_model::{Bytes, GuestLimits, Handover, Thrashed, Timestamp};
+use ballast_model::{Bytes, GuestChange, Timestamp};
 use proptest::prelude::*;
 
 use crate::leader::Wish;
@@ -20,7 +20,7 @@ fn host(name: &str) -> HostId {
 
 fn carried() -> Carried {
     let thrashed = Some(CarriedThrash { least: SMALL, left_ms: 5_000, pause_ms: 60_000 });
-    Carried { limits: GuestLimits::default(), credits: Some(12), thrashed }
+    Carried { limits: GuestChange::default(), credits: Some(12), thrashed }
 }
 
 fn order() -> MoveOrder {
@@ -190,24 +190,6 @@ fn a_leader_orders_once_and_abandons_what_is_late() {
     }
     let closed = MoveRecord { is_closed: true, ..record(Phase::Moved) };
     assert_eq!(step(Some(&closed), &order), Next::Remove);
-}
-
-#[test]
-fn what_is_carried_means_the_same_by_another_clock() {
-    let guest = || "web".parse().unwrap();
-    let thrashed = |until| {
-        let pause = Duration::from_secs(60);
-        Some(Thrashed { least: SMALL, until, pause })
-    };
-    let left = Duration::from_secs(7);
-    let handover = Handover { thrashed: thrashed(NOW + left), ..Handover::nothing(guest()) };
-    let carried = Carried::of(GuestLimits::default(), Some(3), &handover, NOW);
-    let later = Timestamp::from_millis(5);
-    let expected = Handover { thrashed: thrashed(later + left), ..Handover::nothing(guest()) };
-    assert_eq!(carried.handover(guest(), later), expected);
-    // A pause that is over does not begin again elsewhere.
-    let over = Handover { thrashed: thrashed(NOW), ..Handover::nothing(guest()) };
-    assert_eq!(Carried::of(GuestLimits::default(), None, &over, NOW).thrashed, None);
 }
 
 #[test]

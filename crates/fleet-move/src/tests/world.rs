@@ -11,7 +11,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use ballast_fleet::HostId;
-use ballast_model::{Bytes, GuestId, GuestLimits, Timestamp};
+use ballast_model::{Bytes, GuestId, Timestamp};
 
 use crate::leader::Wish;
 use crate::*;
@@ -289,7 +289,7 @@ fn address(host: u8) -> SocketAddr {
 
 fn carried() -> Carried {
     let (credits, thrashed) = (Some(7), None);
-    Carried { limits: GuestLimits::default(), credits, thrashed }
+    Carried { credits, thrashed, ..Carried::default() }
 }
 
 impl World {
