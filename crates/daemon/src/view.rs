@@ -41,7 +41,7 @@ pub struct View {
     pub limits: BTreeMap<GuestId, GuestLimits>,
     /// Who said them.
     pub limit_sources: BTreeMap<GuestId, LimitSources>,
-    /// What was said of guests' limits, without those of which nothing was.
+    /// What was said of guests' limits; a guest without a word is not in it.
     pub said: BTreeMap<GuestId, GuestChange>,
     /// Where guests thrashed last.
     pub thrashed: BTreeMap<GuestId, Thrashed>,

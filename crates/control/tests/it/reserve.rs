@@ -59,10 +59,10 @@ fn a_guest_that_appears_was_granted_what_was_reserved() {
     assert_eq!(world.controller.plans_refused(), 0);
 }
 
-/// A guest that has moved here and uses little is not shrunk to where it thrashed on the other host;
-/// what it brings comes while nothing is known of it but its process.
+/// A guest that has moved here and uses little is not shrunk to where it thrashed before; what it
+/// brings comes while nothing is known of it but its process.
 #[test]
-fn a_guest_that_moved_is_not_shrunk_to_where_it_thrashed() {
+fn a_moved_guest_is_not_shrunk_to_where_it_thrashed() {
     for carries in [false, true] {
         let mut world = two();
         let mut undoing = world.controller.settings().clone();

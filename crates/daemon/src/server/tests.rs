@@ -271,7 +271,7 @@ async fn an_unknown_name_gets_the_nearest_known_one() {
     .assert_eq(&error.2);
 }
 
-/// A pause of which more is left than it has.
+/// A pause with more left than it has.
 const ENDLESS: &str = r#"{"thrashed": {"least_bytes": 4096, "left_ms": 2, "pause_ms": 1}}"#;
 
 #[tokio::test]
