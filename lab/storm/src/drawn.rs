@@ -36,6 +36,12 @@ const HARD_SEEDS: (u64, u64) = (4, 1);
 /// Makes the numbers from which that host is drawn others than those of the seed.
 const HARD_NUMBERS: u64 = 1 << 42;
 
+/// One seed in so many, those that leave this over, runs once more on a host between others.
+const FLEET_SEEDS: (u64, u64) = (6, 5);
+
+/// Makes the numbers from which faults of such a host are drawn others than those of the seed.
+const FLEET_NUMBERS: u64 = 1 << 43;
+
 /// What a host keeps for itself, MiB.
 const HOST_RESERVE: u64 = 256;
 
@@ -82,14 +88,16 @@ pub(crate) struct Drawn {
 }
 
 impl Drawn {
-    /// What a seed runs: guests that are simply heard and, for some seeds, the same on a wire or on
-    /// a hard host.
+    /// What a seed runs: guests that are simply heard and, for some seeds, the same on a wire, on a
+    /// hard host, or on one between others.
     pub(crate) fn all_of(seed: u64) -> Vec<Drawn> {
         let drawn = Drawn::of(seed);
         let wired = seed.is_multiple_of(WIRE_SEEDS).then(|| drawn.clone().wired(seed));
         let is_hard = seed % HARD_SEEDS.0 == HARD_SEEDS.1;
         let hard = is_hard.then(|| drawn.clone().on_hard_host(seed));
-        [drawn].into_iter().chain(wired).chain(hard).collect()
+        let is_in_fleet = seed % FLEET_SEEDS.0 == FLEET_SEEDS.1;
+        let in_fleet = is_in_fleet.then(|| drawn.clone().in_fleet(seed));
+        [drawn].into_iter().chain(wired).chain(hard).chain(in_fleet).collect()
     }
 
     /// The same guests and faults on a host with little to spare, under any policy, with faults of
@@ -127,6 +135,16 @@ impl Drawn {
         }
         self.strikes.sort_by_key(|strike| strike.tick);
         Drawn { has_disk, has_wire, ..self }
+    }
+
+    /// The same guests and faults on a host that some leave for others, and come back to; with its
+    /// journal in memory.
+    fn in_fleet(mut self, seed: u64) -> Drawn {
+        let mut rng = Rng::with_seed(seed ^ FLEET_NUMBERS);
+        self.strikes.retain(|strike| strike.fault.seam() == Seam::World);
+        self.strikes.extend(strikes(&mut rng, Seam::Fleet, 1, self.guests.len()));
+        self.strikes.sort_by_key(|strike| strike.tick);
+        Drawn { has_disk: false, ..self }
     }
 
     /// The same guests and faults on a wire, with agents, and faults of these; without a disk.

@@ -50,6 +50,8 @@ pub(crate) enum Seam {
     /// A host with little to spare: its swap, its guests' lives, each effect of a tick, its
     /// operators.
     Hard,
+    /// A host between others: guests leave for them and come from them.
+    Fleet,
 }
 
 faults! {
@@ -180,6 +182,14 @@ faults! {
     SetBounds => "set-bounds" in Hard,
     /// Readers ask the daemon without end what it sees and what it would do.
     FloodByReaders => "flood-by-readers" in Hard,
+    /// A guest is shrunk by its ceiling, and leaves for another host.
+    Depart => "depart" in Fleet,
+    /// Memory is reserved for a guest that is elsewhere, and it comes.
+    Arrive => "arrive" in Fleet,
+    /// A reservation is given back, and its guest does not come.
+    AbandonMove => "abandon-move" in Fleet,
+    /// A guest's limits, credits and history of another host are put in force.
+    TakeCarried => "take-carried" in Fleet,
 }
 
 impl Fault {
@@ -232,6 +242,8 @@ impl Fault {
             | Fault::FloodByReaders => false,
             // Its name may be set whether it is there or not.
             Fault::SetGuest | Fault::SetBounds => false,
+            // These strike one that is elsewhere.
+            Fault::Arrive | Fault::AbandonMove => false,
             _ => true,
         }
     }

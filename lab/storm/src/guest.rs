@@ -91,6 +91,10 @@ pub(crate) struct StormGuest {
     pub(crate) silent_until: Duration,
     /// Why it is stopped until then, if its operator did not do that.
     pub(crate) halt: Option<Halt>,
+    /// What was reserved for it before it came: it is entitled to that whether it was free or not.
+    pub(crate) reserved: u64,
+    /// When it leaves for another host.
+    pub(crate) leaves_at: Option<Duration>,
     /// Until when nobody has its name; zero: it is there.
     pub(crate) gone_until: Duration,
     /// Whether its statistics say what memory is free.
@@ -140,6 +144,8 @@ impl StormGuest {
             stopped_until: Duration::ZERO,
             silent_until: Duration::ZERO,
             halt: None,
+            reserved: 0,
+            leaves_at: None,
             gone_until: Duration::ZERO,
             tells_free: false,
             unseen_until: Duration::ZERO,
@@ -179,7 +185,12 @@ impl StormGuest {
         self.replace();
         self.process.pid += 1;
         (self.holds, self.touched, self.target) = (0, 0, 0);
-        self.gone_until = until;
+        (self.gone_until, self.leaves_at, self.reserved) = (until, None, 0);
+    }
+
+    /// What it was granted, or was entitled to when it came.
+    pub(crate) fn entitled(&self, granted: u64) -> u64 {
+        if self.was_ordered { granted } else { granted.max(self.reserved) }
     }
 
     pub(crate) fn is_gone(&self) -> bool {

@@ -114,9 +114,13 @@ impl HostMemory {
         self.others.0 = if now < self.others.1 { self.others.0 } else { 0 };
         let slow = (now < self.slow.1).then(|| share(self.slow.0));
         for place in 0..guests.len() {
-            let guest = &guests[place];
+            let guest = &mut guests[place];
+            if guest.leaves_at.is_some_and(|at| now >= at) {
+                guest.exit(Duration::MAX);
+            }
             // A process without memory to begin with is started later.
-            if guest.is_gone() && now >= guest.gone_until && self.free(guests) >= OVERHEAD {
+            let is_due = guest.is_gone() && now >= guest.gone_until;
+            if is_due && self.free(guests) >= OVERHEAD {
                 guests[place].come_back();
             }
         }

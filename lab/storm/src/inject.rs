@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ballast_api::{CarriedView, ThrashedView};
 use ballast_daemon::view::Command;
 use ballast_model::{Bytes, GuestChange};
 
@@ -20,6 +21,9 @@ use crate::world::{Death, Delivery};
 
 /// How often readers ask between two ticks.
 const QUESTIONS: u32 = 20;
+
+/// A reservation outlives the moment at which its guest is to come by this.
+const RESERVED_AFTER: Duration = Duration::from_secs(30);
 
 /// An exit in so many is for good.
 const FOR_GOOD: u64 = 4;
@@ -158,6 +162,34 @@ impl Storm<'_> {
                 let change = bounds(guest, strike.amount);
                 return Ok(self.set(strike.guest, change));
             }
+            Fault::Depart if guest.leaves_at.is_some() => return Ok(false),
+            Fault::Depart => {
+                guest.leaves_at = Some(until);
+                let ceiling = Some(Bytes::mib(guest.wants.max(guest.boot / 2)));
+                return Ok(self.set(strike.guest, GuestChange { ceiling, ..Default::default() }));
+            }
+            Fault::Arrive | Fault::AbandonMove if !guest.is_gone() => return Ok(false),
+            Fault::Arrive => {
+                guest.gone_until = until;
+                let (id, size) = (guest.id.clone(), Bytes::mib(guest.boot));
+                let reserve = Command::Reserve(id, size, strike.lasting + RESERVED_AFTER);
+                let is_obeyed = self.obey(reserve).is_ok();
+                if is_obeyed {
+                    let guest = &mut self.world.guests[strike.guest];
+                    guest.reserved = guest.boot;
+                }
+                return Ok(is_obeyed);
+            }
+            Fault::AbandonMove => {
+                (guest.gone_until, guest.reserved) = (Duration::MAX, 0);
+                let id = guest.id.clone();
+                return Ok(self.obey(Command::Unreserve(id)).is_ok());
+            }
+            Fault::TakeCarried => {
+                let carried = carried(guest, strike);
+                let id = guest.id.clone();
+                return Ok(self.obey(Command::TakeCarried(id, Box::new(carried))).is_ok());
+            }
             Fault::Reload => {
                 let loaded = Ok((settings(self.drawn, self.sabotage), String::new()));
                 self.engine.reload(loaded, &mut self.world);
@@ -209,6 +241,16 @@ impl Storm<'_> {
         }
         self.restart(damage, noise)
     }
+}
+
+/// What a guest brings along: it thrashed at a sixteenth to all of its memory, at most half a
+/// minute ago.
+fn carried(guest: &StormGuest, strike: &Strike) -> CarriedView {
+    let least = guest.boot * (1 + strike.amount % 16) / 16;
+    let left_ms = u64::try_from(strike.lasting.as_millis()).unwrap_or(u64::MAX);
+    let thrashed = ThrashedView { least_bytes: least << 20, left_ms, pause_ms: 30_000 };
+    let credits = Some(strike.amount >> 40);
+    CarriedView { limits: GuestChange::default(), credits, thrashed: Some(thrashed) }
 }
 
 /// A floor of a sixteenth to a half of a guest's memory, and a ceiling from there to all of it.

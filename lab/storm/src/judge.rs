@@ -130,6 +130,7 @@ impl Storm<'_> {
             // What a cap leaves for a hypervisor counted as held already, as far as it is held.
             let room = left.handover.resident_cap.map_or(0, |_| CAP_ROOM);
             let had = guest.granted.max(guest.holds.min(guest.granted + room));
+            let had = guest.entitled(had);
             grants |= granted.get() >> 20 > had;
             guest.granted = granted.get() >> 20;
         }
@@ -229,19 +230,28 @@ impl Storm<'_> {
                 continue;
             }
             let after = self.takeable(guest);
-            let is_granted = guest.granted > before.granted;
+            let is_granted = guest.granted > guest.entitled(before.granted);
             takeable += if is_granted { after } else { after.min(before.takeable) };
             earlier += before.takeable;
             if guest.is_offender {
                 allowed += hidden(guest);
             }
         }
+        // What the plan says is free for guests that are to come is nobody else's.
+        let promised = self.promised();
+        let (takeable, earlier) = (takeable + promised, earlier + self.world.promised);
         if takeable > allowed.max(earlier) {
             let guests = self.world.guests.iter().zip(before);
             let guests = guests.map(|(guest, before)| self.told(guest, before)).collect();
             return Err(Violation::Overcommitted { takeable, allowed, guests });
         }
         Ok(())
+    }
+
+    /// What is free for guests that are to come, by the last plan, MiB.
+    pub(crate) fn promised(&self) -> u64 {
+        let plan = self.engine.latest().map(|(_, plan)| plan);
+        plan.map_or(0, |plan| plan.reservations.iter().map(|it| it.free.get() >> 20).sum())
     }
 
     /// A guest in the words of a violation.

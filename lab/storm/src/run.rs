@@ -177,6 +177,7 @@ impl<'a> Storm<'a> {
             guest.own = guest.own.max(guest.touched);
         }
         self.world.overdue = self.overdue();
+        self.world.promised = self.promised();
         let ticked = self.engine.tick(&mut self.world, SampleScope::All);
         ticked.now_or_never().expect("nothing in a storm waits");
         let plan = self.engine.latest().map(|(_, plan)| plan);

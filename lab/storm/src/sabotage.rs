@@ -59,11 +59,13 @@ pub enum Sabotage {
     Room,
     /// A guest that its hypervisor moves or saves counts as paused by its operator.
     Moves,
+    /// What is free for guests that are to come is granted to others.
+    Promises,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 22] = [
+    pub const ALL: [Sabotage; 23] = [
         Sabotage::Evidence,
         Sabotage::Identity,
         Sabotage::Belief,
@@ -86,6 +88,7 @@ impl Sabotage {
         Sabotage::Rations,
         Sabotage::Room,
         Sabotage::Moves,
+        Sabotage::Promises,
     ];
 
     /// Stable word for machines and the command line.
@@ -113,6 +116,7 @@ impl Sabotage {
             Sabotage::Rations => "rations",
             Sabotage::Room => "room",
             Sabotage::Moves => "moves",
+            Sabotage::Promises => "promises",
         }
     }
 
@@ -129,6 +133,7 @@ impl Sabotage {
             Sabotage::Replies | Sabotage::Rations => drawn.has_wire,
             Sabotage::Moves => has(Fault::Migrate),
             Sabotage::Pause => has(Fault::Pause),
+            Sabotage::Promises => has(Fault::Arrive),
             _ => true,
         }
     }

@@ -40,6 +40,8 @@ impl fmt::Display for Strike {
             | Fault::Silence
             | Fault::HideResident
             | Fault::Migrate
+            | Fault::Depart
+            | Fault::Arrive
             | Fault::Panic => {
                 write!(f, " of g{guest} for {:.1} s", lasting.as_secs_f64())
             }
@@ -57,7 +59,8 @@ impl fmt::Display for Strike {
             | Fault::GreetLate
             | Fault::ForgeReplies
             | Fault::FalseActual
-            | Fault::Exit => {
+            | Fault::Exit
+            | Fault::TakeCarried => {
                 write!(f, " of g{guest} for {:.1} s, drawn from {amount}", lasting.as_secs_f64())
             }
             Fault::SilenceAgent
@@ -75,6 +78,7 @@ impl fmt::Display for Strike {
             Fault::AgeResident => write!(f, " of g{guest} to {amount} s"),
             Fault::SetGuest => write!(f, " g{guest} to {amount} shares"),
             Fault::Suspend | Fault::JumpWall => write!(f, " by {amount} s"),
+            Fault::AbandonMove => write!(f, " of g{guest}"),
             fault if fault.strikes_guest() => write!(f, " of g{guest}"),
             _ => Ok(()),
         }

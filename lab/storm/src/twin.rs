@@ -82,7 +82,7 @@ pub(crate) fn compare(
     let began_anew = |place: usize| {
         struck.iter().any(|strike| match strike.fault {
             Fault::LosePower => true,
-            Fault::Replace | Fault::Exit => strike.guest == place,
+            Fault::Replace | Fault::Exit | Fault::Depart | Fault::Arrive => strike.guest == place,
             _ => false,
         })
     };

@@ -96,6 +96,8 @@ pub(crate) struct StormWorld {
     pub(crate) ordered: Vec<Action>,
     /// Which guests owed memory before the tick.
     pub(crate) overdue: Vec<bool>,
+    /// What was free for guests that are to come, by the plan before.
+    pub(crate) promised: u64,
     /// What guests might come to occupy when they were looked at last: before anything was decided.
     pub(crate) before: Vec<Holding>,
     /// What the journal has for the next daemon.
@@ -135,6 +137,7 @@ impl StormWorld {
             paging: Vec::new(),
             ordered: Vec::new(),
             overdue: Vec::new(),
+            promised: 0,
             before: Vec::new(),
             recorded: Restart::default(),
             disk: None,
@@ -265,6 +268,9 @@ impl StormWorld {
     /// What is carried out instead of `actions`.
     fn tampered(&self, actions: &[Action]) -> Vec<Action> {
         let mut actions = actions.to_vec();
+        if self.sabotage == Some(Sabotage::Promises) {
+            self.grant_promised(&mut actions);
+        }
         for action in &mut actions {
             let wanted = self.wanted.iter().find(|(id, _)| *id == action.guest);
             match self.sabotage {
@@ -276,6 +282,18 @@ impl StormWorld {
             }
         }
         actions
+    }
+
+    /// One guest that grows is ordered to what is free for others that are to come as well.
+    fn grant_promised(&self, actions: &mut [Action]) {
+        for action in actions {
+            let guest = self.guests.iter().find(|guest| guest.id == action.guest);
+            let target = action.target.get() >> 20;
+            if let Some(guest) = guest.filter(|guest| target > guest.holds) {
+                action.target = Bytes::mib((target + self.promised).min(guest.boot));
+                return;
+            }
+        }
     }
 
     /// How high the fence around a guest's process is, if there is one.

@@ -277,6 +277,7 @@ const RULES: &[Rule] = &[
         &[
             "ballast-actuation",
             "ballast-agent-proto",
+            "ballast-api",
             "ballast-control",
             "ballast-daemon",
             "ballast-faulty-disk",

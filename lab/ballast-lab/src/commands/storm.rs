@@ -30,9 +30,11 @@ fails and is damaged; the next daemon has to start on it, and to know what is in
 runs once more with the daemon's QMP and agents' code in it, fed by bytes that are late, cut,
 doubled, forged or refused, and by agents that flood, lie and call without need. One in four runs
 once more on a hard host: its memory and swap end, guests exit, panic and are moved, the daemon
-dies between any two effects of a tick, operators set bounds, and every policy is in force. With
---seed a failure is told with as few faults as it needs. A sabotage takes one safety away; the
-storm has to find that.
+dies between any two effects of a tick, operators set bounds, and every policy is in force. One in
+six runs once more on a host of a fleet: guests leave it and come to it, memory is reserved for
+them, and what they bring along is put in force.
+With --seed a failure is told with as few faults as it needs. A sabotage takes one safety away;
+the storm has to find that.
 
 Exit status: 0 if all promises held (with --sabotage: if it was found), else 1.")]
 pub struct Args {
