@@ -105,6 +105,15 @@ pub enum QmpCommand<'a> {
     },
     /// Reads how far a migration is.
     QueryMigrate,
+    /// Begins to measure how fast the guest writes to its memory, by samples of its pages.
+    CalcDirtyRate {
+        /// For how many seconds.
+        seconds: u64,
+        /// How many pages of a GiB are looked at.
+        sampled_per_gib: u32,
+    },
+    /// Reads how far that is.
+    QueryDirtyRate,
 }
 
 /// The number of one of our own memory modules. The ids of its device and memory object contain it;
@@ -184,6 +193,15 @@ struct ParameterArguments {
 }
 
 #[derive(Serialize)]
+struct DirtyRateArguments {
+    #[serde(rename = "calc-time")]
+    seconds: u64,
+    #[serde(rename = "sample-pages")]
+    sampled_per_gib: u32,
+    mode: &'static str,
+}
+
+#[derive(Serialize)]
 struct DestinationArgument {
     uri: String,
 }
@@ -228,6 +246,8 @@ impl QmpCommand<'_> {
             QmpCommand::MigrateCancel => "migrate_cancel",
             QmpCommand::MigrateIncoming { .. } => "migrate-incoming",
             QmpCommand::QueryMigrate => "query-migrate",
+            QmpCommand::CalcDirtyRate { .. } => "calc-dirty-rate",
+            QmpCommand::QueryDirtyRate => "query-dirty-rate",
         }
     }
 
@@ -287,8 +307,14 @@ impl QmpCommand<'_> {
                     out,
                 );
             }
+            QmpCommand::CalcDirtyRate { seconds, sampled_per_gib } => {
+                let mode = "page-sampling";
+                let arguments = DirtyRateArguments { seconds, sampled_per_gib, mode };
+                self.encode_with(arguments, command_id, out);
+            }
             QmpCommand::QmpCapabilities
             | QmpCommand::QueryStatus
+            | QmpCommand::QueryDirtyRate
             | QmpCommand::MigrateCancel
             | QmpCommand::QueryMigrate
             | QmpCommand::QueryBalloon
@@ -335,6 +361,7 @@ mod tests {
             QmpCommand::Migrate { to: "192.0.2.1:49152".parse().unwrap() },
             QmpCommand::MigrateIncoming { at: "[2001:db8::1]:0".parse().unwrap() },
             QmpCommand::MigrateCancel,
+            QmpCommand::CalcDirtyRate { seconds: 1, sampled_per_gib: 512 },
         ] {
             command.encode(7, &mut out);
         }
@@ -350,6 +377,9 @@ mod tests {
             r#"{"execute":"migrate-incoming","arguments":{"uri":"tcp:[2001:db8::1]:0"},"id":7}"#,
             "\n",
             r#"{"execute":"migrate_cancel","id":7}"#,
+            "\n",
+            r#"{"execute":"calc-dirty-rate","arguments":{"calc-time":1,"sample-pages":512,"#,
+            r#""mode":"page-sampling"},"id":7}"#,
             "\n",
         );
         assert_eq!(String::from_utf8(out).unwrap(), expected);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use ballast_model::{Bytes, LinkDown};
 use serde::Deserialize;
 
+use super::dirty_rate::{DirtyRate, MEASURED_FOR, SAMPLED_PER_GIB};
 use super::progress::{GuestMigration, MigrationProgress, MigrationStage, Origin, event_stage};
 use crate::client::{CallError, QmpClient};
 use crate::command::QmpCommand;
@@ -108,6 +109,33 @@ impl MigrationClient {
         let command = QmpCommand::MigrateSetParameters { bandwidth_per_s, downtime_ms };
         self.client.call(&command).await?;
         Ok(())
+    }
+
+    /// Begins to measure how fast the guest writes to its memory, unless that is under way.
+    ///
+    /// # Errors
+    /// QEMU refuses, is older than 6.2, or does not answer.
+    pub async fn measure_dirty_rate(&mut self) -> Result<(), CallError> {
+        let (seconds, sampled_per_gib) = (MEASURED_FOR.as_secs(), SAMPLED_PER_GIB);
+        let command = QmpCommand::CalcDirtyRate { seconds, sampled_per_gib };
+        match self.client.call(&command).await {
+            Ok(_) => Ok(()),
+            // One that was just begun shows a moment later than it refuses another one.
+            Err(refused @ CallError::Refused { .. }) => match self.dirty_rate().await? {
+                DirtyRate::UnderWay => Ok(()),
+                DirtyRate::Nothing | DirtyRate::Measured { .. } => Err(refused),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What QEMU says of the last such measurement.
+    ///
+    /// # Errors
+    /// There is no answer, or none that can be read.
+    pub async fn dirty_rate(&mut self) -> Result<DirtyRate, CallError> {
+        let json = self.client.call(&QmpCommand::QueryDirtyRate).await?;
+        DirtyRate::parse(&json).map_err(|error| unreadable("query-dirty-rate", &error))
     }
 
     /// Stops copying: the guest runs on, unless all of it has been sent by then.

@@ -2,7 +2,7 @@
 //!
 //! Idea: [`progress`] reads what QEMU says of a migration, and with its run state makes of that
 //! what a guest's hypervisor is: empty, listening, loaded, running, or left. [`client`] has the
-//! commands. Who moves when is decided elsewhere.
+//! commands, [`dirty_rate`] what a guest writes meanwhile. Who moves when is decided elsewhere.
 //! With the capability `return-path` the source calls a migration complete only once the
 //! destination has loaded all of it. A destination that was started with `-S` leaves the guest
 //! paused then, so that neither runs until somebody says which.
@@ -12,7 +12,9 @@
 //! shared, or there is none.
 
 pub mod client;
+pub mod dirty_rate;
 pub mod progress;
 
 pub use client::{CopyLimits, MigrationClient};
+pub use dirty_rate::DirtyRate;
 pub use progress::{GuestMigration, MigrationProgress, MigrationStage, Origin, event_stage};

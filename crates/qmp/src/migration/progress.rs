@@ -45,6 +45,8 @@ pub struct MigrationProgress {
     pub remaining: Bytes,
     /// Memory that the guest writes in a second, by QEMU's last count.
     pub dirty_per_s: Bytes,
+    /// How long it has copied so far, or has in all.
+    pub took: Option<Duration>,
     /// How long the guest stands still at the end; an estimate until it is over.
     pub downtime: Option<Duration>,
     /// What went wrong, in QEMU's words: printable.
@@ -127,6 +129,10 @@ struct ProgressReply<'a> {
     expected_downtime_ms: Option<u64>,
     #[serde(default, rename = "downtime")]
     downtime_ms: Option<u64>,
+    #[serde(default, rename = "total-time")]
+    total_ms: Option<u64>,
+    #[serde(default, rename = "setup-time")]
+    setup_ms: u64,
     #[serde(borrow, default, rename = "error-desc")]
     error: Option<Cow<'a, str>>,
     #[serde(borrow, default, rename = "socket-address")]
@@ -165,10 +171,21 @@ impl MigrationProgress {
             sent: ram(|it| it.transferred),
             remaining: ram(|it| it.remaining),
             dirty_per_s: ram(|it| it.dirty_pages_per_s.saturating_mul(PAGE_SIZE)),
+            took: reply
+                .total_ms
+                .map(|total| Duration::from_millis(total.saturating_sub(reply.setup_ms))),
             downtime: reply.downtime_ms.or(reply.expected_downtime_ms).map(Duration::from_millis),
             error: reply.error.map(|text| printable(&text, ERROR_CHARS_MAX)),
             listens_at: reply.addresses.iter().find_map(AddressReply::socket),
         })
+    }
+
+    /// What a copy that is complete has sent in a second, within what it was limited to; `None`:
+    /// none is complete, or it was too short to tell.
+    pub fn bandwidth_per_s(&self) -> Option<Bytes> {
+        let ms = u64::try_from(self.took?.as_millis()).ok().filter(|ms| *ms > 0)?;
+        let is_complete = self.stage == MigrationStage::Completed && self.sent > Bytes::ZERO;
+        is_complete.then(|| self.sent.fraction(1000, ms))
     }
 }
 
@@ -224,6 +241,11 @@ mod tests {
         assert_eq!(read.remaining, Bytes::new(10_240_000));
         assert_eq!(read.dirty_per_s, Bytes::kib(8));
         assert_eq!(read.downtime, Some(Duration::from_millis(300)));
+        assert_eq!(read.took, Some(Duration::from_millis(913)));
+        assert_eq!(read.bandwidth_per_s(), None, "it is under way");
+        let over = source.replace("active", "completed");
+        let over = MigrationProgress::parse(&over).unwrap().bandwidth_per_s();
+        assert_eq!(over, Some(Bytes::new(921_600 * 1000 / 913)));
         let destination = r#"{"status":"setup","socket-address":[
             {"port":"37213","ipv4":true,"host":"127.0.0.1","type":"inet"}]}"#;
         let read = MigrationProgress::parse(destination).unwrap();
@@ -299,12 +321,15 @@ mod tests {
             let ram = serde_json::json!({
                 "transferred": n, "remaining": n, "total": n, "dirty-pages-rate": n,
             });
+            let status = if n % 2 == 0 { "completed".to_owned() } else { status };
             let address = serde_json::json!([{"host": text, "port": port}]);
             let reply = serde_json::json!({
                 "status": status, "ram": ram, "error-desc": text, "socket-address": address,
+                "total-time": n / 3, "setup-time": n / 7,
             });
             for json in [text, reply.to_string()] {
                 if let Ok(read) = MigrationProgress::parse(&json) {
+                    let _ = read.bandwidth_per_s();
                     let printed = read.error.unwrap_or_default();
                     prop_assert!(printed.chars().count() <= ERROR_CHARS_MAX);
                     prop_assert!(!printed.chars().any(char::is_control));

@@ -6,7 +6,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use ballast_model::Bytes;
-use ballast_qmp::migration::{CopyLimits, GuestMigration, MigrationClient, MigrationStage, Origin};
+use ballast_qmp::migration::{
+    CopyLimits, DirtyRate, GuestMigration, MigrationClient, MigrationStage, Origin,
+};
 use tempfile::TempDir;
 
 use crate::qemu::Qemu;
@@ -87,6 +89,9 @@ async fn a_guest_that_was_copied_runs_where_it_is_started() {
     let stages: Vec<_> = std::iter::from_fn(|| source.client.pop_stage()).collect();
     assert_eq!(stages.first(), Some(&MigrationStage::UnderWay));
     assert_eq!(stages.last(), Some(&MigrationStage::Completed));
+    let copied = source.client.progress().await.unwrap();
+    let bandwidth = copied.bandwidth_per_s().expect("it is complete");
+    assert!(bandwidth >= Bytes::kib(1) && bandwidth <= FAST.bandwidth_per_s, "{copied:?}");
 
     destination.client.start().await.unwrap();
     destination.wait_for(Origin::default(), GuestMigration::Runs).await;
@@ -138,4 +143,56 @@ async fn a_destination_that_dies_leaves_the_guest_running() {
     // Nor does it matter that nobody listens at all.
     source.client.copy(address, FAST).await.unwrap();
     source.wait_for(BEGAN, GuestMigration::CopyFailed).await;
+}
+
+/// A boot sector that writes 64 MiB over and over, each time with another number: it switches to
+/// 32 bits (`lgdt`, `cr0`, `ljmp`), then `incl %eax; movl $0x200000,%edi; movl $0x1000000,%ecx;
+/// rep stosl` in a loop; the table of segments is at 0x38.
+const WRITER: [u8; 0x56] = [
+    0xfa, 0x31, 0xc0, 0x8e, 0xd8, 0xb0, 0x02, 0xe6, 0x92, 0x0f, 0x01, 0x16, 0x50, 0x7c, 0x0f, 0x20,
+    0xc0, 0x0c, 0x01, 0x0f, 0x22, 0xc0, 0xea, 0x1b, 0x7c, 0x08, 0x00, 0x66, 0xb8, 0x10, 0x00, 0x8e,
+    0xd8, 0x8e, 0xc0, 0xfc, 0x31, 0xc0, 0x40, 0xbf, 0x00, 0x00, 0x20, 0x00, 0xb9, 0x00, 0x00, 0x00,
+    0x01, 0xf3, 0xab, 0xeb, 0xf1, 0x8d, 0x76, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+    0xff, 0xff, 0x00, 0x00, 0x00, 0x9a, 0xcf, 0x00, 0xff, 0xff, 0x00, 0x00, 0x00, 0x92, 0xcf, 0x00,
+    0x17, 0x00, 0x38, 0x7c, 0x00, 0x00,
+];
+
+async fn measured(side: &mut Side) -> Bytes {
+    for _ in 0..2 {
+        side.client.measure_dirty_rate().await.unwrap();
+    }
+    let begun = Instant::now();
+    loop {
+        match side.client.dirty_rate().await.unwrap() {
+            DirtyRate::Measured { per_s } => return per_s,
+            other => assert!(begun.elapsed() < PATIENCE, "{other:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_guest_that_writes_is_told_from_one_that_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut idle = Side::running(&folder).await;
+    assert_eq!(idle.client.dirty_rate().await.unwrap(), DirtyRate::Nothing);
+    let mut sector = WRITER.to_vec();
+    sector.resize(1 << 20, 0);
+    sector[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let disk = folder.path().join("writer.img");
+    std::fs::write(&disk, sector).unwrap();
+    let drive = format!("file={},format=raw,if=none,id=disk", disk.display());
+    let disk = ["-drive", &drive, "-device", "ide-hd,drive=disk"];
+    let mut writer = Side::start(&folder, "writer", &disk).await;
+    writer.client.start().await.unwrap();
+    // Its firmware takes a while to start it.
+    let begun = Instant::now();
+    let mut most = Bytes::ZERO;
+    while most < Bytes::mib(32) {
+        most = most.max(measured(&mut writer).await);
+        assert!(begun.elapsed() < PATIENCE, "it writes {most} a second at most");
+    }
+    assert!(most <= Bytes::mib(256), "{most}: no more than it has");
+    let idle = measured(&mut idle).await;
+    assert!(idle < most.fraction(1, 8), "{idle} is written by one that does nothing");
 }

@@ -1,0 +1,20 @@
+//! What a hypervisor says of a migration and of what its guest writes: any text is refused or gives
+//! bounded figures and printable words.
+#![no_main]
+
+use ballast_model::Bytes;
+use ballast_qmp::migration::{DirtyRate, GuestMigration, MigrationProgress, Origin};
+
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    if let Ok(DirtyRate::Measured { per_s }) = DirtyRate::parse(text) {
+        assert!(per_s <= Bytes::gib(1024));
+    }
+    let Ok(progress) = MigrationProgress::parse(text) else { return };
+    let said = progress.error.as_deref().unwrap_or_default();
+    assert!(said.chars().count() <= 300 && !said.chars().any(char::is_control));
+    assert!(progress.bandwidth_per_s().is_none() || progress.sent > Bytes::ZERO);
+    for run_state in ["running", "paused", "inmigrate", "postmigrate", "finish-migrate"] {
+        let found = GuestMigration::of(run_state, &progress, Origin::default());
+        assert!(found != GuestMigration::Loaded, "nobody has listened");
+    }
+});
