@@ -63,7 +63,7 @@ pub struct FleetConfig {
     pub qemu: Option<QemuConfig>,
     /// The daemon's socket.
     pub socket: Option<PathBuf>,
-    /// Bytes a second that a migration copies.
+    /// Bytes a second that a migration may copy, and that one is thought to until one was measured.
     pub bandwidth_per_s: Bytes,
     /// What runs here, and what can be reached.
     pub compatibility: Compatibility,
@@ -86,8 +86,8 @@ pub struct GuestConfig {
     pub storage: Option<Vec<Label>>,
     /// The networks it is on; `None`: all that its host has.
     pub networks: Option<Vec<Label>>,
-    /// Bytes a second that it writes to pages.
-    pub writes_per_s: Bytes,
+    /// Bytes a second that it writes to pages; `None`: as measured.
+    pub writes_per_s: Option<Bytes>,
 }
 
 /// Whether plans are carried out.
@@ -186,8 +186,7 @@ struct GuestTable {
     group: Option<String>,
     storage: Option<Vec<String>>,
     networks: Option<Vec<String>>,
-    #[serde(default)]
-    writes: Bytes,
+    writes: Option<Bytes>,
 }
 
 fn timeout_default() -> Duration {

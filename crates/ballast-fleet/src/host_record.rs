@@ -3,8 +3,9 @@
 //! Idea: the daemon knows sizes, the configuration knows what decides where a guest can run. What
 //! the daemon does not know is taken at its worst: a guest whose memory is not seen stays, and
 //! counts with the most it can hold.
-//! Limits: how much a guest writes is what the configuration says, as nothing measures it yet. Miss
-//! curves are asked for guest by guest, at most `EXPLAINED_MAX` a time, those asked longest ago
+//! How fast a guest writes and how fast copies are is what was measured, unless the configuration
+//! says the one, and never more than it says of the other.
+//! Limits: miss curves are asked for guest by guest, at most `EXPLAINED_MAX` a time, those asked longest ago
 //! first.
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use ballast_fleet::{CompactCurve, GuestRecord, HostRecord, ReservationRecord, St
 use ballast_fleet_move::{Carried, CarriedThrash};
 use ballast_model::{Bytes, GuestChange, GuestId, Timestamp};
 
+use crate::carry::Measured;
 use crate::config::{FleetConfig, FleetMode, GuestConfig};
 
 /// Most guests whose curves are asked for in one look.
@@ -135,6 +137,7 @@ impl Observer {
         &mut self,
         daemon: &impl Daemon,
         config: &FleetConfig,
+        measured: &Measured,
     ) -> Result<HostRecord, LookError> {
         let status = daemon.status().await?;
         self.looks += 1;
@@ -148,7 +151,7 @@ impl Observer {
                 self.explained.insert(id, explained(self.looks, &reply));
             }
         }
-        record(config, &status, &self.explained)
+        record(config, &status, &self.explained, measured)
     }
 }
 
@@ -167,6 +170,7 @@ fn record(
     config: &FleetConfig,
     status: &StatusReply,
     explained: &BTreeMap<GuestId, Explanation>,
+    measured: &Measured,
 ) -> Result<HostRecord, LookError> {
     let age = Duration::from_millis(status.tick.age_ms);
     if age > SEEN_AGE_MAX {
@@ -179,7 +183,8 @@ fn record(
     let mut guests = Vec::new();
     for view in &status.guests {
         let Ok(id) = view.guest.parse() else { continue };
-        guests.push(guest(config, id, view, explained));
+        let writes_per_s = measured.writes_per_s.get(&id).copied();
+        guests.push(guest(config, id, view, explained, writes_per_s));
     }
     guests.sort_by(|a, b| a.id.cmp(&b.id));
     let mut reservations = Vec::new();
@@ -201,7 +206,9 @@ fn record(
         reserve: Bytes::new(reserve),
         committed: Bytes::new(status.budget.committed_bytes).max(allocated + reserved),
         free: Bytes::new(free),
-        bandwidth_per_s: config.bandwidth_per_s,
+        bandwidth_per_s: measured
+            .bandwidth_per_s
+            .map_or(config.bandwidth_per_s, |it| it.min(config.bandwidth_per_s)),
         compatibility: config.compatibility.clone(),
         carries_moves: config.mode == FleetMode::Move,
         is_draining: false,
@@ -215,6 +222,7 @@ fn guest(
     id: GuestId,
     view: &GuestView,
     explained: &BTreeMap<GuestId, Explanation>,
+    writes_per_s: Option<Bytes>,
 ) -> GuestRecord {
     let unsaid = GuestConfig::default();
     let said = config.guests.get(&id).unwrap_or(&unsaid);
@@ -241,7 +249,7 @@ fn guest(
         curve: known.curve,
         misses_per_s_max: known.misses_per_s_max,
         resident: Bytes::new(resident),
-        dirty_per_s: said.writes_per_s,
+        dirty_per_s: said.writes_per_s.or(writes_per_s).unwrap_or(Bytes::ZERO),
         gives,
         stays,
         moving_to: None,

@@ -11,13 +11,14 @@ use std::cell::Cell;
 use std::pin::pin;
 use std::time::Duration;
 
+use ballast_fleet::HostRecord;
 use ballast_fleet_proto::{
     Condition, Coordinator, CoordinatorError, FleetKey, Identity, KeyWrite, PutResult,
     Registration, WrittenParts, decode, encode,
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::host_record::Daemon;
+use crate::host_record::{Daemon, LookError};
 use crate::lead;
 use crate::session::{Session, TRUE_FOR};
 
@@ -84,9 +85,15 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
         let _ = timeout(FAREWELL, self.coordinator.release(session.lease)).await;
     }
 
+    /// The host's record as of now.
+    async fn look(&self) -> Result<HostRecord, LookError> {
+        let measured = self.measured.borrow().clone();
+        self.observer.lock().await.look(&self.daemon, &self.config, &measured).await
+    }
+
     async fn begin(&self) -> Result<Session, SessionEnd> {
         // Whoever has nothing to say takes no name.
-        self.observer.lock().await.look(&self.daemon, &self.config).await?;
+        self.look().await?;
         let host = &self.config.host;
         let key = self.config.keys.key(&FleetKey::Identity(host.clone()));
         let listing = self.coordinator.read(&key).await?;
@@ -170,7 +177,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
         session: &Session,
         written: &mut WrittenParts,
     ) -> Result<(), SessionEnd> {
-        let record = self.observer.lock().await.look(&self.daemon, &self.config).await?;
+        let record = self.look().await?;
         let due = written.due(&record, self.now());
         if due.is_empty() {
             return Ok(());

@@ -1,6 +1,6 @@
 //! A host that may be in a fleet, and one registration of it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_fleet_proto::{Coordinator, CoordinatorError, LeaseId, RecordError, Revision};
@@ -8,6 +8,7 @@ use ballast_model::Timestamp;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::carry::Measured;
 use crate::config::FleetConfig;
 use crate::host_record::{Daemon, LookError, Observer};
 use crate::say::Speaker;
@@ -26,6 +27,8 @@ pub struct Member<C, D> {
     pub(crate) observer: Mutex<Observer>,
     /// The revision that wrote the host's identity, while it is registered.
     pub(crate) identity: Cell<Option<Revision>>,
+    /// What was measured of guests and copies here.
+    pub(crate) measured: RefCell<Measured>,
     began: Instant,
     /// By the wall clock.
     began_at: Timestamp,
@@ -87,6 +90,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
             daemon,
             observer: Mutex::default(),
             identity: Cell::new(None),
+            measured: RefCell::default(),
             began: Instant::now(),
             began_at: wall_clock(),
             speaker: Speaker::default(),

@@ -1,8 +1,8 @@
 //! What of a host's record is to be written again.
 //!
 //! Idea: the fast part is written at once when a size has moved far, and after three ticks when one
-//! has moved beyond a margin; the slow part when something other than a miss curve changed; curves,
-//! which are never twice the same, every thirty ticks. What was not confirmed counts as not
+//! has moved beyond a margin; the slow part when something changed that is not measured; curves and
+//! rates, which are never twice the same, every thirty ticks. What was not confirmed counts as not
 //! written.
 //! Cost: one comparison of two parts a tick.
 //! Limits: what others know of a host is right to the margins. Room is not given away by it, as a
@@ -29,8 +29,8 @@ const NEAR: Margin = Margin { mib: 16, divisor: 64 };
 const NOT_FAR: Margin = Margin { mib: 128, divisor: 8 };
 /// Ticks between two writes of sizes that did not move far.
 const SIZES_TICKS: u32 = 3;
-/// Ticks between two writes of curves alone.
-const CURVES_TICKS: u32 = 30;
+/// Ticks between two writes of curves and rates alone.
+const MEASURES_TICKS: u32 = 30;
 
 /// What was written last of a host's record.
 #[derive(Clone, Debug)]
@@ -74,8 +74,8 @@ impl WrittenParts {
             now.saturating_since(since) + self.tick / 2 < self.tick * ticks
         };
         let same = SlowPart::of(record, slow.number);
-        let is_curves_only = || same.differs_in_curves_only(slow);
-        if same != *slow && !(waits(*slow_at, CURVES_TICKS) && is_curves_only()) {
+        let is_measured_only = || same.differs_in_measures_only(slow);
+        if same != *slow && !(waits(*slow_at, MEASURES_TICKS) && is_measured_only()) {
             return both(slow.number + 1);
         }
         let next = FastPart::of(record, slow.number);

@@ -274,11 +274,13 @@ impl SlowPart {
         guest.group.as_deref()?.parse().ok()
     }
 
-    /// Whether the other one differs in nothing but miss curves and its number.
-    pub(crate) fn differs_in_curves_only(&self, other: &SlowPart) -> bool {
+    /// Whether the other one differs in nothing but what is measured anew all the time (miss curves,
+    /// rates of writing and copying) and its number.
+    pub(crate) fn differs_in_measures_only(&self, other: &SlowPart) -> bool {
         let bare = |part: &SlowPart| {
-            let mut part = SlowPart { number: 0, ..part.clone() };
+            let mut part = SlowPart { number: 0, bandwidth: 0, ..part.clone() };
             for guest in &mut part.guests {
+                guest.dirty = 0;
                 guest.curve.clear();
             }
             part

@@ -68,6 +68,10 @@ impl Seen {
         self.promise == Promise::Nothing
     }
 
+    pub(super) fn bandwidth_per_s(&self) -> Option<Bytes> {
+        self.hypervisor.copy?.bandwidth_per_s
+    }
+
     pub(super) fn copy_under_way(&self) -> Option<CopyProgress> {
         self.hypervisor.copy.filter(|_| self.hypervisor.process == Process::Runs(CopyState::Partly))
     }

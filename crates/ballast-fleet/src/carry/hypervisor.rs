@@ -31,12 +31,18 @@ pub struct CopyProgress {
     pub sent: Bytes,
     /// Memory that is still to be sent.
     pub remaining: Bytes,
+    /// Bytes a second, once all is sent.
+    pub bandwidth_per_s: Option<Bytes>,
 }
 
 /// The hypervisors of a host.
 pub trait Hypervisor {
     /// What the guest's hypervisor is now, if it is as its host has noted (`origin`).
     fn look(&self, guest: &GuestId, origin: Origin) -> impl Future<Output = HypervisorView>;
+
+    /// Bytes a second that the guest writes to its memory, as measured last, and measures anew; `None`:
+    /// it is not known yet, or cannot be measured.
+    fn writes_per_s(&self, guest: &GuestId) -> impl Future<Output = Option<Bytes>>;
 
     /// Starts one that has nothing and listens, unless it is there.
     fn listen(&self, guest: &GuestId) -> impl Future<Output = Result<(), HypervisorError>>;

@@ -12,12 +12,14 @@
 //! | `qemu` | how is that said to QEMU? |
 //! | `act` | how is each thing done, with the daemon and the hypervisor? |
 //! | `note` | what is noted? |
+//! | `measure` | how fast do guests write, and how fast are copies? |
 //!
 //! Cost: nothing while no order names this host but a watch; then one read of orders a step.
 //! Limits: guests take turns, one step each.
 
 mod act;
 mod hypervisor;
+mod measure;
 mod note;
 mod qemu;
 
@@ -40,6 +42,7 @@ use crate::session::{Member, RETRY};
 use note::{Note, Notes};
 
 pub use hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
+pub use measure::Measured;
 pub(crate) use qemu::GUEST;
 pub use qemu::{Qemu, QemuConfig};
 
@@ -84,8 +87,15 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         Ok(Carrier { member, hypervisor, notes, last: RefCell::default() })
     }
 
-    /// Carries out orders for as long as this is polled.
+    /// Carries out orders, and measures, for as long as this is polled.
     pub async fn run(&self) {
+        tokio::select! {
+            () = self.carry() => {}
+            () = self.measure() => {}
+        }
+    }
+
+    async fn carry(&self) {
         let mut watch = None;
         loop {
             match self.turn(&mut watch).await {
@@ -213,6 +223,11 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         };
         self.take_over_later(guest, &mut note).await?;
         let seen = self.look(guest, record, &mut note).await;
+        if note.began_copy
+            && let Some(bandwidth) = seen.bandwidth_per_s()
+        {
+            self.member.measured.borrow_mut().bandwidth_per_s = Some(bandwidth);
+        }
         let next = host_step(record, &seen.view(self.member, term));
         match (next, found) {
             (Next::Act(action), _) => {
@@ -308,7 +323,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
     }
 
     fn say_progress(&self, guest: &GuestId, seen: &act::Seen) {
-        if let Some(CopyProgress { sent, remaining }) = seen.copy_under_way() {
+        if let Some(CopyProgress { sent, remaining, .. }) = seen.copy_under_way() {
             let text = format!("{guest}: {sent} copied, {remaining} left");
             self.member.speaker.say_of("copy", guest, &text);
         }

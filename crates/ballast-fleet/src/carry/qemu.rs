@@ -15,7 +15,8 @@ use std::time::Duration;
 use ballast_fleet_move::{CopyState, Process};
 use ballast_model::{Bytes, GuestId, LinkDown};
 use ballast_qmp::migration::{
-    CopyLimits, GuestMigration, MigrationClient, MigrationProgress, MigrationStage, Origin,
+    CopyLimits, DirtyRate, GuestMigration, MigrationClient, MigrationProgress, MigrationStage,
+    Origin,
 };
 use ballast_report::harmless_line;
 use tokio::process::Command;
@@ -125,6 +126,18 @@ impl Hypervisor for Qemu {
         HypervisorView { process: process(found), copy: copy_progress(&progress) }
     }
 
+    async fn writes_per_s(&self, guest: &GuestId) -> Option<Bytes> {
+        let mut client = self.connect(guest).await.ok()?;
+        let rate = client.dirty_rate().await.ok()?;
+        if rate != DirtyRate::UnderWay {
+            client.measure_dirty_rate().await.ok()?;
+        }
+        match rate {
+            DirtyRate::Measured { per_s } => Some(per_s),
+            DirtyRate::Nothing | DirtyRate::UnderWay => None,
+        }
+    }
+
     async fn listen(&self, guest: &GuestId) -> Result<(), HypervisorError> {
         if let Err(LinkDown::Refused) = self.connect(guest).await {
             self.start(guest).await?;
@@ -183,6 +196,10 @@ fn process(found: GuestMigration) -> Process {
 
 fn copy_progress(progress: &MigrationProgress) -> Option<CopyProgress> {
     let MigrationProgress { stage, sent, remaining, .. } = *progress;
-    (stage != MigrationStage::Nothing && sent > Bytes::ZERO)
-        .then_some(CopyProgress { sent, remaining })
+    let bandwidth_per_s = progress.bandwidth_per_s();
+    (stage != MigrationStage::Nothing && sent > Bytes::ZERO).then_some(CopyProgress {
+        sent,
+        remaining,
+        bandwidth_per_s,
+    })
 }

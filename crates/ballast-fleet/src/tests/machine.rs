@@ -21,6 +21,9 @@ use super::{MIB, divided, explained, tick};
 use crate::carry::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
 use crate::host_record::Daemon;
 
+/// What was measured of copies, and of each guest.
+pub(crate) const BANDWIDTH: Bytes = Bytes::mib(300);
+pub(crate) const WRITES: Bytes = Bytes::mib(5);
 /// How long a copy takes.
 const COPY: Duration = Duration::from_secs(7);
 /// How long a look takes, so that no step is too short to be seen.
@@ -298,8 +301,16 @@ impl Hypervisor for Machine {
             Some(HyperState::Runs | HyperState::CopyFailed) => Process::Runs(CopyState::Nothing),
             Some(HyperState::Left) => Process::Left,
         };
-        let copy = CopyProgress { sent: Bytes::mib(1), remaining: Bytes::mib(1) };
+        let copy = CopyProgress {
+            sent: Bytes::mib(1),
+            remaining: Bytes::mib(1),
+            bandwidth_per_s: (process == Process::Left).then_some(BANDWIDTH),
+        };
         HypervisorView { process, copy: Some(copy) }
+    }
+
+    async fn writes_per_s(&self, _: &GuestId) -> Option<Bytes> {
+        Some(WRITES)
     }
 
     async fn listen(&self, guest: &GuestId) -> Result<(), HypervisorError> {

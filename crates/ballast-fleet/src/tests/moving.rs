@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::machine::{Machine, Network};
+use super::machine::{BANDWIDTH, Machine, Network, WRITES};
 use super::memory::in_virtual_time;
 use super::{configured, s};
 use crate::carry::Carrier;
@@ -152,6 +152,9 @@ fn a_short_host_is_relieved_by_a_move() {
         assert!(plan.migrations.is_empty() && plan.unmet.is_empty(), "{plan:?}");
         let view = world.view().await;
         let (snapshot, _) = view.snapshot(ballast_model::Timestamp::from_millis(u64::MAX / 4));
+        let [here, _] = snapshot.hosts() else { panic!() };
+        assert_eq!(here.bandwidth_per_s, BANDWIDTH, "as of the copy");
+        assert_eq!(here.guests[0].dirty_per_s, WRITES);
         let there = snapshot.hosts().iter().find(|host| host.id.as_str() == "b").unwrap();
         assert_eq!(there.guests.len(), 2);
         assert!(view.past(&GUEST.parse().unwrap()).is_some(), "the move is noted");

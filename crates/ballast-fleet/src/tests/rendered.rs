@@ -7,6 +7,7 @@ use expect_test::expect;
 use tokio::time::sleep;
 
 use super::{block_on, configured, roomy, s, short};
+use crate::carry::Measured;
 use crate::commands::orders::write;
 use crate::commands::{explain, plan, status};
 use crate::config::FleetConfig;
@@ -101,7 +102,8 @@ fn the_daemon_and_the_configuration_make_the_record() {
              storage = [\"ceph\"]\n{more}\n"
         );
         let config = crate::config::parse(&text, "f".as_ref(), "a").unwrap();
-        let record = Observer::default().look(&short(), &config).await.unwrap();
+        let record =
+            Observer::default().look(&short(), &config, &Measured::default()).await.unwrap();
         let [cache, db] = &record.guests[..] else { panic!("{record:?}") };
         assert_eq!((db.id.as_str(), db.stays, db.storage.len()), ("db", Some(Stays::Operator), 0));
         assert_eq!(db.dirty_per_s, Bytes::mib(5));

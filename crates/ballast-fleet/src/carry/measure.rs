@@ -1,0 +1,47 @@
+//! What copies and guests of this host measure to: how fast guests write, how fast copies are.
+//!
+//! Idea: each tick one guest's hypervisor is asked, in turn, while nothing of it is under way. The
+//! bandwidth is that of the last copy from here. Both replace what the configuration assumes.
+//! Cost: one connection a tick.
+//! Limits: each guest is measured once in as many ticks as there are guests. A rate counts until the
+//! next one; of a guest that cannot be measured the configuration's counts.
+
+use std::collections::BTreeMap;
+
+use ballast_fleet_proto::Coordinator;
+use ballast_model::{Bytes, GuestId};
+use tokio::time::sleep;
+
+use super::{Carrier, Hypervisor};
+use crate::host_record::Daemon;
+
+/// What was measured on this host.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Bytes a second that each guest writes to its memory.
+    pub writes_per_s: BTreeMap<GuestId, Bytes>,
+    /// Bytes a second of the last copy from here.
+    pub bandwidth_per_s: Option<Bytes>,
+}
+
+impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
+    /// Measures one guest after the other, without end.
+    pub(super) async fn measure(&self) {
+        let mut last: Option<GuestId> = None;
+        loop {
+            sleep(self.member.config.tick).await;
+            let Ok(status) = self.member.daemon.status().await else { continue };
+            let mut guests: Vec<GuestId> =
+                status.guests.iter().filter_map(|it| it.guest.parse().ok()).collect();
+            guests.sort();
+            self.member.measured.borrow_mut().writes_per_s.retain(|id, _| guests.contains(id));
+            guests.retain(|id| self.notes.borrow().of(id).is_none());
+            let next = guests.iter().find(|id| last.as_ref().is_none_or(|last| *id > last));
+            let Some(guest) = next.or(guests.first()).cloned() else { continue };
+            if let Some(rate) = self.hypervisor.writes_per_s(&guest).await {
+                self.member.measured.borrow_mut().writes_per_s.insert(guest.clone(), rate);
+            }
+            last = Some(guest);
+        }
+    }
+}
