@@ -5,8 +5,8 @@
 //! counts with the most it can hold.
 //! How fast a guest writes and how fast copies are is what was measured, unless the configuration
 //! says the one, and never more than it says of the other.
-//! Limits: miss curves are asked for guest by guest, at most `EXPLAINED_MAX` a time, those asked longest ago
-//! first.
+//! Limits: miss curves are asked for guest by guest, at most `EXPLAINED_MAX` a time, those asked
+//! longest ago first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -274,8 +274,8 @@ impl SlowPart {
         guest.group.as_deref()?.parse().ok()
     }
 
-    /// Whether the other one differs in nothing but what is measured anew all the time (miss curves,
-    /// rates of writing and copying) and its number.
+    /// Whether the other one differs in nothing but its number and what is measured all the time:
+    /// miss curves, rates of writing and copying.
     pub(crate) fn differs_in_measures_only(&self, other: &SlowPart) -> bool {
         let bare = |part: &SlowPart| {
             let mut part = SlowPart { number: 0, bandwidth: 0, ..part.clone() };

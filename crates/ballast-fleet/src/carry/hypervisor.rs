@@ -40,7 +40,7 @@ pub trait Hypervisor {
     /// What the guest's hypervisor is now, if it is as its host has noted (`origin`).
     fn look(&self, guest: &GuestId, origin: Origin) -> impl Future<Output = HypervisorView>;
 
-    /// Bytes a second that the guest writes to its memory, as measured last, and measures anew; `None`:
+    /// Bytes a second that the guest writes to its memory, as measured last; measures anew. `None`:
     /// it is not known yet, or cannot be measured.
     fn writes_per_s(&self, guest: &GuestId) -> impl Future<Output = Option<Bytes>>;
 

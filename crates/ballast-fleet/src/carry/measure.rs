@@ -3,8 +3,8 @@
 //! Idea: each tick one guest's hypervisor is asked, in turn, while nothing of it is under way. The
 //! bandwidth is that of the last copy from here. Both replace what the configuration assumes.
 //! Cost: one connection a tick.
-//! Limits: each guest is measured once in as many ticks as there are guests. A rate counts until the
-//! next one; of a guest that cannot be measured the configuration's counts.
+//! Limits: each guest is measured once in as many ticks as there are guests. A rate counts until
+//! the next one; of a guest that cannot be measured the configuration's counts.
 
 use std::collections::BTreeMap;
 

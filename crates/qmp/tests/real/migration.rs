@@ -172,7 +172,7 @@ async fn measured(side: &mut Side) -> Bytes {
 }
 
 #[tokio::test]
-async fn a_guest_that_writes_is_told_from_one_that_does_not() {
+async fn a_guest_that_writes_is_told_from_an_idle_one() {
     let folder = tempfile::tempdir().unwrap();
     let mut idle = Side::running(&folder).await;
     assert_eq!(idle.client.dirty_rate().await.unwrap(), DirtyRate::Nothing);
