@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use ballast_etcd::{EtcdClient, EtcdUser};
+use ballast_etcd::{EndpointError, EtcdClient, EtcdTls, EtcdUser, TlsIdentity};
 use ballast_fleet::{Compatibility, FleetSettings, HostId, HypervisorVersion, Label};
 use ballast_fleet_proto::{Keyspace, MODE_ADVISE, MODE_MOVE};
 use ballast_model::{Bytes, GuestId};
@@ -47,6 +47,8 @@ pub struct FleetConfig {
     pub endpoints: Vec<String>,
     /// The user of etcd, and the file with its password.
     pub user: Option<(String, PathBuf)>,
+    /// How etcd and this host prove who they are; `None`: without TLS.
+    pub tls: Option<EtcdTls>,
     /// How long a call to etcd may take.
     pub timeout: Duration,
     /// How long a host counts as there after its last sign of life.
@@ -134,6 +136,7 @@ struct File {
     qemu: Option<QemuTable>,
     socket: Option<PathBuf>,
     bandwidth: Bytes,
+    tls: Option<TlsTable>,
     compatibility: CompatibilityTable,
     #[serde(default)]
     planner: PlannerTable,
@@ -149,6 +152,14 @@ struct QemuTable {
     listen: IpAddr,
     #[serde(default = "downtime_default", with = "duration")]
     downtime: Duration,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TlsTable {
+    ca: PathBuf,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -230,7 +241,14 @@ pub fn parse(text: &str, file: &Path, machine: &str) -> Result<FleetConfig, Erro
     let keys = read.cluster.parse().map_err(|error| wrong(&["cluster"], format!("{error}")))?;
     let host = read.host.as_deref().unwrap_or(machine);
     let host = host.parse().map_err(|error| wrong(&["host"], format!("{error}")))?;
-    EtcdClient::new(&read.endpoints, None, read.timeout)
+    let tls = match read.tls {
+        None if read.endpoints.iter().any(|it| it.starts_with("https://")) => {
+            let why = "https:// takes a table [tls] with at least `ca`".to_owned();
+            return Err(wrong(&["endpoints"], why));
+        }
+        table => table.map(|table| table.tls(wrong)).transpose()?,
+    };
+    client(&read.endpoints, tls.clone(), None, read.timeout)
         .map_err(|error| wrong(&["endpoints"], error.to_string()))?;
     let user = match (read.user, read.password_file) {
         (Some(user), Some(file)) => Some((user, file)),
@@ -309,6 +327,7 @@ pub fn parse(text: &str, file: &Path, machine: &str) -> Result<FleetConfig, Erro
         host,
         endpoints: read.endpoints,
         user,
+        tls,
         timeout: read.timeout,
         lease: read.lease,
         tick: read.tick,
@@ -345,6 +364,34 @@ impl QemuTable {
     }
 }
 
+impl TlsTable {
+    fn tls(self, wrong: impl Fn(&[&str], String) -> Error) -> Result<EtcdTls, Error> {
+        let identity = match (self.certificate, self.key) {
+            (Some(certificate), Some(key)) => Some(TlsIdentity { certificate, key }),
+            (None, None) => None,
+            (Some(_), None) => {
+                return Err(wrong(&["tls", "certificate"], "expected `tls.key`, too".to_owned()));
+            }
+            (None, Some(_)) => {
+                return Err(wrong(&["tls", "key"], "expected `tls.certificate`, too".to_owned()));
+            }
+        };
+        Ok(EtcdTls { authorities: self.ca, identity })
+    }
+}
+
+fn client(
+    endpoints: &[String],
+    tls: Option<EtcdTls>,
+    user: Option<EtcdUser>,
+    timeout: Duration,
+) -> Result<EtcdClient, EndpointError> {
+    match tls {
+        Some(tls) => EtcdClient::with_tls(endpoints, tls, user, timeout),
+        None => EtcdClient::new(endpoints, user, timeout),
+    }
+}
+
 impl PlannerTable {
     fn settings(self) -> FleetSettings {
         let default = FleetSettings::default();
@@ -376,7 +423,7 @@ impl FleetConfig {
     /// A client of the fleet's etcd.
     ///
     /// # Errors
-    /// The password cannot be read.
+    /// The password, or a file of TLS, cannot be read or used.
     pub fn etcd(&self) -> anyhow::Result<EtcdClient> {
         let user = match &self.user {
             Some((name, file)) => {
@@ -385,7 +432,10 @@ impl FleetConfig {
             }
             None => None,
         };
-        Ok(EtcdClient::new(&self.endpoints, user, self.timeout)?)
+        if let Some(tls) = &self.tls {
+            tls.check()?;
+        }
+        Ok(client(&self.endpoints, self.tls.clone(), user, self.timeout)?)
     }
 }
 
@@ -437,10 +487,26 @@ mod tests {
     }
 
     #[test]
+    fn tls_has_its_files() {
+        let files = "[tls]\nca = \"/ca.pem\"\ncertificate = \"/c.pem\"\nkey = \"/k.pem\"\n[comp";
+        let text = LEAST.replacen("http://", "https://", 1).replacen("[comp", files, 1);
+        let config = parsed(&text).unwrap();
+        let identity = TlsIdentity { certificate: "/c.pem".into(), key: "/k.pem".into() };
+        let tls = EtcdTls { authorities: "/ca.pem".into(), identity: Some(identity) };
+        assert_eq!(config.tls, Some(tls));
+        let error = config.etcd().err().unwrap().to_string();
+        assert!(error.starts_with("/ca.pem: cannot be read"), "{error}");
+    }
+
+    #[test]
     fn mistakes_are_named_with_their_place() {
         for (from, to, needle) in [
             ("\"prod\"", "\"a/b\"", "fleet.toml:1:11: cluster: `a/b` is no name of a cluster"),
-            ("http://127", "https://127", "expected http://HOST:PORT"),
+            ("http://127", "127", "expected http://HOST:PORT"),
+            ("http://127", "https://127", "endpoints: https:// takes a table [tls] with at least"),
+            ("[comp", "[tls]\nca = \"/ca\"\n[comp", "expected https://HOST:PORT"),
+            ("[comp", "[tls]\nca = \"/ca\"\nkey = \"k\"\n[comp", "`tls.certificate`, too"),
+            ("[comp", "[tls]\nkey = \"k\"\n[comp", "missing key `ca` in [tls]"),
             ("\"1GiB\"", "\"1KiB\"", "bandwidth: expected at least 1MiB"),
             ("7.2.19", "seven", "compatibility.version: `seven`: expected numbers"),
             ("cluster", "mode = \"act\"\ncluster", "unknown value \"act\""),

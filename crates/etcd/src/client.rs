@@ -16,6 +16,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::connection::{Member, Stream, WATCH};
+use crate::tls::EtcdTls;
 use crate::wire::{
     Grant, Range, Renewal, Token, Transaction, TransactionRequest, WatchAnswer, parse, parse_line,
     range, wants_token, watch,
@@ -50,8 +51,11 @@ struct State {
 
 /// An endpoint that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("endpoint `{0}`: expected http://HOST:PORT")]
-pub struct EndpointError(String);
+#[error("endpoint `{endpoint}`: expected {scheme}HOST:PORT")]
+pub struct EndpointError {
+    endpoint: String,
+    scheme: &'static str,
+}
 
 /// Follows keys.
 pub struct EtcdWatch {
@@ -68,22 +72,52 @@ impl EtcdClient {
         user: Option<EtcdUser>,
         timeout: Duration,
     ) -> Result<EtcdClient, EndpointError> {
+        EtcdClient::of(endpoints, None, user, timeout)
+    }
+
+    /// The same with TLS: each endpoint is `https://HOST:PORT`.
+    ///
+    /// # Errors
+    /// An endpoint is of another form.
+    pub fn with_tls(
+        endpoints: &[String],
+        tls: EtcdTls,
+        user: Option<EtcdUser>,
+        timeout: Duration,
+    ) -> Result<EtcdClient, EndpointError> {
+        EtcdClient::of(endpoints, Some(Arc::new(tls)), user, timeout)
+    }
+
+    fn of(
+        endpoints: &[String],
+        tls: Option<Arc<EtcdTls>>,
+        user: Option<EtcdUser>,
+        timeout: Duration,
+    ) -> Result<EtcdClient, EndpointError> {
+        let scheme = match tls {
+            Some(_) => "https://",
+            None => "http://",
+        };
+        let wrong = |endpoint: &str| EndpointError {
+            endpoint: endpoint.escape_debug().to_string(),
+            scheme,
+        };
         let (mut members, cluster) = (Vec::new(), Arc::new(OnceLock::new()));
         for endpoint in endpoints {
-            let address = endpoint.strip_prefix("http://").map(|it| it.trim_end_matches('/'));
+            let address = endpoint.strip_prefix(scheme).map(|it| it.trim_end_matches('/'));
             let port = address.and_then(|address| address.rsplit_once(':'));
             let is_valid = port.is_some_and(|(host, port)| {
                 !host.is_empty() && port.parse::<u16>().is_ok() && !host.contains(['/', '@', ' '])
             });
             match address {
                 Some(address) if is_valid => {
-                    members.push(Member::new(address.to_owned(), cluster.clone()));
+                    members.push(Member::new(address.to_owned(), tls.clone(), cluster.clone()));
                 }
-                _ => return Err(EndpointError(endpoint.escape_debug().to_string())),
+                _ => return Err(wrong(endpoint)),
             }
         }
         if members.is_empty() {
-            return Err(EndpointError(String::new()));
+            return Err(wrong(""));
         }
         Ok(EtcdClient { members, user, timeout, state: Mutex::default() })
     }

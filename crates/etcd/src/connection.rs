@@ -3,8 +3,10 @@
 //! Idea: connections are kept and used again; a request takes one that rests, or makes one. What
 //! goes wrong with one closes it. A new one is first asked for its cluster: nothing is ever written
 //! to another than that which answered first.
-//! Limits: plain HTTP/1.1. Every body is at most [`BODY_BYTES_MAX`], every line of a stream, too.
+//! Limits: HTTP/1.1, with TLS or without. Every body is at most [`BODY_BYTES_MAX`], every line of a
+//! stream, too.
 
+use std::error::Error;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ballast_fleet_proto::CoordinatorError;
@@ -14,9 +16,11 @@ use hyper::client::conn::http1::SendRequest;
 use hyper::header::{AUTHORIZATION, HOST};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use crate::tls::{EtcdTls, tls_cause};
 use crate::wire::{Plain, excerpt, parse, refused};
 
 /// Largest body, and largest line of a stream: a page of 500 keys, or the events of one answer.
@@ -39,6 +43,8 @@ struct Connection {
 pub(crate) struct Member {
     /// `HOST:PORT`.
     pub(crate) address: String,
+    /// `None`: plain HTTP.
+    tls: Option<Arc<EtcdTls>>,
     /// The cluster that answered first, of all members.
     cluster: Arc<OnceLock<u64>>,
     resting: Mutex<Vec<Connection>>,
@@ -53,8 +59,12 @@ pub(crate) struct Stream {
 }
 
 impl Member {
-    pub(crate) fn new(address: String, cluster: Arc<OnceLock<u64>>) -> Member {
-        Member { address, cluster, resting: Mutex::new(Vec::new()) }
+    pub(crate) fn new(
+        address: String,
+        tls: Option<Arc<EtcdTls>>,
+        cluster: Arc<OnceLock<u64>>,
+    ) -> Member {
+        Member { address, tls, cluster, resting: Mutex::new(Vec::new()) }
     }
 
     /// One request and its whole answer.
@@ -153,6 +163,26 @@ impl Member {
         })?;
         // Requests are one packet each.
         stream.set_nodelay(true).map_err(|error| self.broken(&error))?;
+        let mut connection = match &self.tls {
+            Some(tls) => self.drive(tls.shake_hands(&self.address, stream).await?).await?,
+            None => self.drive(stream).await?,
+        };
+        match self.ask_for_cluster(&mut connection).await {
+            Ok(()) => Ok(connection),
+            // A member with TLS ends a connection without it, and says nothing.
+            Err(CoordinatorError::Unreachable(why)) if self.tls.is_none() => {
+                let hint = "if etcd has TLS there, its endpoint begins with https://";
+                Err(CoordinatorError::Unreachable(format!("{why}; {hint}")))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Speaks HTTP over `stream`.
+    async fn drive(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<Connection, CoordinatorError> {
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|error| self.broken(&error))?;
         let mut driver = JoinSet::new();
@@ -160,9 +190,7 @@ impl Member {
             // How it ends, the request learns.
             let _ = connection.await;
         });
-        let mut connection = Connection { sender, driver };
-        self.ask_for_cluster(&mut connection).await?;
-        Ok(connection)
+        Ok(Connection { sender, driver })
     }
 
     async fn ask_for_cluster(&self, connection: &mut Connection) -> Result<(), CoordinatorError> {
@@ -178,7 +206,11 @@ impl Member {
         }
     }
 
-    fn broken(&self, error: &dyn std::error::Error) -> CoordinatorError {
+    fn broken(&self, error: &(dyn Error + 'static)) -> CoordinatorError {
+        // A server that refuses a client's certificate says so after its handshake.
+        if let (Some(tls), Some(cause)) = (&self.tls, tls_cause(error)) {
+            return CoordinatorError::Unreachable(tls.explain(&self.address, cause));
+        }
         let why = excerpt(&error.to_string());
         CoordinatorError::Unreachable(format!("connection to {} broke: {why}", self.address))
     }

@@ -18,6 +18,9 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use crate::TlsIdentity;
+use crate::certificates::TestAuthority;
+
 /// Longest wait for members to elect a leader.
 const START_MAX: Duration = Duration::from_secs(60);
 /// Tries to find ports that stay free.
@@ -26,11 +29,14 @@ const TRIES: usize = 5;
 /// Members of one cluster of etcd; they end when this is dropped.
 pub struct EtcdCluster {
     members: Vec<EtcdMember>,
+    scheme: &'static str,
     folder: TempDir,
 }
 
 struct EtcdMember {
     client: u16,
+    /// Where it says over plain HTTP how it is.
+    metrics: u16,
     arguments: Vec<String>,
     child: Option<Child>,
 }
@@ -59,9 +65,38 @@ impl EtcdCluster {
     /// # Errors
     /// They do not start, or not in time.
     pub async fn start_with(count: usize, options: &[&str]) -> io::Result<EtcdCluster> {
+        EtcdCluster::start_at("http", count, options).await
+    }
+
+    /// The same with TLS: members show `identity`, and ask clients for a certificate that
+    /// `authority` has signed.
+    ///
+    /// # Errors
+    /// They do not start, or not in time.
+    pub async fn start_tls(
+        count: usize,
+        authority: &TestAuthority,
+        identity: &TlsIdentity,
+    ) -> io::Result<EtcdCluster> {
+        let option = |name: &str, file: &Path| format!("--{name}={}", file.display());
+        let options = [
+            option("cert-file", &identity.certificate),
+            option("key-file", &identity.key),
+            option("trusted-ca-file", &authority.certificate),
+            "--client-cert-auth=true".to_owned(),
+        ];
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        EtcdCluster::start_at("https", count, &options).await
+    }
+
+    async fn start_at(
+        scheme: &'static str,
+        count: usize,
+        options: &[&str],
+    ) -> io::Result<EtcdCluster> {
         let mut last = io::Error::other("no try");
         for _ in 0..TRIES {
-            match EtcdCluster::try_start(count, options).await {
+            match EtcdCluster::try_start(scheme, count, options).await {
                 Ok(cluster) => return Ok(cluster),
                 Err(error) => last = error,
             }
@@ -69,21 +104,28 @@ impl EtcdCluster {
         Err(last)
     }
 
-    async fn try_start(count: usize, options: &[&str]) -> io::Result<EtcdCluster> {
+    async fn try_start(
+        scheme: &'static str,
+        count: usize,
+        options: &[&str],
+    ) -> io::Result<EtcdCluster> {
         let folder = tempfile::tempdir()?;
-        let ports = free_ports(2 * count)?;
+        let ports = free_ports(3 * count)?;
         let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let client_url = |port: u16| format!("{scheme}://127.0.0.1:{port}");
         let peers: Vec<String> =
             (0..count).map(|at| format!("m{at}={}", url(ports[count + at]))).collect();
         let mut members = Vec::new();
         for at in 0..count {
             let data = folder.path().join(format!("m{at}")).display().to_string();
+            let metrics = ports[2 * count + at];
             let mut arguments: Vec<String> = Vec::new();
             for (name, value) in [
                 ("name", format!("m{at}")),
                 ("data-dir", data),
-                ("listen-client-urls", url(ports[at])),
-                ("advertise-client-urls", url(ports[at])),
+                ("listen-client-urls", client_url(ports[at])),
+                ("advertise-client-urls", client_url(ports[at])),
+                ("listen-metrics-urls", url(metrics)),
                 ("listen-peer-urls", url(ports[count + at])),
                 ("initial-advertise-peer-urls", url(ports[count + at])),
                 ("initial-cluster", peers.join(",")),
@@ -94,9 +136,9 @@ impl EtcdCluster {
                 arguments.push(format!("--{name}={value}"));
             }
             arguments.extend(options.iter().map(|&option| option.to_owned()));
-            members.push(EtcdMember { client: ports[at], arguments, child: None });
+            members.push(EtcdMember { client: ports[at], metrics, arguments, child: None });
         }
-        let mut cluster = EtcdCluster { members, folder };
+        let mut cluster = EtcdCluster { members, scheme, folder };
         for at in 0..count {
             cluster.start_member(at)?;
         }
@@ -139,7 +181,7 @@ impl EtcdCluster {
     pub async fn wait_for(&mut self, at: usize) -> io::Result<()> {
         let began = Instant::now();
         loop {
-            if health(self.members[at].client).await.unwrap_or(false) {
+            if health(self.members[at].metrics).await.unwrap_or(false) {
                 return Ok(());
             }
             let child = self.members[at].child.as_mut();
@@ -153,7 +195,8 @@ impl EtcdCluster {
 
     /// The endpoint of each member.
     pub fn endpoints(&self) -> Vec<String> {
-        self.members.iter().map(|it| format!("http://127.0.0.1:{}", it.client)).collect()
+        let scheme = self.scheme;
+        self.members.iter().map(|it| format!("{scheme}://127.0.0.1:{}", it.client)).collect()
     }
 
     /// The folder of all members.

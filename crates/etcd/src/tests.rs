@@ -9,8 +9,9 @@ use ballast_fleet_proto::{
     Registration, Revision,
 };
 
+use crate::certificates::{CertificateAge, TestAuthority};
 use crate::testing::{Door, EtcdCluster, is_installed};
-use crate::{EtcdClient, EtcdUser};
+use crate::{EtcdClient, EtcdTls, EtcdUser, TlsIdentity};
 
 const TTL: Duration = Duration::from_secs(2);
 /// Calls that are to succeed have this long on a loaded machine.
@@ -39,6 +40,10 @@ fn endpoints_are_checked() {
         assert!(client.is_err(), "{endpoint}");
     }
     assert!(EtcdClient::new(&[], None, TTL).is_err());
+    let tls = EtcdTls { authorities: "/ca.pem".into(), identity: None };
+    let plain = ["http://a:2379".to_owned()];
+    let error = EtcdClient::with_tls(&plain, tls, None, TTL).err().unwrap();
+    assert_eq!(error.to_string(), "endpoint `http://a:2379`: expected https://HOST:PORT");
     let client = EtcdClient::new(&["http://[::1]:2379/".to_owned()], None, TTL).unwrap();
     assert_eq!(client.endpoint(), "[::1]:2379");
 }
@@ -268,4 +273,126 @@ fn a_slow_etcd_ends_a_call_and_not_the_client() {
         assert!(slow.to_string().contains("did not answer within 2 s"), "{slow}");
         assert!(etcd.read("/").await.is_ok());
     });
+}
+
+/// What a client with these files says when it reads.
+async fn told(
+    endpoints: &[String],
+    authority: &TestAuthority,
+    identity: Option<&TlsIdentity>,
+) -> Result<(), String> {
+    let tls = EtcdTls { authorities: authority.certificate.clone(), identity: identity.cloned() };
+    let etcd = EtcdClient::with_tls(endpoints, tls, None, PATIENT).unwrap();
+    match etcd.read("/").await {
+        Ok(_) => Ok(()),
+        Err(CoordinatorError::Unreachable(why)) => Err(why),
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+#[test]
+fn certificates_of_both_sides_open_etcd() {
+    run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = TestAuthority::new(folder.path(), "ca").unwrap();
+        let of = |file: &str, age| authority.sign(file, &["127.0.0.1"], age).unwrap();
+        let (server, host) =
+            (of("server", CertificateAge::Valid), of("host", CertificateAge::Valid));
+        let cluster = EtcdCluster::start_tls(1, &authority, &server).await.unwrap();
+        let at = cluster.endpoints();
+        let tls =
+            EtcdTls { authorities: authority.certificate.clone(), identity: Some(host.clone()) };
+        tls.check().unwrap();
+        let etcd = EtcdClient::with_tls(&at, tls, None, PATIENT).unwrap();
+        let mut watch = etcd.watch("/", Revision(0)).await.unwrap();
+        etcd.compare_and_put(&[], put("/a", b"v", None)).await.unwrap();
+        assert_eq!(etcd.read("/a").await.unwrap().entries[0].value, b"v");
+        assert_eq!(watch.next().await.unwrap().events.len(), 1);
+
+        let none = told(&at, &authority, None).await.unwrap_err();
+        assert!(none.contains("asks for a client's certificate: set `tls.certificate`"), "{none}");
+        let old = of("old", CertificateAge::Expired);
+        let old = told(&at, &authority, Some(&old)).await.unwrap_err();
+        assert!(old.contains("refuses the certificate") && old.contains("old.pem"), "{old}");
+        let other = TestAuthority::new(folder.path(), "other").unwrap();
+        let foreign = other.sign("foreign", &["127.0.0.1"], CertificateAge::Valid).unwrap();
+        let foreign = told(&at, &authority, Some(&foreign)).await.unwrap_err();
+        assert!(foreign.contains("refuses the certificate"), "{foreign}");
+        let wrong = told(&at, &other, Some(&host)).await.unwrap_err();
+        assert!(wrong.contains("is signed by no authority in"), "{wrong}");
+        assert!(wrong.ends_with("other.pem"), "{wrong}");
+
+        let plain = at[0].replace("https://", "http://");
+        let plain = client(&[plain]).read("/").await.unwrap_err().to_string();
+        assert!(plain.contains("if etcd has TLS there"), "{plain}");
+    });
+}
+
+#[test]
+fn wrong_certificates_of_etcd_are_told_apart() {
+    run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = TestAuthority::new(folder.path(), "ca").unwrap();
+        let host = authority.sign("host", &["host"], CertificateAge::Valid).unwrap();
+        for (name, age, needle) in [
+            ("etcd-1", CertificateAge::Valid, "is not for 127.0.0.1, but for"),
+            ("127.0.0.1", CertificateAge::Expired, "days ago, by this machine's clock"),
+            ("127.0.0.1", CertificateAge::Early, "is valid only in"),
+        ] {
+            let server = authority.sign("server", &[name], age).unwrap();
+            let cluster = EtcdCluster::start_tls(1, &authority, &server).await.unwrap();
+            let why = told(&cluster.endpoints(), &authority, Some(&host)).await.unwrap_err();
+            assert!(why.contains(needle), "{why}");
+        }
+        let plain = EtcdCluster::start(1).await.unwrap();
+        let at = plain.endpoints()[0].replace("http://", "https://");
+        let why = told(&[at], &authority, Some(&host)).await.unwrap_err();
+        assert!(why.contains("begins with http://"), "{why}");
+    });
+}
+
+#[test]
+fn a_renewed_certificate_needs_no_new_client() {
+    run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = TestAuthority::new(folder.path(), "ca").unwrap();
+        let server = authority.sign("server", &["127.0.0.1"], CertificateAge::Valid).unwrap();
+        let cluster = EtcdCluster::start_tls(1, &authority, &server).await.unwrap();
+        let old = authority.sign("host", &["host"], CertificateAge::Expired).unwrap();
+        let tls =
+            EtcdTls { authorities: authority.certificate.clone(), identity: Some(old.clone()) };
+        let etcd = EtcdClient::with_tls(&cluster.endpoints(), tls, None, PATIENT).unwrap();
+        assert!(etcd.read("/").await.is_err());
+        assert_eq!(authority.sign("host", &["host"], CertificateAge::Valid).unwrap(), old);
+        etcd.read("/").await.unwrap();
+    });
+}
+
+#[test]
+fn files_that_tls_cannot_use_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = TestAuthority::new(folder.path(), "ca").unwrap();
+    let of = |file: &str| authority.sign(file, &["host"], CertificateAge::Valid).unwrap();
+    let (one, other) = (of("one"), of("other"));
+    let file = |name: &str, text: &[u8]| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file
+    };
+    let ca = &authority.certificate;
+    let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    for (authorities, certificate, key, needle) in [
+        (&folder.path().join("none"), &one.certificate, &one.key, "none: cannot be read: No such"),
+        (&file("empty", b""), &one.certificate, &one.key, "empty: expected a certificate in PEM"),
+        (&file("broken", broken), &one.certificate, &one.key, "broken: "),
+        (&file("large", &vec![b'x'; 2 << 20]), &one.certificate, &one.key, "more than 1048576"),
+        (ca, &one.key, &one.key, "one-key.pem: expected a certificate in PEM"),
+        (ca, &one.certificate, &one.certificate, "one.pem: expected a private key in PEM"),
+        (ca, &one.certificate, &other.key, "other-key.pem: it is not the key of"),
+    ] {
+        let identity = Some(TlsIdentity { certificate: certificate.clone(), key: key.clone() });
+        let tls = EtcdTls { authorities: authorities.clone(), identity };
+        let error = tls.check().unwrap_err().to_string();
+        assert!(error.contains(needle), "{error}");
+    }
 }

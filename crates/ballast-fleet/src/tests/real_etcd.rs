@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ballast_etcd::EtcdClient;
+use ballast_etcd::certificates::{CertificateAge, TestAuthority};
 use ballast_etcd::testing::{Door, EtcdCluster, is_installed};
 use ballast_fleet_proto::FleetView;
 use tokio::task::{JoinHandle, LocalSet};
@@ -89,6 +90,38 @@ fn the_plan_is_seen_and_outlives_its_leader() {
         let (_a, _task) = host("a", &at, &short());
         let is_back = |view: &FleetView| moves(view, "b") == Some(1) || moves(view, "c") == Some(1);
         until(&at, "a again, which does not lead", is_back).await;
+    });
+}
+
+#[test]
+fn a_host_joins_by_its_certificate() {
+    run(async || {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = TestAuthority::new(folder.path(), "ca").unwrap();
+        let sign = |file| authority.sign(file, &["127.0.0.1"], CertificateAge::Valid).unwrap();
+        let (server, own) = (sign("server"), sign("host"));
+        let cluster = EtcdCluster::start_tls(1, &authority, &server).await.unwrap();
+        let tls = format!(
+            "{FAST}\n[tls]\nca = {:?}\ncertificate = {:?}\nkey = {:?}",
+            authority.certificate, own.certificate, own.key
+        );
+        let config = configured("a", &cluster.endpoints(), &tls);
+        let etcd = config.etcd().unwrap();
+        let member = Member::new(config.etcd().unwrap(), short(), config.clone(), "a".to_owned());
+        let seen = async {
+            loop {
+                let view = read(&etcd, &config).await.unwrap();
+                if view.hosts().count() == 1 && view.plan().is_some() {
+                    return;
+                }
+                sleep(Duration::from_millis(200)).await;
+            }
+        };
+        tokio::select! {
+            () = member.run_until(seen) => {}
+            () = sleep(PATIENCE) => panic!("{:?}", member.speaker.last("session")),
+        }
+        assert_eq!(read(&etcd, &config).await.unwrap().hosts().count(), 0, "it has left");
     });
 }
 
