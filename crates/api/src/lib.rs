@@ -22,6 +22,7 @@ mod command;
 mod estimate;
 mod explain;
 mod fence;
+mod fleet;
 mod mechanism;
 mod metrics_format;
 #[cfg(feature = "schema")]
@@ -50,10 +51,11 @@ pub use explain::{
     DesiredView, ExplainReply, InputsView, LimitsView, OutcomeView, SourcesView, StatsView,
 };
 pub use fence::FenceView;
+pub use fleet::FleetReply;
 pub use mechanism::{HotplugView, MoveView, PagingView, RegretView};
 pub use metrics_format::MetricsFormat;
 pub use plan::{ActionView, PlanGuestView, PlanReply};
-pub use socket::{NoRuntimeFolder, default_socket};
+pub use socket::{NoRuntimeFolder, default_socket, fleet_socket};
 pub use status::{
     BudgetView, GuestView, GuestsReply, HostView, MergingView, ReservationView, StatusReply,
 };
@@ -96,10 +98,12 @@ pub mod path {
     pub const UNRESERVE: &str = "/v1/reservations/{id}/release";
     /// The recorded past under another policy, by replay: `?policy=NAME&since_s=SECONDS`.
     pub const WHAT_IF: &str = "/v1/what-if";
+    /// The fleet that the host is in.
+    pub const FLEET: &str = "/v1/fleet";
     /// Figures in a text format of Prometheus ([`MetricsFormat`](crate::MetricsFormat)).
     pub const METRICS: &str = "/metrics";
     /// Every path.
-    pub const ALL: [&str; 15] = [
+    pub const ALL: [&str; 16] = [
         STATUS,
         GUESTS,
         EXPLAIN,
@@ -114,6 +118,7 @@ pub mod path {
         RESERVE,
         UNRESERVE,
         WHAT_IF,
+        FLEET,
         METRICS,
     ];
 }

@@ -1,7 +1,8 @@
 //! The two text formats of metrics, and which one a scraper asked for.
 //!
 //! Idea: OpenMetrics is for those who name it; everybody else (`curl`, `promtool`, old scrapers)
-//! gets the classic format of Prometheus, which all of them read.
+//! gets the classic format of Prometheus, which all of them read. The library of metrics writes
+//! OpenMetrics; the classic format, of the same samples, is made from that text line by line.
 //! Source: RFC 9110 §12.5.1 (`Accept`), OpenMetrics 1.0, Prometheus' exposition formats.
 //! Cost: linear in the header; its first [`RANGES_MAX`] ranges count.
 //! Limits: a range that excludes both formats is not obeyed: the classic one is the answer then.
@@ -43,6 +44,14 @@ impl MetricsFormat {
         }
     }
 
+    /// A text of OpenMetrics in this format.
+    pub fn of_open_metrics(self, text: String) -> String {
+        match self {
+            MetricsFormat::OpenMetrics => text,
+            MetricsFormat::Classic => classic(&text),
+        }
+    }
+
     /// Its media type, for `Content-Type`.
     pub const fn media_type(self) -> &'static str {
         match self {
@@ -52,6 +61,34 @@ impl MetricsFormat {
             }
         }
     }
+}
+
+/// OpenMetrics text in the classic format: a family has the name of its samples, an info is a
+/// gauge, and there are neither units nor an end marker.
+fn classic(open_metrics: &str) -> String {
+    let mut out = String::with_capacity(open_metrics.len());
+    let mut help = None;
+    for line in open_metrics.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest.split_once(' ').map(|(_, text)| text);
+        } else if let Some((name, kind)) =
+            line.strip_prefix("# TYPE ").and_then(|rest| rest.rsplit_once(' '))
+        {
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", "counter"),
+                "info" => ("_info", "gauge"),
+                kind => ("", kind),
+            };
+            if let Some(text) = help.take() {
+                out.push_str(&format!("# HELP {name}{suffix} {text}\n"));
+            }
+            out.push_str(&format!("# TYPE {name}{suffix} {kind}\n"));
+        } else if !line.starts_with('#') {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    out
 }
 
 /// One range of an `Accept` header.

@@ -12,9 +12,9 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    API_VERSION, CarriedReply, CarriedView, CommandReply, ErrorReply, ExplainReply, GuestsReply,
-    MetricsFormat, ModeReply, PlanReply, Reserve, SetMode, SetPolicy, StatusReply, WhatIfReply,
-    path,
+    API_VERSION, CarriedReply, CarriedView, CommandReply, ErrorReply, ExplainReply, FleetReply,
+    GuestsReply, MetricsFormat, ModeReply, PlanReply, Reserve, SetMode, SetPolicy, StatusReply,
+    WhatIfReply, path,
 };
 
 /// Where the document has schemas.
@@ -108,6 +108,8 @@ pub fn document() -> Value {
     let since = query("since_s", "How far back from the last tick, in seconds.", seconds);
     let summary = "The recorded past under another policy, by replay; one at a time";
     get(path::WHAT_IF, summary, json!([policy, since]), what_if);
+    let fleet = schemas.reply::<FleetReply>("The fleet, or how to begin one.");
+    get(path::FLEET, "The fleet that the host is in", json!([]), fleet);
     get(path::METRICS, "Figures for Prometheus", json!([]), metrics());
 
     let done = schemas.reply::<CommandReply>("It was carried out.");

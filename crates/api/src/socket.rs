@@ -1,6 +1,6 @@
 //! Where a daemon listens, and where its clients look for it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where the daemon of the whole machine listens.
 const SYSTEM_SOCKET: &str = "/run/ballast/ballast.sock";
@@ -11,6 +11,11 @@ const USER_SOCKET: &str = "ballast.sock";
 #[derive(Debug, thiserror::Error)]
 #[error("XDG_RUNTIME_DIR is not set: name the daemon's socket with --socket PATH")]
 pub struct NoRuntimeFolder;
+
+/// Where `ballast-fleet` answers the daemon that listens on `daemon`.
+pub fn fleet_socket(daemon: &Path) -> PathBuf {
+    daemon.with_extension("fleet.sock")
+}
 
 /// Where a daemon of this user listens, and where its commands look for it.
 ///

@@ -5,7 +5,7 @@
 //! Limits: read once; a change needs a restart, which moves nothing.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -69,6 +69,8 @@ pub struct FleetConfig {
     pub bandwidth_per_s: Bytes,
     /// What runs here, and what can be reached.
     pub compatibility: Compatibility,
+    /// Where metrics are served over TCP; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
     /// What the planner goes by.
     pub planner: FleetSettings,
     /// How long a host has to need relief before a guest is moved.
@@ -137,6 +139,7 @@ struct File {
     socket: Option<PathBuf>,
     bandwidth: Bytes,
     tls: Option<TlsTable>,
+    metrics: Option<MetricsTable>,
     compatibility: CompatibilityTable,
     #[serde(default)]
     planner: PlannerTable,
@@ -160,6 +163,12 @@ struct TlsTable {
     ca: PathBuf,
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetricsTable {
+    listen: String,
 }
 
 #[derive(Deserialize)]
@@ -272,6 +281,13 @@ pub fn parse(text: &str, file: &Path, machine: &str) -> Result<FleetConfig, Erro
     if read.bandwidth < Bytes::mib(1) {
         return Err(wrong(&["bandwidth"], "expected at least 1MiB a second".to_owned()));
     }
+    let metrics = read.metrics.map(|MetricsTable { listen }| {
+        listen.parse().map_err(|_| {
+            let why = format!("`{listen}`: expected address and port, such as 127.0.0.1:9633");
+            wrong(&["metrics", "listen"], why)
+        })
+    });
+    let metrics = metrics.transpose()?;
     let label = |at: &[&str], word: &str| {
         word.parse::<Label>().map_err(|error| wrong(at, error.to_string()))
     };
@@ -336,6 +352,7 @@ pub fn parse(text: &str, file: &Path, machine: &str) -> Result<FleetConfig, Erro
         bandwidth_per_s: read.bandwidth,
         compatibility,
         patience: read.planner.patience.unwrap_or(PATIENCE),
+        metrics,
         planner: read.planner.settings(),
         guests,
     })
@@ -514,6 +531,7 @@ mod tests {
             ("cluster", "tick = \"0s\"\ncluster", "tick: expected whole seconds, 1s to 60s"),
             ("cluster", "user = \"x\"\ncluster", "expected `password_file`, too"),
             ("cluster", "host = \"-\"\ncluster", "is no host name"),
+            ("[comp", "[metrics]\nlisten = \"9633\"\n[comp", "metrics.listen: `9633`: expected"),
             ("version", "verzion", "did you mean `version`"),
         ] {
             let error = parsed(&LEAST.replacen(from, to, 1)).unwrap_err();

@@ -91,7 +91,9 @@ async fn seek_once<C: Coordinator, D: Daemon>(
     };
     if let Some(leadership) = leadership {
         member.speaker.say("lead", "leads the fleet");
+        member.metrics.set_leader(true);
         let led = lead(member, leadership).await;
+        member.metrics.set_leader(false);
         member.speaker.say("lead", "does not lead the fleet any more");
         return led;
     }
@@ -235,6 +237,7 @@ async fn write_plan<C: Coordinator, D: Daemon>(
     last: &mut Option<PlanRecord>,
 ) -> Result<bool, LeadError> {
     let config = &member.config;
+    member.metrics.set_plan(&plan);
     if last.as_ref().is_some_and(|last| plan.says_the_same(last)) {
         return Ok(true);
     }

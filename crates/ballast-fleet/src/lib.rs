@@ -12,6 +12,8 @@
 //! | `session` | what does a member hold, and why does a registration end? |
 //! | `lead` | who leads, and what does a leader do? |
 //! | `carry` | how does the host do its part of moving guests? |
+//! | `serve` | what does the program answer on its host? |
+//! | `metrics`, `timed` | what is counted, and what of etcd? |
 //! | `say` | what is said of that on standard error? |
 //! | `commands` | what do operators see and order? |
 //!
@@ -26,7 +28,10 @@ pub mod config;
 pub mod host_record;
 mod lead;
 pub mod member;
+pub mod metrics;
 mod say;
+mod serve;
 mod session;
 #[cfg(test)]
 mod tests;
+pub mod timed;

@@ -46,10 +46,12 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
             let end = match session {
                 Err(end) => end,
                 Ok(session) => {
+                    self.metrics.set_member(true);
                     let end = tokio::select! {
                         end = self.session(&session) => Some(end),
                         () = &mut stop => None,
                     };
+                    self.metrics.set_member(false);
                     self.leave(&session).await;
                     let Some(end) = end else { return };
                     end

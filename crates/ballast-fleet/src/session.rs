@@ -1,6 +1,7 @@
 //! A host that may be in a fleet, and one registration of it.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_fleet_proto::{Coordinator, CoordinatorError, LeaseId, RecordError, Revision};
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 use crate::carry::Measured;
 use crate::config::FleetConfig;
 use crate::host_record::{Daemon, LookError, Observer};
+use crate::metrics::FleetMetrics;
 use crate::say::Speaker;
 
 /// Time to the next try of what failed.
@@ -33,6 +35,7 @@ pub struct Member<C, D> {
     /// By the wall clock.
     began_at: Timestamp,
     pub(crate) speaker: Speaker,
+    pub(crate) metrics: Arc<FleetMetrics>,
 }
 
 /// One registration.
@@ -94,7 +97,13 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
             began: Instant::now(),
             began_at: wall_clock(),
             speaker: Speaker::default(),
+            metrics: Arc::default(),
         }
+    }
+
+    /// The same, with what it counts in `metrics`.
+    pub fn with_metrics(self, metrics: Arc<FleetMetrics>) -> Member<C, D> {
+        Member { metrics, ..self }
     }
 
     /// The time since 1970, by the wall clock as it was when this began: it never goes back.

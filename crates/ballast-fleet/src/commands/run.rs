@@ -1,13 +1,25 @@
 //! `ballast-fleet run`: a host's membership, in the foreground.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use anyhow::Context;
 use ballast_api::Client;
+use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
 
 use super::Place;
 use crate::carry::{Carrier, Qemu};
 use crate::config;
 use crate::member::Member;
+use crate::metrics::FleetMetrics;
+use crate::say::Speaker;
+use crate::serve::{Desk, serve};
+use crate::timed::TimedCoordinator;
+
+/// Well below the time after which the unit's watchdog ends a program that hangs.
+const WATCHDOG_EVERY: Duration = Duration::from_secs(20);
 
 /// Be a member of the fleet until stopped: SIGTERM or Ctrl-C ends it, and the host leaves.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,26 +56,59 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         );
         return ballast_report::print(&text);
     }
-    let member = Member::new(etcd, Client::new(socket), config, config::machine_id()?);
+    let metrics = Arc::new(FleetMetrics::default());
+    let desk = Desk {
+        // A connection of its own: questions do not hold up the lease.
+        coordinator: TimedCoordinator::new(config.etcd()?, metrics.clone()),
+        config: config.clone(),
+        metrics: metrics.clone(),
+    };
+    let etcd = TimedCoordinator::new(etcd, metrics.clone());
+    let member = Member::new(etcd, Client::new(&socket), config, config::machine_id()?)
+        .with_metrics(metrics);
     let mut terminated = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupted = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    let stop = member.run_until(async {
+    let stopped = async {
         tokio::select! {
             _ = terminated.recv() => {}
             _ = interrupted.recv() => {}
         }
-    });
-    match &member.config.qemu {
-        None => stop.await,
+        notify(NotifyState::Stopping);
+    };
+    let carrier = match &member.config.qemu {
+        None => None,
         Some(qemu) => {
             let folder = &member.config.state;
             let carrier = Carrier::new(&member, Qemu::new(qemu.clone()), folder);
-            let carrier = carrier.context("cannot read the notes of moves")?;
-            tokio::select! {
-                () = stop => {}
-                () = carrier.run() => {}
-            }
+            Some(carrier.context("cannot read the notes of moves")?)
         }
+    };
+    let carried = async {
+        match &carrier {
+            Some(carrier) => carrier.run().await,
+            None => std::future::pending().await,
+        }
+    };
+    let speaker = Speaker::default();
+    notify(NotifyState::Ready);
+    tokio::select! {
+        () = member.run_until(stopped) => {}
+        () = carried => {}
+        () = serve(desk, &socket, &speaker) => {}
+        () = keep_watchdog() => {}
     }
     Ok(())
+}
+
+/// Tells the service manager, without end, that the program does not hang.
+async fn keep_watchdog() {
+    loop {
+        notify(NotifyState::Watchdog);
+        sleep(WATCHDOG_EVERY).await;
+    }
+}
+
+/// Notifies the service manager, if there is one; if that fails, it will act by its own settings.
+fn notify(state: NotifyState<'_>) {
+    let _ = sd_notify::notify(&[state]);
 }

@@ -6,6 +6,7 @@ mod memory;
 mod moving;
 mod real_etcd;
 mod rendered;
+mod serving;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! The latest view in a text format of Prometheus.
 //!
 //! Idea: every scrape encodes one view; no state is kept. Unknown values have no sample. Units are
-//! in the names; a guest's name is the label `guest`. The library writes OpenMetrics; the classic
-//! format, of the same samples, is made from that text line by line.
+//! in the names; a guest's name is the label `guest`. The library writes OpenMetrics, of which the
+//! classic format is made.
 //! Cost: linear in the guests.
 
 use std::fmt;
@@ -55,38 +55,7 @@ pub(super) fn encode(
     guest_tracking(&mut registry, view);
     let mut out = String::new();
     text::encode(&mut out, &registry)?;
-    Ok(match format {
-        MetricsFormat::OpenMetrics => out,
-        MetricsFormat::Classic => classic(&out),
-    })
-}
-
-/// OpenMetrics text in the classic format: a family has the name of its samples, an info is a
-/// gauge, and there are neither units nor an end marker.
-fn classic(open_metrics: &str) -> String {
-    let mut out = String::with_capacity(open_metrics.len());
-    let mut help = None;
-    for line in open_metrics.lines() {
-        if let Some(rest) = line.strip_prefix("# HELP ") {
-            help = rest.split_once(' ').map(|(_, text)| text);
-        } else if let Some((name, kind)) =
-            line.strip_prefix("# TYPE ").and_then(|rest| rest.rsplit_once(' '))
-        {
-            let (suffix, kind) = match kind {
-                "counter" => ("_total", "counter"),
-                "info" => ("_info", "gauge"),
-                kind => ("", kind),
-            };
-            if let Some(text) = help.take() {
-                out.push_str(&format!("# HELP {name}{suffix} {text}\n"));
-            }
-            out.push_str(&format!("# TYPE {name}{suffix} {kind}\n"));
-        } else if !line.starts_with('#') {
-            out.push_str(line);
-            out.push('\n');
-        }
-    }
-    out
+    Ok(format.of_open_metrics(out))
 }
 
 fn daemon(registry: &mut Registry, view: &View, now: SystemTime) {

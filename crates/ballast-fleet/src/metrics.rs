@@ -1,0 +1,226 @@
+//! What a member counts, in the text formats of Prometheus.
+//!
+//! Idea: counters live as long as the program; what is a state (registered, leads, the plan) is
+//! written into the text of each scrape, and is not there where it is not known: only a leader has
+//! figures of a plan.
+//! Cost: a few atomic operations a call to etcd; a scrape is linear in the labels, of which there
+//! are some dozens.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ballast_fleet_proto::{CoordinatorError, PlanRecord};
+use ballast_model::Bytes;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+type Whole = Gauge<u64, AtomicU64>;
+
+/// Upper bounds of calls to etcd, in seconds: a call is milliseconds, and ends at 60 s at most.
+const CALL_BOUNDS_S: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0, 10.0];
+
+/// What a member of a fleet counts.
+#[derive(Debug)]
+pub struct FleetMetrics {
+    is_member: AtomicBool,
+    is_leader: AtomicBool,
+    planned: Mutex<Option<Planned>>,
+    calls: Family<CallLabels, Histogram>,
+    errors: Family<ErrorLabels, Counter>,
+    /// What whoever carries out moves counts.
+    pub moves: MoveMetrics,
+}
+
+/// The moves in which this host takes part.
+#[derive(Debug, Default)]
+pub struct MoveMetrics {
+    under_way: Mutex<BTreeMap<&'static str, u64>>,
+    ended: Family<ResultLabels, Counter>,
+    copied: Counter,
+}
+
+/// Figures of a leader's latest plan.
+#[derive(Clone, Copy, Debug)]
+struct Planned {
+    hosts: u64,
+    guests: u64,
+    migrations: u64,
+    waiting: u64,
+    unmet: u64,
+    left_out: u64,
+    is_paused: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    call: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ErrorLabels {
+    call: &'static str,
+    error: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    phase: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+impl Default for FleetMetrics {
+    fn default() -> FleetMetrics {
+        FleetMetrics {
+            is_member: AtomicBool::default(),
+            is_leader: AtomicBool::default(),
+            planned: Mutex::default(),
+            calls: Family::new_with_constructor(|| Histogram::new(CALL_BOUNDS_S)),
+            errors: Family::default(),
+            moves: MoveMetrics::default(),
+        }
+    }
+}
+
+impl MoveMetrics {
+    /// Says how many moves of this host are in each phase now; phases that are left out have none.
+    pub fn set_under_way(&self, moves: BTreeMap<&'static str, u64>) {
+        *self.under_way.lock().unwrap_or_else(PoisonError::into_inner) = moves;
+    }
+
+    /// Counts a move that has ended, by how: `moved`, `abandoned` or `lost`.
+    pub fn count_end(&self, result: &'static str) {
+        self.ended.get_or_create(&ResultLabels { result }).inc();
+    }
+
+    /// Counts what this host has copied to another one.
+    pub fn count_copied(&self, copied: Bytes) {
+        self.copied.inc_by(copied.get());
+    }
+}
+
+impl FleetMetrics {
+    /// Says whether the host is registered. Whoever is not does not lead.
+    pub(crate) fn set_member(&self, is_member: bool) {
+        self.is_member.store(is_member, Ordering::Relaxed);
+        if !is_member {
+            self.set_leader(false);
+        }
+    }
+
+    /// Says whether the host leads. Whoever does not has no plan.
+    pub(crate) fn set_leader(&self, is_leader: bool) {
+        self.is_leader.store(is_leader, Ordering::Relaxed);
+        if !is_leader {
+            *self.planned.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
+    /// Notes the plan that this host has made as leader.
+    pub(crate) fn set_plan(&self, plan: &PlanRecord) {
+        let planned = Planned {
+            hosts: plan.hosts as u64,
+            guests: plan.guests as u64,
+            migrations: plan.migrations.len() as u64,
+            waiting: plan.waiting.len() as u64,
+            unmet: plan.unmet.len() as u64,
+            left_out: plan.left_out.len() as u64,
+            is_paused: plan.paused_by.is_some(),
+        };
+        *self.planned.lock().unwrap_or_else(PoisonError::into_inner) = Some(planned);
+    }
+
+    /// Counts a call to etcd.
+    pub(crate) fn count_call(
+        &self,
+        call: &'static str,
+        took: Duration,
+        error: Option<&CoordinatorError>,
+    ) {
+        self.calls.get_or_create(&CallLabels { call }).observe(took.as_secs_f64());
+        if let Some(error) = error {
+            let labels = ErrorLabels { call, error: code(error) };
+            self.errors.get_or_create(&labels).inc();
+        }
+    }
+
+    /// All figures as OpenMetrics.
+    ///
+    /// # Errors
+    /// None in practice: writing to memory does not fail.
+    pub(crate) fn encode(&self) -> Result<String, fmt::Error> {
+        let mut registry = Registry::with_prefix("ballast_fleet");
+        let set = |registry: &mut Registry, name: &str, help: &str, value: u64| {
+            let gauge = Whole::default();
+            gauge.set(value);
+            registry.register(name, help, gauge);
+        };
+        let is = |flag: &AtomicBool| u64::from(flag.load(Ordering::Relaxed));
+        set(&mut registry, "member", "Whether the host is registered", is(&self.is_member));
+        set(&mut registry, "leader", "Whether the host leads", is(&self.is_leader));
+        let planned = *self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plan) = planned {
+            for (name, help, value) in [
+                (
+                    "paused",
+                    "Whether nothing is planned by an operator's order",
+                    plan.is_paused.into(),
+                ),
+                ("hosts", "Hosts that this leader plans for", plan.hosts),
+                ("guests", "Guests that this leader plans for", plan.guests),
+                ("planned_moves", "Moves that the plan would have now", plan.migrations),
+                ("waiting_moves", "Moves that the plan would have after those", plan.waiting),
+                ("unmet_needs", "Needs that no move of the plan meets", plan.unmet),
+                ("hosts_left_out", "Hosts that cannot be planned for", plan.left_out),
+            ] {
+                set(&mut registry, name, help, value);
+            }
+        }
+        self.moves.register(&mut registry);
+        let help = "Calls to etcd by how long they took";
+        registry.register_with_unit("etcd_call", help, Unit::Seconds, self.calls.clone());
+        registry.register("etcd_errors", "Calls to etcd that failed", self.errors.clone());
+        let mut text = String::new();
+        text::encode(&mut text, &registry)?;
+        Ok(text)
+    }
+}
+
+impl MoveMetrics {
+    fn register(&self, registry: &mut Registry) {
+        let under_way = Family::<PhaseLabels, Whole>::default();
+        for (&phase, &count) in &*self.under_way.lock().unwrap_or_else(PoisonError::into_inner) {
+            under_way.get_or_create(&PhaseLabels { phase }).set(count);
+        }
+        let help = "Moves of guests from or to this host, by phase";
+        registry.register("moves_under_way", help, under_way);
+        let help = "Moves of guests from or to this host that have ended, by how";
+        registry.register("moves_ended", help, self.ended.clone());
+        let help = "What this host has copied to others";
+        registry.register_with_unit("copied", help, Unit::Bytes, self.copied.clone());
+    }
+}
+
+/// A stable word for an error.
+fn code(error: &CoordinatorError) -> &'static str {
+    match error {
+        CoordinatorError::Unreachable(_) => "unreachable",
+        CoordinatorError::NoLeader(_) => "no-leader",
+        CoordinatorError::NoSpace(_) => "no-space",
+        CoordinatorError::Denied(_) => "denied",
+        CoordinatorError::Compacted(_) => "compacted",
+        CoordinatorError::LeaseGone => "lease-gone",
+        CoordinatorError::OtherCluster { .. } => "other-cluster",
+        CoordinatorError::Protocol(_) => "protocol",
+    }
+}

@@ -1,0 +1,196 @@
+//! What a member answers on its host: the fleet, for the daemon's page, and metrics.
+//!
+//! Idea: the daemon may not use the network (its unit closes it) and has no key to etcd, so it asks
+//! the member, on a socket beside its own that only root and the program's user may open. Metrics
+//! may have a TCP port, as Prometheus scrapes no Unix sockets. What cannot be opened is said, and
+//! tried again: nothing else depends on it.
+//! Cost: one reading of all keys for each question about the fleet; the daemon asks at most once in
+//! some seconds, however many pages are open.
+//! Limits: [`CONNECTIONS_MAX`] connections at once on each; one more is closed. No encryption.
+
+use std::fs::Permissions;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use ballast_api::{ErrorReply, FleetReply, MetricsFormat, fleet_socket, path};
+use ballast_etcd::EtcdClient;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::commands::{plan, read, status};
+use crate::config::FleetConfig;
+use crate::metrics::FleetMetrics;
+use crate::say::Speaker;
+use crate::timed::TimedCoordinator;
+
+/// Most connections at once, on each of socket and port.
+const CONNECTIONS_MAX: usize = 8;
+/// Time limit for receiving a request's head.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a connection lasts: longer than any answer takes.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(90);
+/// Most bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// Time until what could not be opened is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+/// Pause when the process has no file descriptors left, or a connection broke.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What answers are made from.
+pub(crate) struct Desk {
+    /// etcd, for questions about the fleet.
+    pub(crate) coordinator: TimedCoordinator<EtcdClient>,
+    /// Which fleet.
+    pub(crate) config: FleetConfig,
+    /// What is counted.
+    pub(crate) metrics: Arc<FleetMetrics>,
+}
+
+/// Serves the socket beside the daemon's, and the port for metrics if there is one, without end.
+pub(crate) async fn serve(desk: Desk, daemon: &Path, speaker: &Speaker) {
+    let (port, desk) = (desk.config.metrics, Arc::new(desk));
+    let socket = fleet_socket(daemon);
+    let figures = Router::new().route(path::METRICS, get(metrics)).with_state(desk.clone());
+    let all = figures.clone().route(path::FLEET, get(fleet).with_state(desk));
+    let on_socket = async {
+        loop {
+            let error = match listen(&socket).await {
+                Ok(listener) => accept(async || Ok(listener.accept().await?.0), &all).await,
+                Err(error) => error,
+            };
+            let file = socket.display();
+            speaker.say("socket", &format!("the daemon's page shows no fleet: {file}: {error}"));
+            sleep(RETRY_AFTER).await;
+        }
+    };
+    let on_port = async {
+        let Some(address) = port else { return std::future::pending().await };
+        loop {
+            let error = match TcpListener::bind(address).await {
+                Ok(listener) => {
+                    let at = listener.local_addr().unwrap_or(address);
+                    speaker.say("metrics", &served(at));
+                    accept(async || Ok(listener.accept().await?.0), &figures).await
+                }
+                Err(error) => error,
+            };
+            let text = format!("no metrics on {address}: {error} (metrics.listen)");
+            speaker.say("metrics", &text);
+            sleep(RETRY_AFTER).await;
+        }
+    };
+    tokio::join!(on_socket, on_port);
+}
+
+fn served(at: SocketAddr) -> String {
+    let all = match at.ip().is_loopback() {
+        true => "",
+        false => ", for everybody who reaches that address",
+    };
+    format!("metrics on http://{at}/metrics{all}")
+}
+
+/// Listens on `socket`, in place of one that nobody listens on any more.
+async fn listen(socket: &Path) -> io::Result<UnixListener> {
+    if std::fs::symlink_metadata(socket).is_ok_and(|it| it.file_type().is_socket()) {
+        if UnixStream::connect(socket).await.is_ok() {
+            return Err(io::Error::other("another ballast-fleet serves this daemon: end one"));
+        }
+        std::fs::remove_file(socket)?;
+    }
+    let listener = UnixListener::bind(socket)?;
+    std::fs::set_permissions(socket, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Takes connections until that fails for good.
+async fn accept<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    accept: impl AsyncFn() -> io::Result<S>,
+    router: &Router,
+) -> io::Error {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // Dropping it closes them.
+    let mut connections = JoinSet::new();
+    let mut failures = 0;
+    loop {
+        let accepted = tokio::select! {
+            Some(_) = connections.join_next() => continue,
+            accepted = accept() => accepted,
+        };
+        match accepted {
+            Ok(stream) => {
+                failures = 0;
+                let Ok(place) = places.clone().try_acquire_owned() else { continue };
+                let router = router.clone();
+                connections.spawn(async move {
+                    converse(stream, router).await;
+                    drop(place);
+                });
+            }
+            Err(error) if failures >= CONNECTIONS_MAX => return error,
+            Err(_) => {
+                failures += 1;
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// One connection to its end. What goes wrong with it concerns its client alone.
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let _ = timeout(CONNECTION_TIME_MAX, pin!(connection)).await;
+}
+
+async fn metrics(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
+    let accepted = headers.get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let format = MetricsFormat::accepted(accepted);
+    match desk.metrics.encode() {
+        Ok(text) => {
+            let headers = [(CONTENT_TYPE, format.media_type())];
+            (headers, format.of_open_metrics(text)).into_response()
+        }
+        Err(error) => refused(&error.to_string()),
+    }
+}
+
+async fn fleet(State(desk): State<Arc<Desk>>) -> Response {
+    match desk.fleet().await {
+        Ok(reply) => Json(reply).into_response(),
+        Err(error) => refused(&format!("{error:#}")),
+    }
+}
+
+fn refused(why: &str) -> Response {
+    (StatusCode::BAD_GATEWAY, Json(ErrorReply::new("no-fleet", why))).into_response()
+}
+
+impl Desk {
+    async fn fleet(&self) -> anyhow::Result<FleetReply> {
+        let view = read(&self.coordinator, &self.config).await?;
+        let status = serde_json::to_value(status::fleet_status(&self.config, &view))?;
+        // Before a leader has planned there is no plan, which the status says.
+        let plan = plan::shown(&view).ok().map(serde_json::to_value).transpose()?;
+        Ok(FleetReply::of(status, plan))
+    }
+}
