@@ -11,13 +11,14 @@
 //! Cost: one plan a tick, on one host.
 //! Limits: moves are settled tick by tick; hosts do not wait for that.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ballast_fleet_move::Term;
 use ballast_fleet_proto::{
     Author, Condition, Coordinator, CoordinatorError, Decision, FleetKey, FleetView, Follow,
-    KeyWrite, LeaderWrite, Patience, PlanRecord, PutResult, RecordError, Revision, decide, decode,
-    encode, leader_writes,
+    KeyWrite, LeaderWrite, MoveEntry, Patience, PlanRecord, PutResult, RecordError, Revision,
+    decide, decode, encode, leader_writes,
 };
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
@@ -173,27 +174,44 @@ async fn lead_once<C: Coordinator, D: Daemon>(
     if !write_plan(member, record, leadership, &mut memory.plan).await? {
         return Ok(false);
     }
+    member.metrics.moves.set_under_way(phases(view));
     let mut due = memory.patience.lasting(&plan, config.patience, now);
     if !may_order || config.mode != FleetMode::Move {
         due.clear();
     }
     for write in leader_writes(view, &due, Term(leadership.0), now) {
-        if !write_order(member, leadership, write).await? {
+        if !write_order(member, view, leadership, write).await? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
+/// The phase of a move, as a stable word.
+fn phase(entry: &MoveEntry) -> &'static str {
+    entry.record.as_ref().map_or("unreadable", |record| record.phase.code())
+}
+
+/// How many moves are in each phase.
+fn phases(view: &FleetView) -> BTreeMap<&'static str, u64> {
+    let mut phases = BTreeMap::new();
+    for (_, entry) in view.moves() {
+        *phases.entry(phase(entry)).or_default() += 1;
+    }
+    phases
+}
+
 /// One write about a move. Whether the leadership is still ours.
 async fn write_order<C: Coordinator, D: Daemon>(
     member: &Member<C, D>,
+    view: &FleetView,
     leadership: Revision,
     write: LeaderWrite,
 ) -> Result<bool, LeadError> {
     let keys = &member.config.keys;
     let leader = keys.key(&FleetKey::Leader);
     let mut conditions = vec![Condition { key: leader.clone(), written: Some(leadership) }];
+    let mut ended = None;
     let (writes, text) = match write {
         LeaderWrite::Put { record, found } => {
             let key = keys.key(&FleetKey::Move(record.guest.clone()));
@@ -203,6 +221,7 @@ async fn write_order<C: Coordinator, D: Daemon>(
             (vec![KeyWrite::Put { key, value, lease: None }], Some((record.guest, text)))
         }
         LeaderWrite::Close { guest, found, past } => {
+            ended = view.move_of(&guest).map(phase);
             let key = keys.key(&FleetKey::Move(guest.clone()));
             conditions.push(Condition { key: key.clone(), written: Some(found) });
             let value = encode(&past)?;
@@ -218,6 +237,9 @@ async fn write_order<C: Coordinator, D: Daemon>(
         PutResult::Written(_) => {
             if let Some((guest, text)) = text {
                 member.speaker.say_of("order", &guest, &text);
+            }
+            if let Some(phase) = ended {
+                member.metrics.moves.count_end(phase);
             }
             Ok(true)
         }

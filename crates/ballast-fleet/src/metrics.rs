@@ -34,11 +34,11 @@ pub struct FleetMetrics {
     planned: Mutex<Option<Planned>>,
     calls: Family<CallLabels, Histogram>,
     errors: Family<ErrorLabels, Counter>,
-    /// What whoever carries out moves counts.
+    /// Moves.
     pub moves: MoveMetrics,
 }
 
-/// The moves in which this host takes part.
+/// Moves of guests: those of the fleet where this host leads, and what it has copied itself.
 #[derive(Debug, Default)]
 pub struct MoveMetrics {
     under_way: Mutex<BTreeMap<&'static str, u64>>,
@@ -93,12 +93,12 @@ impl Default for FleetMetrics {
 }
 
 impl MoveMetrics {
-    /// Says how many moves of this host are in each phase now; phases that are left out have none.
+    /// Says how many moves of the fleet are in each phase; phases that are left out have none.
     pub fn set_under_way(&self, moves: BTreeMap<&'static str, u64>) {
         *self.under_way.lock().unwrap_or_else(PoisonError::into_inner) = moves;
     }
 
-    /// Counts a move that has ended, by how: `moved`, `abandoned` or `lost`.
+    /// Counts a move that this leader has closed, by how it ended: `moved`, `abandoned` or `lost`.
     pub fn count_end(&self, result: &'static str) {
         self.ended.get_or_create(&ResultLabels { result }).inc();
     }
@@ -122,6 +122,7 @@ impl FleetMetrics {
     pub(crate) fn set_leader(&self, is_leader: bool) {
         self.is_leader.store(is_leader, Ordering::Relaxed);
         if !is_leader {
+            self.moves.set_under_way(BTreeMap::new());
             *self.planned.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
@@ -202,9 +203,9 @@ impl MoveMetrics {
         for (&phase, &count) in &*self.under_way.lock().unwrap_or_else(PoisonError::into_inner) {
             under_way.get_or_create(&PhaseLabels { phase }).set(count);
         }
-        let help = "Moves of guests from or to this host, by phase";
+        let help = "Moves of guests of the fleet that this host leads, by phase";
         registry.register("moves_under_way", help, under_way);
-        let help = "Moves of guests from or to this host that have ended, by how";
+        let help = "Moves of guests that this host has closed as leader, by how they ended";
         registry.register("moves_ended", help, self.ended.clone());
         let help = "What this host has copied to others";
         registry.register_with_unit("copied", help, Unit::Bytes, self.copied.clone());

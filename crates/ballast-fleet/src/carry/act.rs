@@ -72,6 +72,10 @@ impl Seen {
         self.hypervisor.copy?.bandwidth_per_s
     }
 
+    pub(super) fn copied(&self) -> Bytes {
+        self.hypervisor.copy.map_or(Bytes::ZERO, |it| it.sent)
+    }
+
     pub(super) fn copy_under_way(&self) -> Option<CopyProgress> {
         self.hypervisor.copy.filter(|_| self.hypervisor.process == Process::Runs(CopyState::Partly))
     }

@@ -239,6 +239,9 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
             (Next::Write(next), Some((_, written))) => {
                 match self.write(&next, written).await.map_err(|error| error.to_string())? {
                     PutResult::Written(_) => {
+                        if matches!(next.phase, Phase::Copied { .. }) {
+                            self.member.metrics.moves.count_copied(seen.copied());
+                        }
                         let text = format!("{guest}: {}", next.in_words());
                         self.member.speaker.say_of("move", guest, &text);
                         Ok(Turn::Did)

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ballast_fleet_proto::{Coordinator, FleetKey, FleetView, MemoryCoordinator, PlanRecord};
 use tempfile::TempDir;
@@ -15,6 +16,7 @@ use crate::carry::Carrier;
 use crate::commands::orders::write;
 use crate::config::FleetConfig;
 use crate::member::Member;
+use crate::metrics::FleetMetrics;
 
 const MOVES: &str = "mode = \"move\"\n[qemu]\nqmp = \"/run/{guest}\"\n\
                      start = [\"/bin/true\", \"{guest}\"]\nlisten = \"192.0.2.1\"\n[planner]\n\
@@ -31,6 +33,7 @@ struct World {
     coordinator: MemoryCoordinator,
     machines: [Machine; 2],
     folder: TempDir,
+    metrics: Arc<FleetMetrics>,
 }
 
 impl World {
@@ -41,7 +44,12 @@ impl World {
         short.guest("db", 3072, 4096, 1);
         let roomy = Machine::new(16384, &network, 2);
         roomy.guest("web", 512, 1024, 1);
-        World { coordinator, machines: [short, roomy], folder: tempfile::tempdir().unwrap() }
+        World {
+            coordinator,
+            machines: [short, roomy],
+            folder: tempfile::tempdir().unwrap(),
+            metrics: Arc::default(),
+        }
     }
 
     fn notes(&self, host: &str) -> PathBuf {
@@ -53,8 +61,10 @@ impl World {
         let name = ["a", "b"][at];
         let (coordinator, machine) = (self.coordinator.clone(), self.machines[at].clone());
         let (config, notes) = (config(name, more), self.notes(name));
+        let metrics = self.metrics.clone();
         tokio::task::spawn_local(async move {
-            let member = Rc::new(Member::new(coordinator, machine.clone(), config, name.into()));
+            let member = Member::new(coordinator, machine.clone(), config, name.into());
+            let member = Rc::new(member.with_metrics(metrics));
             let carrier = Carrier::new(&member, machine, &notes).unwrap();
             tokio::select! {
                 () = member.run_until(std::future::pending()) => {}
@@ -146,6 +156,9 @@ fn a_short_host_is_relieved_by_a_move() {
         world.until(GUEST, async |world| world.is_at(GUEST) == "b", 120).await;
         world.until_over(GUEST).await;
         assert_eq!((world.is_at(GUEST), world.is_at("db")), ("b", "a"));
+        let metrics = world.metrics.encode().unwrap();
+        assert!(metrics.contains("moves_ended_total{result=\"moved\"} 1\n"), "{metrics}");
+        assert!(!metrics.contains("copied_bytes_total 0\n"), "{metrics}");
         assert_eq!(world.machines[1].shares(GUEST), Some(SHARES));
         sleep(s(30)).await;
         let plan = world.plan().await;
