@@ -3,8 +3,7 @@
 //! Idea: counters live as long as the program; what is a state (registered, leads, the plan) is
 //! written into the text of each scrape, and is not there where it is not known: only a leader has
 //! figures of a plan.
-//! Cost: a few atomic operations a call to etcd; a scrape is linear in the labels, of which there
-//! are some dozens.
+//! Cost: a few atomic operations a call to etcd; a scrape is linear in the labels: some dozens.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,8 +1,8 @@
 //! The latest view in a text format of Prometheus.
 //!
 //! Idea: every scrape encodes one view; no state is kept. Unknown values have no sample. Units are
-//! in the names; a guest's name is the label `guest`. The library writes OpenMetrics, of which the
-//! classic format is made.
+//! in the names; a guest's name is the label `guest`. The library writes OpenMetrics; the
+//! classic format is made from that.
 //! Cost: linear in the guests.
 
 use std::fmt;
