@@ -17,6 +17,7 @@ use ballast_model::{Bytes, GuestId};
 use ballast_toml_strict::{Error, duration};
 use serde::Deserialize;
 
+use crate::beside::OtherOwner;
 use crate::carry::{GUEST, QemuConfig};
 
 /// Where it is unless it is named.
@@ -71,6 +72,8 @@ pub struct FleetConfig {
     pub compatibility: Compatibility,
     /// Where metrics are served over TCP; `None`: nowhere.
     pub metrics: Option<SocketAddr>,
+    /// Others that decide where guests of this host run, which its operator knows of.
+    pub beside: Vec<OtherOwner>,
     /// What the planner goes by.
     pub planner: FleetSettings,
     /// How long a host has to need relief before a guest is moved.
@@ -136,6 +139,8 @@ struct File {
     #[serde(default = "state_default")]
     state: PathBuf,
     qemu: Option<QemuTable>,
+    #[serde(default)]
+    beside: Vec<OtherOwner>,
     socket: Option<PathBuf>,
     bandwidth: Bytes,
     tls: Option<TlsTable>,
@@ -353,6 +358,7 @@ pub fn parse(text: &str, file: &Path, machine: &str) -> Result<FleetConfig, Erro
         compatibility,
         patience: read.planner.patience.unwrap_or(PATIENCE),
         metrics,
+        beside: read.beside,
         planner: read.planner.settings(),
         guests,
     })

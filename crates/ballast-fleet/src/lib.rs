@@ -7,6 +7,7 @@
 //! | file | answers |
 //! |---|---|
 //! | `config` | what is the host's part in the fleet? |
+//! | `beside` | does somebody else decide where guests of this host run? |
 //! | `host_record` | what does the daemon say of its host and guests? |
 //! | `member` | how does the host get into the fleet, and when does it leave? |
 //! | `session` | what does a member hold, and why does a registration end? |
@@ -21,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod beside;
 pub mod carry;
 pub mod cli;
 pub mod commands;

@@ -1,17 +1,19 @@
 //! `ballast-fleet run`: a host's membership, in the foreground.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use ballast_api::Client;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::Place;
+use crate::beside::other_owner;
 use crate::carry::{Carrier, Qemu};
-use crate::config;
+use crate::config::{self, FleetMode};
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
 use crate::say::Speaker;
@@ -45,6 +47,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let config = args.place.load()?;
     let socket = config.socket.clone().map_or_else(ballast_api::default_socket, Ok)?;
     let etcd = config.etcd()?;
+    if config.mode == FleetMode::Move
+        && let Some(why) = other_owner(Path::new("/"), &config.beside)
+    {
+        return Err(anyhow!(why));
+    }
     if args.check {
         let text = format!(
             "{} in fleet {}, mode {}: etcd at {}, daemon on {}\n",
