@@ -21,8 +21,8 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 use crate::{
-    CarriedReply, CarriedView, CommandReply, ErrorReply, ExplainReply, GuestChange, GuestsReply,
-    ModeReply, PlanReply, Reserve, SetMode, SetPolicy, StatusReply, path,
+    CarriedReply, CarriedView, CommandReply, ErrorReply, ExplainReply, FleetReply, GuestChange,
+    GuestsReply, ModeReply, PlanReply, Reserve, SetMode, SetPolicy, StatusReply, path,
 };
 
 /// Largest accepted reply. The status of 10,000 guests is about 10 MiB.
@@ -167,6 +167,14 @@ impl Client {
     /// See [`ClientError`].
     pub async fn dry_run(&self) -> Result<PlanReply, ClientError> {
         self.get(&format!("{}?dry_run=true", path::PLAN)).await
+    }
+
+    /// The fleet that the host is in.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn fleet(&self) -> Result<FleetReply, ClientError> {
+        self.get(path::FLEET).await
     }
 
     /// Figures in the classic text format of Prometheus.

@@ -100,7 +100,7 @@ const HELP = [
   ["p", "pause or resume, after a question"],
   ["m", "balance or only observe, after a question"],
   ["s", "set floor, ceiling, shares, after a question"],
-  ["o e w", "overview, events, what-if"],
+  ["o e w h", "overview, events, what-if, hosts of the fleet"],
   ["t", "dark or light"],
   ["?", "this help"],
 ];

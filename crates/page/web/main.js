@@ -8,6 +8,7 @@ import { guest } from "./guest.js";
 import { why } from "./why.js";
 import { events, note } from "./events.js";
 import { whatIf } from "./what-if.js";
+import { fleet } from "./fleet.js";
 import { login } from "./login.js";
 
 /** How long without a tick until the page says so. */
@@ -18,7 +19,7 @@ const RETRY_MS = 5000;
 const PAST_S = 600;
 
 const main = document.getElementById("main");
-const VIEWS = { "": overview, guest, why, events, "what-if": whatIf };
+const VIEWS = { "": overview, guest, why, events, "what-if": whatIf, fleet };
 
 const page = {
   status: null,
@@ -125,6 +126,7 @@ const KEYS = {
   o: () => page.go(""),
   e: () => page.go("events"),
   w: () => page.go("what-if"),
+  h: () => page.go("fleet"),
   t: () => document.getElementById("theme").click(),
   "?": actions.help,
 };

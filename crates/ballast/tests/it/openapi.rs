@@ -93,6 +93,7 @@ fn every_answer_of_a_daemon_is_as_described() {
         ("GET", path::WHAT_IF, "/v1/what-if?policy=static&since_s=60", "", 200),
         ("GET", path::WHAT_IF, "/v1/what-if?policy=meb", "", 409),
         ("GET", path::WHAT_IF, "/v1/what-if?since=1d", "", 400),
+        ("GET", path::FLEET, path::FLEET, "", 200),
         ("POST", path::SET_GUEST, "/v1/guests/busy/set", "{\"shares\":500}", 200),
         ("POST", path::SET_GUEST, "/v1/guests/busy/set", "{\"share\":500}", 400),
         ("GET", path::CARRIED, "/v1/guests/busy/carried", "", 200),

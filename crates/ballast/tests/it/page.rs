@@ -4,13 +4,18 @@
 
 use std::cell::RefCell;
 use std::fs::{self, Permissions};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use ballast_api::fleet_socket;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -467,4 +472,105 @@ fn every_view_fits_a_narrow_screen() {
         wait_for("the view", || (browser.ticks() > next).then_some(()));
         assert_eq!(browser.eval(nameless), json!([]), "{view}");
     }
+}
+
+/// What a member of a fleet answers, as the test of `ballast-fleet` pins it.
+const FLEET: &str = include_str!("fleet.json");
+
+/// A stand-in of `ballast-fleet`: says the same to everybody, and counts how often it was asked.
+fn fleet_program(ground: &Ground, status: &'static str, body: String) -> Arc<AtomicU64> {
+    let listener = UnixListener::bind(fleet_socket(&ground.path("api.sock"))).unwrap();
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = asked.clone();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 4096];
+            let read = stream.read(&mut request).unwrap();
+            assert!(request[..read].starts_with(b"GET /v1/fleet HTTP/1.1\r\n"));
+            count.fetch_add(1, Ordering::Relaxed);
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: \
+                 {length}\r\n\r\n{body}"
+            );
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    asked
+}
+
+#[test]
+fn an_operator_sees_the_fleet_in_a_browser() {
+    let Some(browser) = Browser::open() else { return };
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let _busy = peers.using(&ground, "busy", 600);
+    configure(&ground);
+    let mut reply: Value = serde_json::from_str(FLEET).unwrap();
+    let hosts = reply["status"]["hosts"].as_array_mut().unwrap();
+    hosts.push(json!({ "host": "d", "draining": false, "left_out": "version 2 of a record" }));
+    reply["status"]["moves"] =
+        json!([{ "guest": "cache", "phase": "copying", "text": "is copied from a to b" }]);
+    let asked = fleet_program(&ground, "200 OK", reply.to_string());
+    let daemon = ground.start();
+    browser.go(&address(&ground));
+    log_in(&browser, READERS);
+    browser.press("h");
+    browser.shows("#led", "test, led by a (revision 3); mode advise");
+    for (host, text) in [("a", "1GiB short of floors"), ("b", "16GiB"), ("c", "39GiB short")] {
+        browser.shows(&format!("#hosts [data-host={host}]"), text);
+    }
+    let bar = |host: &str, name: &str| {
+        let css = format!("[data-host={host}] [data-name={name}] meter");
+        browser.eval(&format!("document.querySelector({css:?}).value")).as_u64()
+    };
+    assert_eq!((bar("a", "FLOORS"), bar("b", "COMMITTED")), (Some(5 << 30), Some(1 << 30)));
+    browser.shows("#under-way", "is copied from a to b");
+    browser.shows("#planned", "its host is 1GiB short of its guests' floors");
+    browser.shows("#unmet", "stays 39GiB short of floors");
+    browser.shows("#left-out", "version 2 of a record");
+    browser.shows("#commands", "ballast fleet drain HOST");
+    browser.picture("fleet");
+    browser.widen(320);
+    assert_eq!(browser.overflow(), 0, "it fits a telephone");
+    // Whoever else asks is given the same answer.
+    let reached = asked.load(Ordering::Relaxed);
+    for _ in 0..3 {
+        browser.press("o");
+        browser.press("h");
+    }
+    browser.shows("#led", "test");
+    assert!(asked.load(Ordering::Relaxed) <= reached + 1, "{asked:?} after {reached}");
+    assert_eq!(browser.tab.borrow().complaints, [] as [Value; 0]);
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn without_a_fleet_the_page_says_how_to_begin() {
+    let Some(browser) = Browser::open() else { return };
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let _busy = peers.using(&ground, "busy", 600);
+    configure(&ground);
+    let daemon = ground.start();
+    browser.go(&address(&ground));
+    log_in(&browser, READERS);
+    browser.click("a[href='#/fleet']");
+    browser.shows("#fleet", "systemctl enable --now ballast-fleet");
+    assert_eq!(browser.eval("document.querySelector('#fleet table') === null"), true);
+    assert_eq!(browser.tab.borrow().complaints, [] as [Value; 0]);
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn a_fleet_that_cannot_be_read_says_why() {
+    let (ground, peers) = (Ground::new(), Peers::new());
+    let _guest = peers.using(&ground, "a", 100);
+    ground.configure(FAST, BUDGET);
+    let why = "{\"api_version\":1,\"error\":{\"code\":\"no-fleet\",\"text\":\"etcd is gone\"}}";
+    fleet_program(&ground, "502 Bad Gateway", why.to_owned());
+    let daemon = ground.start();
+    let client = ballast_api::Client::new(ground.path("api.sock"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let error = runtime.block_on(client.fleet()).unwrap_err();
+    assert_eq!(error.to_string(), "etcd is gone");
+    assert!(daemon.stop().success());
 }

@@ -16,6 +16,7 @@ mod connections;
 #[cfg(any(test, feature = "testing"))]
 #[allow(missing_docs, reason = "for tests")]
 pub mod fixture;
+mod fleet;
 mod metrics;
 mod metrics_port;
 mod page;
@@ -169,7 +170,8 @@ impl Server {
         let view = handle.view.clone();
         let only_metrics = routes::only_metrics(handle.clone());
         let metrics = metrics_port::serve_if_any(config.metrics.as_ref(), only_metrics);
-        let what_if = what_if::router(config.replay, config.journal.clone());
+        let asked = what_if::router(config.replay, config.journal.clone())
+            .merge(fleet::router(&config.socket));
         let site = Site {
             handle,
             keys: Arc::new(keys),
@@ -178,7 +180,7 @@ impl Server {
             journal: config.journal,
             journal_reader: Arc::new(Semaphore::new(1)),
         };
-        let router = site_router(site, what_if);
+        let router = site_router(site, asked);
         let entrances = connections::Entrances { socket: &socket, policy, port: listener.as_ref() };
         let feeding = async {
             listeners.feed(view).await;
@@ -193,11 +195,11 @@ impl Server {
     }
 }
 
-/// The API and the page behind one door.
-fn site_router(site: Site, what_if: Router) -> Router {
+/// The API and the page behind one door; `asked` is answered by other programs.
+fn site_router(site: Site, asked: Router) -> Router {
     let keys = Arc::clone(&site.keys);
     routes::router(site.handle.clone())
-        .merge(what_if)
+        .merge(asked)
         .merge(page::router(site))
         .layer(middleware::from_fn_with_state(keys, page::enter))
 }

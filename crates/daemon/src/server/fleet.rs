@@ -1,0 +1,78 @@
+//! `GET /v1/fleet`: the fleet that the host is in, as `ballast-fleet` knows it.
+//!
+//! Idea: the daemon knows nothing of fleets and, under its unit, reaches no network. It passes the
+//! question on to the program that is in the fleet, on the socket beside its own, and the answer
+//! back. However many pages ask, the program is asked once in [`FRESH_FOR`].
+//! Limits: an answer within [`TIME_MAX`], of [`ballast_api::REPLY_BYTES_MAX`].
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use ballast_api::{Client, ClientError, FleetReply, fleet_socket, path};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::reply::Refusal;
+
+/// For how long an answer is given again.
+const FRESH_FOR: Duration = Duration::from_secs(5);
+/// How long an answer may take: the program reads all keys of etcd.
+const TIME_MAX: Duration = Duration::from_secs(10);
+/// What makes a host a member.
+const CONFIG_FILE: &str = "/etc/ballast/fleet.toml";
+
+/// The program that is asked, and its last answer.
+struct Fleet {
+    client: Client,
+    last: Mutex<Option<(Instant, Result<FleetReply, String>)>>,
+}
+
+/// The route, for requests that passed the door, of the daemon on `socket`.
+pub(super) fn router(socket: &Path) -> Router {
+    let client = Client::new(fleet_socket(socket)).with_timeout(TIME_MAX);
+    let fleet = Arc::new(Fleet { client, last: Mutex::default() });
+    Router::new().route(path::FLEET, get(answer)).with_state(fleet)
+}
+
+async fn answer(State(fleet): State<Arc<Fleet>>) -> Result<Json<FleetReply>, Refusal> {
+    // Whoever comes meanwhile waits for the same answer.
+    let mut last = fleet.last.lock().await;
+    let fresh = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH_FOR);
+    let answer = match fresh {
+        Some((_, answer)) => answer.clone(),
+        None => {
+            let answer = fleet.ask().await;
+            last.insert((Instant::now(), answer)).1.clone()
+        }
+    };
+    answer.map(Json).map_err(|text| Refusal::new(StatusCode::BAD_GATEWAY, "no-fleet", text))
+}
+
+impl Fleet {
+    async fn ask(&self) -> Result<FleetReply, String> {
+        match self.client.fleet().await {
+            Ok(reply) => Ok(reply),
+            Err(ClientError::NoDaemon { .. }) => Ok(FleetReply::none(hint())),
+            Err(ClientError::Refused { reply, .. }) => Err(reply.error.text),
+            Err(_) => {
+                Err(format!("ballast-fleet does not answer on {}", self.client.socket().display()))
+            }
+        }
+    }
+}
+
+fn hint() -> String {
+    match Path::new(CONFIG_FILE).exists() {
+        true => "ballast-fleet does not run on this host: systemctl enable --now ballast-fleet",
+        false => {
+            "this host is in no fleet: write /etc/ballast/fleet.toml, then systemctl enable --now \
+             ballast-fleet (docs/fleet.md)"
+        }
+    }
+    .to_owned()
+}
