@@ -14,12 +14,15 @@ build: ## build ballast and the guests' program, optimised
 	@scripts/setup build
 	@scripts/build
 
-install: ## install ballast, its unit, ballast-fleet and ballast-lab under PREFIX (default /usr/local)
+install: ## install ballast, ballast-fleet, their units, and ballast-lab under PREFIX (default /usr/local)
 	@scripts/setup build
 	@cargo build --profile dist -p ballast --bin ballast -p ballast-fleet-program --bin ballast-fleet -p ballast-lab --bin ballast-lab
 	@install -D -m 755 -t $(DESTDIR)$${PREFIX:-/usr/local}/bin $${CARGO_TARGET_DIR:-target}/dist/ballast $${CARGO_TARGET_DIR:-target}/dist/ballast-fleet $${CARGO_TARGET_DIR:-target}/dist/ballast-lab
 	@install -d $(DESTDIR)$${PREFIX:-/usr/local}/lib/systemd/system
-	@sed "s:/usr/bin/ballast:$${PREFIX:-/usr/local}/bin/ballast:" packaging/ballast.service >$(DESTDIR)$${PREFIX:-/usr/local}/lib/systemd/system/ballast.service
+	@for unit in ballast ballast-fleet; do \
+		sed "s:/usr/bin/ballast:$${PREFIX:-/usr/local}/bin/ballast:" packaging/$$unit.service \
+			>$(DESTDIR)$${PREFIX:-/usr/local}/lib/systemd/system/$$unit.service; \
+	done
 
 packages: ## make .deb and .rpm of ballast, ballast-agent and ballast-lab, in target/packages
 	@scripts/setup packages

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use crate::program::{ballast, run};
 
 /// What is built, as it lies in the target folder.
-const BUILT: [&str; 19] = [
+const BUILT: [&str; 24] = [
     "dist/ballast",
     "dist/ballast-fleet",
     "dist/ballast-lab",
@@ -24,6 +24,11 @@ const BUILT: [&str; 19] = [
     "packages/pages/ballast.bash",
     "packages/pages/ballast.fish",
     "packages/pages/_ballast",
+    "packages/pages/ballast-fleet.1",
+    "packages/pages/ballast-fleet-run.1",
+    "packages/pages/ballast-fleet.bash",
+    "packages/pages/ballast-fleet.fish",
+    "packages/pages/_ballast-fleet",
     "packages/pages/ballast-lab.1",
     "packages/pages/ballast-lab-run.1",
     "packages/pages/ballast-lab.bash",
@@ -61,7 +66,9 @@ fn file(folder: &tempfile::TempDir, package: &str, path: &str) -> PathBuf {
 #[test]
 fn packages_have_their_files_and_units_that_systemd_understands() {
     let folder = staged();
-    for (package, program) in [("ballast", "ballast"), ("ballast-agent", "ballast-agent")] {
+    for (package, program) in
+        [("ballast", "ballast"), ("ballast", "ballast-fleet"), ("ballast-agent", "ballast-agent")]
+    {
         let unit = format!("usr/lib/systemd/system/{program}.service");
         let text = fs::read_to_string(file(&folder, package, &unit)).unwrap();
         let started = format!("/usr/bin/{program}");

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::harness::{guest, wait_for};
-use crate::support::systemd::{self, property, systemctl};
+use crate::support::systemd::{self, property, property_of, systemctl};
 use ballast_api::StatusReply;
 use ballast_model::Bytes;
 use ballast_qmp_testing::{Peer, PeerConfig};
@@ -40,6 +40,11 @@ fn an_upgrade_keeps_targets_and_pause_and_purge_leaves_nothing() {
     run("dpkg", &["--install", package.to_str().unwrap()]);
     is_active_and_enabled("ballast.service");
     assert!(run("ballast", &["mode"]).contains("observe"), "it moves nothing by itself");
+    let fleet = |name| property_of("ballast-fleet.service", name);
+    assert_eq!(
+        (fleet("ActiveState"), fleet("UnitFileState")),
+        ("inactive".into(), "disabled".into())
+    );
     assert_eq!(fs::metadata(SOCKET).unwrap().gid(), group("ballast"));
 
     let runtime =

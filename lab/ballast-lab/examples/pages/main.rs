@@ -1,8 +1,8 @@
-//! Writes the manual and the shells' completions of `ballast` and `ballast-lab` into a folder, for
-//! packages: `cargo run -p ballast-lab --example pages -- FOLDER`.
+//! Writes the manual and the shells' completions of `ballast`, `ballast-fleet` and `ballast-lab`
+//! into a folder, for packages: `cargo run -p ballast-lab --example pages -- FOLDER`.
 //!
-//! Idea: an example, so that neither program carries it, and of this crate, as its tests know the
-//! arguments of both.
+//! Idea: an example, so that no program carries it, and of this crate, as its tests know the
+//! arguments of all.
 
 mod render;
 

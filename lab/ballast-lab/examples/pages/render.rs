@@ -16,7 +16,13 @@ const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 /// The folder or a file cannot be written; the error names it.
 pub(crate) fn write(folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    for mut command in [ballast::cli::Cli::command(), ballast_lab::cli::Cli::command()] {
+    let commands = [
+        ballast::cli::Cli::command(),
+        ballast_lab::cli::Cli::command(),
+        // After `ballast`, whose page of `ballast fleet` it replaces.
+        ballast_fleet_program::cli::Cli::command(),
+    ];
+    for mut command in commands {
         // First, as what completes also makes a `help` of every command.
         let pages = without_help(command.clone());
         clap_mangen::generate_to(pages, folder).context("write the manual")?;

@@ -42,4 +42,9 @@ fn pages_and_completions_are_whole() {
     for name in ["ballast.1", "ballast-status.1", "ballast-lab.1", "_ballast", "ballast.fish"] {
         assert!(folder.path().join(name).exists(), "{name}");
     }
+    for name in ["ballast-fleet-drain.1", "_ballast-fleet", "ballast-fleet.bash"] {
+        assert!(folder.path().join(name).exists(), "{name}");
+    }
+    let page = fs::read_to_string(folder.path().join("ballast-fleet.1")).unwrap();
+    assert!(page.contains("ballast\\-fleet\\-drain"), "that of the program: {page}");
 }

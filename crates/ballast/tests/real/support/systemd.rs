@@ -23,6 +23,8 @@ const INSIDE: &str = "BALLAST_TEST_UNDER_SYSTEMD";
 /// Targets that services refer to, which are empty here.
 const TARGETS: [&str; 3] = ["sysinit.target", "basic.target", "shutdown.target"];
 const TARGET: &str = "[Unit]\nDefaultDependencies=no\n";
+/// The fleet's program, inside.
+pub const FLEET: &str = "/run/lab/ballast-fleet";
 /// Longest run.
 const RUN_MAX: Duration = PATIENCE.saturating_mul(2);
 
@@ -35,28 +37,48 @@ pub fn is_inside() -> bool {
 /// and this program is the `ballast` of its path. Prints why, if this machine cannot do that.
 pub fn run_again(test: &str, unit: &str) {
     let unit = unit.replace("/usr/bin/ballast", "/usr/local/bin/ballast");
-    run(test, Some(&unit), env!("CARGO_BIN_EXE_ballast"));
+    run(test, &[("ballast.service", &unit)], env!("CARGO_BIN_EXE_ballast"), &[]);
+}
+
+/// The same, where `fleet` is `ballast-fleet.service` and this is the folder of its program, which
+/// was built beside this one. Prints why, if it was not.
+pub fn run_again_in_a_fleet(test: &str, unit: &str, fleet: &str) {
+    let program = Path::new(env!("CARGO_BIN_EXE_ballast")).with_file_name("ballast-fleet");
+    if !program.exists() {
+        return println!("SKIPPED: {} is not built: cargo build", program.display());
+    }
+    let unit = unit.replace("/usr/bin/ballast", "/usr/local/bin/ballast");
+    let fleet = fleet.replace("/usr/bin/ballast-fleet", FLEET);
+    let units = [("ballast.service", &*unit), ("ballast-fleet.service", &*fleet)];
+    run(test, &units, env!("CARGO_BIN_EXE_ballast"), &[&program]);
 }
 
 /// The same where packages may be installed, which have the unit and the program: all that they
 /// write is gone with systemd.
 pub fn run_again_to_install(test: &str) {
-    run(test, None, "-");
+    run(test, &[], "-", &[]);
 }
 
-fn run(test: &str, unit: Option<&str>, program: &str) {
+fn run(test: &str, units: &[(&str, &str)], program: &str, others: &[&Path]) {
     if let Some(why) = why_not() {
         return println!("SKIPPED: {why}");
     }
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    fs::create_dir_all(path("units/ballast.service.d")).unwrap();
-    if let Some(unit) = unit {
-        fs::write(path("units/ballast.service"), unit).unwrap();
+    fs::create_dir(path("units")).unwrap();
+    for (name, unit) in units {
+        fs::write(path("units").join(name), unit).unwrap();
     }
-    // There is no journal of systemd's to take it.
-    let log = "[Service]\nStandardError=append:/run/lab/daemon.log\n";
-    fs::write(path("units/ballast.service.d/log.conf"), log).unwrap();
+    for other in others {
+        fs::copy(other, path(other.file_name().unwrap().to_str().unwrap())).unwrap();
+    }
+    for (service, log) in [("ballast", "daemon"), ("ballast-fleet", "fleet")] {
+        let folder = path("units").join(format!("{service}.service.d"));
+        fs::create_dir(&folder).unwrap();
+        // There is no journal of systemd's to take it.
+        let log = format!("[Service]\nStandardError=append:/run/lab/{log}.log\n");
+        fs::write(folder.join("log.conf"), log).unwrap();
+    }
     for target in TARGETS {
         fs::write(path("units").join(target), TARGET).unwrap();
     }
@@ -85,7 +107,8 @@ fn run(test: &str, unit: Option<&str>, program: &str) {
     let log = |name| fs::read_to_string(path(name)).unwrap_or_default();
     println!("{}", log("test.log"));
     let is_success = ended.is_some() && status.success();
-    assert!(is_success, "ended: {ended:?}; the daemon's log:\n{}", log("daemon.log"));
+    let logs = log("daemon.log") + &log("fleet.log");
+    assert!(is_success, "ended: {ended:?}; the daemon's log:\n{logs}");
 }
 
 /// Why this machine cannot run systemd that way.
@@ -134,5 +157,10 @@ pub fn systemctl(arguments: &[&str]) -> String {
 
 /// A property of `ballast.service`.
 pub fn property(name: &str) -> String {
-    systemctl(&["show", "--property", name, "--value", "ballast.service"]).trim().to_owned()
+    property_of("ballast.service", name)
+}
+
+/// A property of a unit.
+pub fn property_of(unit: &str, name: &str) -> String {
+    systemctl(&["show", "--property", name, "--value", unit]).trim().to_owned()
 }
