@@ -534,6 +534,11 @@ mod tests {
             ("7.2.19", "seven", "compatibility.version: `seven`: expected numbers"),
             ("cluster", "mode = \"act\"\ncluster", "unknown value \"act\""),
             ("cluster", "mode = \"move\"\ncluster", "mode `move` needs a table [qemu]"),
+            (
+                "cluster",
+                "beside = [\"vmware\"]\ncluster",
+                "unknown value \"vmware\": the known values are",
+            ),
             ("cluster", "tick = \"0s\"\ncluster", "tick: expected whole seconds, 1s to 60s"),
             ("cluster", "user = \"x\"\ncluster", "expected `password_file`, too"),
             ("cluster", "host = \"-\"\ncluster", "is no host name"),
