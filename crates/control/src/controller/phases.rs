@@ -161,6 +161,8 @@ impl Controller {
     ) -> Vec<Lack> {
         let guard = &settings.guard;
         let dead_band = self.dead_band(settings);
+        // What many guests do not give, as it is little of each, is in the way of who comes.
+        let is_awaited = self.reservations.sum() > tick.kept_free;
         let lack = |guest: &GuestTick<'_>| Lack::of(&guest.assessment, guest.state.goal.as_ref());
         let Some(Divided { given_back, wanted }) = divided else {
             return tick.guests.iter().map(lack).collect();
@@ -174,7 +176,9 @@ impl Controller {
             guest.state.goal = wanted.and_then(|wanted| {
                 let held = given_back.get(place).copied().flatten();
                 let unproven = unproven(&guest.assessment);
-                goal_for(&guest.assessment, wanted, held, unproven, dead_band, guard)
+                let gives = guest.assessment.reference.is_some_and(|it| wanted.target < it);
+                let band = if is_awaited && gives { Bytes::ZERO } else { dead_band };
+                goal_for(&guest.assessment, wanted, held, unproven, band, guard)
             });
             lack(guest)
         });

@@ -39,6 +39,18 @@ fn reserved_memory_is_given_up_and_granted_to_nobody() {
     }
 }
 
+/// Each of many guests has less to give than a change that is worth making.
+#[test]
+fn a_reservation_is_ready_in_spite_of_dead_bands() {
+    let guests = (0..30).map(|at| ToyGuest::new(&format!("g{at:02}"), 1024, 512, 100));
+    let mut world = World::new(settings(PolicyName::Global, 30 * 512), guests.collect());
+    world.ticks(5);
+    reserve(&mut world, 100);
+    let plan = world.ticks(10);
+    assert!(plan.reservations[0].is_ready(), "{:?}", plan.reservations);
+    assert!(world.committed() <= 30 * 512 - 100, "{}", world.committed());
+}
+
 #[test]
 fn a_guest_that_appears_was_granted_what_was_reserved() {
     let mut world = two();
