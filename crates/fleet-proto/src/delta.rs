@@ -1,12 +1,13 @@
 //! What of a host's record is to be written again.
 //!
-//! Idea: the fast part is written at once when a size has moved far, and after three ticks when one
-//! has moved beyond a margin; the slow part when something changed that is not measured; curves and
+//! Idea: the fast part is written when a size has moved far, unless it was written in the tick
+//! before, and after three ticks when one has moved beyond a margin; when a reservation comes or
+//! goes, at once. The slow part is written when something changed that is not measured; curves and
 //! rates, which are never twice the same, every thirty ticks. What was not confirmed counts as not
 //! written.
-//! Cost: one comparison of two parts a tick.
-//! Limits: what others know of a host is right to the margins. Room is not given away by it, as a
-//! host judges a reservation by its own figures.
+//! Cost: one comparison of two parts a tick. However sizes move, one write in two ticks.
+//! Limits: what others know of a host is right to the margins, or was a tick ago. Room is not given
+//! away by it, as a host judges a reservation by its own figures.
 
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ const NEAR: Margin = Margin { mib: 16, divisor: 64 };
 const NOT_FAR: Margin = Margin { mib: 128, divisor: 8 };
 /// Ticks between two writes of sizes that did not move far.
 const SIZES_TICKS: u32 = 3;
+/// Ticks between two writes of sizes that did.
+const FAR_TICKS: u32 = 2;
 /// Ticks between two writes of curves and rates alone.
 const MEASURES_TICKS: u32 = 30;
 
@@ -80,14 +83,15 @@ impl WrittenParts {
         }
         let next = FastPart::of(record, slow.number);
         let is_within = |margin: &Margin| {
-            next.is_about_the_same(fast)
-                && next
-                    .sizes()
-                    .zip(fast.sizes())
-                    .all(|(new, old)| new.abs_diff(old) < margin.mib.max(old / margin.divisor))
+            next.sizes()
+                .zip(fast.sizes())
+                .all(|(new, old)| new.abs_diff(old) < margin.mib.max(old / margin.divisor))
         };
-        let is_not_due = is_within(&NEAR) || waits(*fast_at, SIZES_TICKS) && is_within(&NOT_FAR);
-        DueParts { slow: None, fast: (!is_not_due).then_some(next) }
+        let has_time = is_within(&NEAR)
+            || waits(*fast_at, SIZES_TICKS) && is_within(&NOT_FAR)
+            || waits(*fast_at, FAR_TICKS);
+        let is_due = !next.is_about_the_same(fast) || !has_time;
+        DueParts { slow: None, fast: is_due.then_some(next) }
     }
 
     /// Takes note that `due` was written at `now`.

@@ -10,6 +10,7 @@
 //! | `memory` | the same without a service, for tests |
 //! | `keys` | which key holds what? |
 //! | `record` | what is a host's record as JSON? |
+//! | `sizes` | how are sizes written in few characters? |
 //! | `delta` | what of it has to be written again? |
 //! | `view` | what do all keys say of the fleet? |
 //! | `decide`, `plan_record` | what does the leader plan, and how is that written? |
@@ -32,6 +33,7 @@ mod past;
 mod patience;
 mod plan_record;
 mod record;
+mod sizes;
 #[cfg(test)]
 mod tests;
 mod view;

@@ -5,7 +5,7 @@
 //! guests stand in the order of the long one, and it names the number of that. Sizes are in MiB,
 //! rounded so that no host seems to have more than it has, or its guests to need less.
 //! A third key says which machine has the host's name.
-//! Cost: some 15 bytes a guest for the short one, some 150 for the long one.
+//! Cost: some 8 bytes a guest for the short one, some 150 for the long one.
 //! Limits: no times, as no two hosts have the same clock; whoever reads dates what arrives. A
 //! version that is not known is refused; fields that are not known are passed over. When a guest
 //! was moved is not in it: its leaders keep that (`past`).
@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::coordinator::VALUE_BYTES_MAX;
+use crate::sizes::{read_difference, read_size, write_difference, write_size};
 
 /// Version of all records.
 pub const RECORD_VERSION: u32 = 1;
@@ -138,7 +139,7 @@ pub struct FastPart {
     guests: Vec<[u64; 3]>,
 }
 
-/// The same in as few bytes as JSON can have it.
+/// The same in few bytes.
 #[derive(Serialize, Deserialize)]
 struct FastWire {
     list: u64,
@@ -146,24 +147,21 @@ struct FastWire {
     host: [u64; 4],
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     reserved: Vec<ReservedPart>,
-    /// For each guest its allocation, and how much more its demand and its resident memory are.
-    guests: Vec<i64>,
+    /// For each guest its allocation, and how much more its demand and its resident memory are; as
+    /// `sizes` writes them.
+    guests: String,
 }
 
 impl From<FastPart> for FastWire {
     fn from(part: FastPart) -> FastWire {
-        let FastPart { list, budget, reserve, committed, free, reserved, guests } = part;
-        let sizes = guests.iter().flat_map(|sizes| {
-            // Sizes in MiB are below 2^44.
-            let [allocation, demand, resident] = sizes.map(u64::cast_signed);
-            [allocation, demand.wrapping_sub(allocation), resident.wrapping_sub(allocation)]
-        });
-        FastWire {
-            list,
-            host: [budget, reserve, committed, free],
-            reserved,
-            guests: sizes.collect(),
+        let FastPart { list, budget, reserve, committed, free, reserved, guests: sizes } = part;
+        let mut guests = String::new();
+        for [allocation, demand, resident] in sizes {
+            write_size(&mut guests, allocation);
+            write_difference(&mut guests, demand, allocation);
+            write_difference(&mut guests, resident, allocation);
         }
+        FastWire { list, host: [budget, reserve, committed, free], reserved, guests }
     }
 }
 
@@ -172,17 +170,16 @@ impl TryFrom<FastWire> for FastPart {
 
     fn try_from(wire: FastWire) -> Result<FastPart, &'static str> {
         let FastWire { list, host: [budget, reserve, committed, free], reserved, guests } = wire;
-        let (figures, rest) = guests.as_chunks::<3>();
-        if !rest.is_empty() {
-            return Err("sizes of guests that are not three each");
-        }
-        let mut sizes = Vec::with_capacity(figures.len());
-        for [allocation, more_demand, more_resident] in figures {
-            let size = |more: i64| {
-                let size = allocation.checked_add(more).and_then(|it| u64::try_from(it).ok());
-                size.ok_or("a size of a guest that is negative or too large")
+        let (mut sizes, mut left) = (Vec::new(), guests.as_bytes());
+        while !left.is_empty() {
+            let mut guest = || {
+                let allocation = read_size(&mut left)?;
+                let demand = read_difference(&mut left, allocation)?;
+                Some([allocation, demand, read_difference(&mut left, allocation)?])
             };
-            sizes.push([size(0)?, size(*more_demand)?, size(*more_resident)?]);
+            sizes.push(guest().ok_or(
+                "sizes of guests: expected three for each, none of them negative or too large",
+            )?);
         }
         Ok(FastPart { list, budget, reserve, committed, free, reserved, guests: sizes })
     }

@@ -31,6 +31,8 @@ pub(crate) struct StandIn {
     /// Floor and allocation of each guest, in MiB.
     guests: Rc<RefCell<Vec<(String, u64, u64)>>>,
     is_silent: Rc<Cell<bool>>,
+    /// Whether guests need and occupy a little less than they hold.
+    is_uneven: Rc<Cell<bool>>,
     /// Made once, as a thousand hosts are in one process.
     explained: Rc<RefCell<BTreeMap<GuestId, ExplainReply>>>,
     status: Rc<RefCell<Option<StatusReply>>>,
@@ -43,6 +45,7 @@ impl StandIn {
             budget_mib: Rc::new(Cell::new(budget_mib)),
             guests: Rc::new(RefCell::new(guests.collect())),
             is_silent: Rc::default(),
+            is_uneven: Rc::default(),
             explained: Rc::default(),
             status: Rc::default(),
         }
@@ -109,8 +112,10 @@ impl Daemon for StandIn {
         let guests = self.guests.borrow();
         reply.budget.committed_bytes = guests.iter().map(|(_, _, size)| size * MIB).sum();
         for (view, (_, _, size)) in reply.guests.iter_mut().zip(guests.iter()) {
-            let size = Some(size * MIB);
-            (view.allocation_bytes, view.demand_bytes, view.resident_bytes) = (size, size, size);
+            let less = if self.is_uneven.get() { size / 10 } else { 0 };
+            view.allocation_bytes = Some(size * MIB);
+            view.demand_bytes = Some((size - less) * MIB);
+            view.resident_bytes = Some((size - less / 2) * MIB);
         }
         Ok(reply.clone())
     }

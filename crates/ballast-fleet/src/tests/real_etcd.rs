@@ -168,50 +168,71 @@ fn measured() -> (u64, u64) {
     (number("BALLAST_FLEET_HOSTS").unwrap_or(1), number("BALLAST_FLEET_TICK_S").unwrap_or(3))
 }
 
-/// A tick is as long as a lease, as with the defaults, and all guests move by some percent in each.
+/// What one host costs etcd in a tick, where all its guests have another size in each, by the tick
+/// and the size before. A tick is as long as a lease, as with the defaults.
+async fn bytes_a_host_and_tick(resized: impl Fn(usize, u64) -> u64) -> u64 {
+    let (hosts, tick) = measured();
+    let cluster = EtcdCluster::start(1).await.unwrap();
+    let door = Door::open(&cluster.endpoints()[0]).await.unwrap();
+    let mut daemons = Vec::new();
+    for host in 0..hosts {
+        let guests = (0..30).map(|n| (format!("guest-{n:03}"), 512, 1024 + 100 * n));
+        let daemon = StandIn::new(1 << 17, &[]);
+        daemon.guests.replace(guests.collect());
+        daemon.is_uneven.set(true);
+        // With others to lead, the leader's share is in the figure.
+        let leads = host == 0 && hosts > 1;
+        let more = format!("lease = \"{tick}s\"\ntick = \"{tick}s\"\nleads = {leads}");
+        let config = configured(&format!("host-{host:04}"), &[door.endpoint()], &more);
+        let etcd = config.etcd().unwrap();
+        let member = Member::new(etcd, daemon.clone(), config, format!("{host}"));
+        tokio::task::spawn_local(async move {
+            member.run_until(std::future::pending()).await;
+        });
+        daemons.push(daemon);
+        // A fleet does not start in one moment.
+        sleep(Duration::from_millis(tick * 1000 / hosts)).await;
+    }
+    let at = cluster.endpoints();
+    let registered = |view: &FleetView| view.snapshot(Default::default()).0.hosts().len() as u64;
+    until(&at, "registered", |view| registered(view) == hosts).await;
+    sleep(Duration::from_secs(tick)).await;
+    let before = door.passed();
+    let ticks = 6;
+    for at in 0..ticks {
+        for daemon in &daemons {
+            for guest in daemon.guests.borrow_mut().iter_mut() {
+                guest.2 = resized(at, guest.2);
+            }
+        }
+        sleep(Duration::from_secs(tick)).await;
+    }
+    let bytes = (door.passed() - before) / ticks as u64 / hosts;
+    println!("{bytes} bytes a host and tick, {hosts} hosts, ticks of {tick} s");
+    until(&at, "still registered", |view| registered(view) == hosts).await;
+    bytes
+}
+
+/// All guests move by some per cent in each tick: by less than what is written at once.
 #[test]
 fn a_host_costs_at_most_2_kib_a_tick() {
     run(async || {
-        let (hosts, tick) = measured();
-        let cluster = EtcdCluster::start(1).await.unwrap();
-        let door = Door::open(&cluster.endpoints()[0]).await.unwrap();
-        let mut daemons = Vec::new();
-        for host in 0..hosts {
-            let guests = (0..30).map(|n| (format!("guest-{n:03}"), 512, 1024 + 100 * n));
-            let daemon = StandIn::new(1 << 17, &[]);
-            daemon.guests.replace(guests.collect());
-            // With others to lead, the leader's share is in the figure.
-            let leads = host == 0 && hosts > 1;
-            let more = format!("lease = \"{tick}s\"\ntick = \"{tick}s\"\nleads = {leads}");
-            let config = configured(&format!("host-{host:04}"), &[door.endpoint()], &more);
-            let etcd = config.etcd().unwrap();
-            let member = Member::new(etcd, daemon.clone(), config, format!("{host}"));
-            tokio::task::spawn_local(async move {
-                member.run_until(std::future::pending()).await;
-            });
-            daemons.push(daemon);
-            // A fleet does not start in one moment.
-            sleep(Duration::from_millis(tick * 1000 / hosts)).await;
-        }
-        let at = cluster.endpoints();
-        let registered =
-            |view: &FleetView| view.snapshot(Default::default()).0.hosts().len() as u64;
-        until(&at, "registered", |view| registered(view) == hosts).await;
-        sleep(Duration::from_secs(tick)).await;
-        let before = door.passed();
-        let ticks = 6;
-        for _ in 0..ticks {
-            for daemon in &daemons {
-                for guest in daemon.guests.borrow_mut().iter_mut() {
-                    guest.2 += guest.2 / 30;
-                }
-            }
-            sleep(Duration::from_secs(tick)).await;
-        }
-        let bytes = (door.passed() - before) / ticks / hosts;
-        println!("{bytes} bytes a host and tick, {hosts} hosts, ticks of {tick} s");
-        until(&at, "still registered", |view| registered(view) == hosts).await;
+        let bytes = bytes_a_host_and_tick(|_, size| size + size / 30).await;
         assert!(bytes > 500, "{bytes}: nothing was written");
+        assert!(bytes <= 2048, "{bytes}");
+    });
+}
+
+/// All guests move far, so that each record is another one than in the two ticks before.
+#[test]
+fn guests_that_move_far_cost_at_most_2_kib() {
+    run(async || {
+        let bytes = bytes_a_host_and_tick(|tick, size| {
+            let (now, next) = ([100, 75, 130, 60][tick % 4], [75, 130, 60, 100][tick % 4]);
+            size * next / now
+        });
+        let bytes = bytes.await;
+        assert!(bytes > 1200, "{bytes}: less than one write in two ticks");
         assert!(bytes <= 2048, "{bytes}");
     });
 }
