@@ -1,21 +1,32 @@
 //! Hosts and guests as numbers, under the planner of migrations and its rivals.
 //!
-//! Idea: a day of a fleet whose operators raise and lower floors and whose guests' working sets
-//! wander, played once for each way to balance; counted are the bytes copied, and how long hosts
-//! were short of floors. Every host divides its memory by a simple rule in the same way for all.
+//! Idea: a day of a fleet, played once for each way to balance: one in which operators raise and
+//! lower floors ([`FloorDay`]), one in which load follows the time of day ([`LoadDay`]). Every
+//! host divides its memory by the policy that a daemon runs, in the same way for all; what differs
+//! is who moves guests. Counted are the bytes copied, how long hosts were short of floors, and how
+//! long guests missed more than their objective; [`most_guests`] finds the most that meet it.
 //! Limits: no figure of it is measured. There is no hypervisor, no network and no etcd: a migration
 //! ends within its round and never fails. Rivals follow their published rules, not their code.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
-mod day;
+mod floor_day;
+mod load_day;
+mod miss_model;
 mod planned;
+mod play;
+mod policy_host;
 pub mod rivals;
+mod search;
 mod world;
 
-pub use day::{DaySpec, Figures, play};
+pub use floor_day::{FloorDay, FloorSpec};
+pub use load_day::{LoadDay, LoadSpec, Placement};
 pub use planned::Planned;
+pub use play::{Figures, Scene, play};
+pub use policy_host::Division;
+pub use search::{Found, SLOW_PPM_MAX, WORST_PPM_MAX, most_guests};
 pub use world::{SimGuest, SimHost, World};
 
 use std::fmt::Debug;

@@ -1,7 +1,9 @@
 //! The planner of `ballast-fleet` as a balancer of the simulation.
 //!
+//! One that foresees takes for a guest's need the most of what it needs now and of what it needed
+//! yesterday in the hour that comes now, so that hosts are relieved before their peak.
 //! Limits: every plan is checked, as it has to be outside of a simulation; one that is refused
-//! stops the run.
+//! stops the run. No program foresees yet.
 
 use std::time::Duration;
 
@@ -9,17 +11,26 @@ use ballast_fleet::{
     Compatibility, FleetSettings, FleetSnapshot, GuestRecord, HostRecord, HypervisorVersion, Label,
     LastMove, check, plan,
 };
-use ballast_model::{Bytes, GuestId, Timestamp};
+use ballast_model::{Bytes, Timestamp};
 
-use crate::day::ROUND_MINUTES;
+use crate::miss_model::{MISSES_MAX, curve};
+use crate::play::{ROUND_MINUTES, ROUNDS_A_DAY};
+use crate::policy_host::{held_for, name};
 use crate::{Balancer, World};
 
 /// Bytes a second of every migration.
 const BANDWIDTH: Bytes = Bytes::mib(1000);
 
+/// Rounds of an hour.
+const FORESEEN_ROUNDS: u64 = 6;
+
 /// Plans with `ballast-fleet`, and remembers who was moved when.
 #[derive(Debug, Default)]
 pub struct Planned {
+    /// Whether hosts know their guests' misses by size, and so whether these have objectives.
+    knows_curves: bool,
+    /// Working sets of all guests by round of the day before, in MiB; empty: nothing is foreseen.
+    yesterday: Vec<Vec<u64>>,
     /// When each guest was moved, by place.
     moved: Vec<Vec<Timestamp>>,
 }
@@ -37,7 +48,8 @@ impl Balancer for Planned {
         let now = Timestamp::from_millis((round + 144) * ROUND_MINUTES * 60_000);
         self.moved.resize(world.guests.len(), Vec::new());
         let settings = FleetSettings { migrations_max: most, ..FleetSettings::default() };
-        let records = (0..world.hosts.len()).map(|host| self.record(world, host, now)).collect();
+        let hosts = 0..world.hosts.len();
+        let records = hosts.map(|host| self.record(world, host, round, now)).collect();
         let (snapshot, refused) = FleetSnapshot::admit(records);
         assert!(refused.is_empty(), "{refused:?}");
         let plan = plan(&snapshot, &settings, now);
@@ -57,9 +69,29 @@ impl Balancer for Planned {
 }
 
 impl Planned {
-    fn record(&self, world: &World, host: usize, now: Timestamp) -> HostRecord {
+    /// One that knows guests' misses by size, as an exact tracker would tell, and what they are to
+    /// stay under.
+    pub fn with_curves() -> Planned {
+        Planned { knows_curves: true, ..Planned::default() }
+    }
+
+    /// The same, which knows the working sets of all guests yesterday, round by round, in MiB, and
+    /// expects them again.
+    pub fn foreseeing(yesterday: Vec<Vec<u64>>) -> Planned {
+        Planned { yesterday, ..Planned::with_curves() }
+    }
+
+    /// The most that a guest needed yesterday in the hour after this time of day, in MiB; 0:
+    /// nothing is known.
+    fn foreseen(&self, guest: usize, round: u64) -> u64 {
+        let rounds = (round + 1..=round + FORESEEN_ROUNDS).map(|it| (it % ROUNDS_A_DAY) as usize);
+        let known = rounds.filter_map(|it| self.yesterday.get(it)?.get(guest));
+        known.copied().max().unwrap_or(0)
+    }
+
+    fn record(&self, world: &World, host: usize, round: u64, now: Timestamp) -> HostRecord {
         let label = |text: &str| -> Label { text.parse().expect("a label") };
-        let budget = Bytes::mib(world.hosts[host].budget);
+        let said = &world.hosts[host];
         let guests: Vec<GuestRecord> = world
             .on(host)
             .map(|(place, guest)| {
@@ -67,13 +99,18 @@ impl Planned {
                 let lately = |at: &&Timestamp| now.saturating_since(**at) < day;
                 let moves = self.moved[place].iter().filter(lately).count();
                 let at = self.moved[place].last().copied();
+                let foreseen = self.foreseen(place, round);
+                let estimated = guest.estimated.max(held_for(foreseen));
                 GuestRecord {
-                    id: name('g', place),
+                    id: name(place),
                     floor: Bytes::mib(guest.floor),
                     allocation: Bytes::mib(guest.allocation),
-                    demand: Bytes::mib(guest.demand),
-                    curve: None,
-                    misses_per_s_max: None,
+                    demand: Bytes::mib(estimated.min(guest.boot)),
+                    curve: match self.knows_curves {
+                        true => curve(guest.demand.max(foreseen)),
+                        false => None,
+                    },
+                    misses_per_s_max: self.knows_curves.then_some(MISSES_MAX),
                     resident: Bytes::mib(guest.allocation),
                     dirty_per_s: BANDWIDTH.fraction(guest.dirty_per_mille, 1000),
                     gives: true,
@@ -91,10 +128,10 @@ impl Planned {
         HostRecord {
             id: format!("h{host}").parse().expect("a name"),
             seen_at: now,
-            budget,
+            budget: Bytes::mib(said.distributable),
             reserve: Bytes::ZERO,
-            committed: allocated,
-            free: budget.saturating_sub(allocated),
+            committed: Bytes::mib(said.committed).max(allocated),
+            free: Bytes::mib(said.free),
             bandwidth_per_s: BANDWIDTH,
             compatibility: Compatibility {
                 hypervisor: label("simulated"),
@@ -109,8 +146,4 @@ impl Planned {
             guests,
         }
     }
-}
-
-fn name(kind: char, place: usize) -> GuestId {
-    format!("{kind}{place}").parse().expect("a name")
 }

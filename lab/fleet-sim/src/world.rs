@@ -1,28 +1,40 @@
-//! The state of a simulated fleet.
+//! The state of a simulated fleet: hosts with budgets, guests with floors and working sets.
 //!
-//! Idea: a host has a budget, a guest has a floor and a demand. A host gives each guest its floor,
-//! then divides the rest by what each lacks of its demand, then by floors: guests fill what they
-//! are given with their page cache. Where floors are more than the budget, each gets its part.
+//! Idea: plain numbers, which whoever balances sees and may copy. What a host's own policy thinks
+//! and does is in `policy_host`; what it says of itself and its guests stands here.
+//! Cost: a host knows its guests, so that sums over one are O(its guests).
 //! Limits: sizes are MiB; all hosts can run all guests.
 
 /// A simulated host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SimHost {
     /// What its guests may be allocated together, in MiB.
     pub budget: u64,
+    /// What its policy says that it divides, in MiB.
+    pub distributable: u64,
+    /// What its policy says that guests hold or were promised, in MiB.
+    pub committed: u64,
+    /// What its kernel has free beside its reserve, in MiB.
+    pub free: u64,
+    /// Its guests by place, in order.
+    guests: Vec<usize>,
 }
 
 /// A simulated guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimGuest {
     /// The host it is on, by place.
     pub host: usize,
+    /// What it was booted with, and can hold at most, in MiB.
+    pub boot: u64,
     /// What its operator guarantees, in MiB.
     pub floor: u64,
     /// Its working set, in MiB.
     pub demand: u64,
     /// What it holds and occupies, in MiB.
     pub allocation: u64,
+    /// What its host's policy says that it needs, in MiB.
+    pub estimated: u64,
     /// Pages it writes, in per mille of the bandwidth of a migration.
     pub dirty_per_mille: u64,
 }
@@ -37,6 +49,25 @@ pub struct World {
 }
 
 impl World {
+    /// Hosts with these budgets, in MiB, and guests that are on them.
+    pub fn new(budgets: &[u64], guests: Vec<SimGuest>) -> World {
+        let host = |&budget: &u64| SimHost { budget, distributable: budget, ..SimHost::default() };
+        let mut world = World { hosts: budgets.iter().map(host).collect(), guests };
+        for (place, guest) in world.guests.iter().enumerate() {
+            world.hosts[guest.host].guests.push(place);
+        }
+        world
+    }
+
+    /// Moves a guest to another host.
+    pub fn move_guest(&mut self, guest: usize, to: usize) {
+        let from = std::mem::replace(&mut self.guests[guest].host, to);
+        self.hosts[from].guests.retain(|&it| it != guest);
+        let list = &mut self.hosts[to].guests;
+        let at = list.partition_point(|&it| it < guest);
+        list.insert(at, guest);
+    }
+
     /// Floors of a host's guests together, in MiB.
     pub fn floors(&self, host: usize) -> u64 {
         self.on(host).map(|(_, guest)| guest.floor).sum()
@@ -52,39 +83,22 @@ impl World {
         self.floors(host).saturating_sub(self.hosts[host].budget)
     }
 
-    /// A host's guests and their places.
+    /// A host's guests and their places, in order.
     pub fn on(&self, host: usize) -> impl Iterator<Item = (usize, &SimGuest)> {
-        self.guests.iter().enumerate().filter(move |(_, guest)| guest.host == host)
-    }
-
-    /// Every host divides its memory.
-    pub fn divide(&mut self) {
-        for host in 0..self.hosts.len() {
-            let budget = self.hosts[host].budget;
-            let floors = self.floors(host);
-            let lacks =
-                self.on(host).map(|(_, it)| it.demand.saturating_sub(it.floor)).sum::<u64>();
-            let rest = budget.saturating_sub(floors);
-            let (granted, spare) = (rest.min(lacks), rest.saturating_sub(lacks));
-            for guest in self.guests.iter_mut().filter(|it| it.host == host) {
-                let lack = guest.demand.saturating_sub(guest.floor);
-                guest.allocation = if floors > budget {
-                    guest.floor * budget / floors
-                } else {
-                    let more = granted * lack / lacks.max(1) + spare * guest.floor / floors.max(1);
-                    guest.floor + more
-                };
-            }
-        }
+        self.hosts[host].guests.iter().map(|&place| (place, &self.guests[place]))
     }
 }
 
 impl SimGuest {
+    /// What it should have by its host's policy, in MiB: never less than its floor.
+    pub fn full(&self) -> u64 {
+        self.floor.max(self.estimated)
+    }
+
     /// What a migration copies, in MiB: what it holds or, shrunk first, what it needs of that; and
     /// what it writes meanwhile.
     pub fn copied(&self, is_shrunk: bool) -> u64 {
-        let needs = self.floor.max(self.demand);
-        let once = if is_shrunk { self.allocation.min(needs) } else { self.allocation };
+        let once = if is_shrunk { self.allocation.min(self.full()) } else { self.allocation };
         once + once * self.dirty_per_mille / 1000
     }
 }
@@ -94,21 +108,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn host_divides_all_it_has_and_no_more() {
-        let guest =
-            |floor, demand| SimGuest { host: 0, floor, demand, allocation: 0, dirty_per_mille: 0 };
-        for (budget, allocations) in [(100, [50, 50]), (400, [150, 250]), (800, [250, 550])] {
-            let mut world = World {
-                hosts: vec![SimHost { budget }],
-                guests: vec![guest(100, 150), guest(100, 250)],
-            };
-            world.divide();
-            let found: Vec<u64> = world.guests.iter().map(|it| it.allocation).collect();
-            let all: u64 = found.iter().sum();
-            assert!(all <= budget && all + 2 >= budget, "{budget}: {found:?}");
-            if budget < 800 {
-                assert_eq!(found, allocations);
-            }
-        }
+    fn a_moved_guest_is_on_one_host() {
+        let guest = |host| SimGuest { host, floor: 10, ..SimGuest::default() };
+        let mut world = World::new(&[100, 100], vec![guest(0), guest(1), guest(0)]);
+        world.move_guest(0, 1);
+        let on = |host| world.on(host).map(|(place, _)| place).collect::<Vec<_>>();
+        assert_eq!((on(0), on(1)), (vec![2], vec![0, 1]));
+        assert_eq!((world.floors(0), world.floors(1)), (10, 20));
     }
 }

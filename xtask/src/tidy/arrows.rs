@@ -232,7 +232,7 @@ const RULES: &[Rule] = &[
             "ballast-workload",
         ],
     ),
-    pure("ballast-fleet-sim", &["ballast-fleet", "ballast-model"]),
+    pure("ballast-fleet-sim", &["ballast-control", "ballast-fleet", "ballast-model"]),
     mechanism("ballast-lab-guest", &["ballast-model", "ballast-workload"]),
     mechanism("ballast-lab-truth", &[]),
     mechanism("ballast-xenstore-shim", &[]),

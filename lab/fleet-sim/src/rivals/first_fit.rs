@@ -1,33 +1,36 @@
-//! First fit: of a host that is short of floors, guests go in the order of the list, each to the
-//! first host that has room for its floor, until the rest fit.
+//! First fit: of a host that has more load than memory, guests go in the order of the list, each to
+//! the first host that has room for it, until the rest fit.
 
+use super::LoadKind;
 use crate::{Balancer, World};
 
-/// The plainest rule that mends floors.
+/// The plainest rule that mends floors or, if load is use, working sets.
 #[derive(Clone, Copy, Debug)]
-pub struct FirstFit;
+pub struct FirstFit {
+    /// What counts as load.
+    pub load: LoadKind,
+}
 
 impl Balancer for FirstFit {
     fn name(&self) -> String {
-        "first fit".to_owned()
+        format!("first fit of {}", self.load.name())
     }
 
     fn migrations(&mut self, world: &World, _: u64, most: usize) -> Vec<(usize, usize)> {
-        let mut world = world.clone();
+        let mut loads = self.load.of_hosts(world);
         let mut migrations = Vec::new();
         for host in 0..world.hosts.len() {
-            let guests: Vec<usize> = world.on(host).map(|(guest, _)| guest).collect();
-            for guest in guests {
-                if world.short(host) == 0 || migrations.len() == most {
+            for (guest, _) in world.on(host) {
+                if loads[host] <= world.hosts[host].budget || migrations.len() == most {
                     break;
                 }
-                let floor = world.guests[guest].floor;
-                let has_room = |to: &usize| {
-                    *to != host && world.floors(*to) + floor <= world.hosts[*to].budget
-                };
+                let load = self.load.of(world, guest);
+                let has_room =
+                    |to: &usize| *to != host && loads[*to] + load <= world.hosts[*to].budget;
                 let to = (0..world.hosts.len()).find(has_room);
                 if let Some(to) = to {
-                    world.guests[guest].host = to;
+                    loads[host] -= load;
+                    loads[to] += load;
                     migrations.push((guest, to));
                 }
             }

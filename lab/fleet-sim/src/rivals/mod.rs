@@ -66,7 +66,7 @@ fn per_mille(world: &World, host: usize, load: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Balancer, SimGuest, SimHost};
+    use crate::{Balancer, SimGuest};
 
     /// Guests as `(host, floor)`, on hosts of 1,000 MiB.
     fn world(hosts: usize, guests: &[(usize, u64)]) -> World {
@@ -75,18 +75,16 @@ mod tests {
             floor,
             demand: floor,
             allocation: floor,
-            dirty_per_mille: 0,
+            ..SimGuest::default()
         };
-        World {
-            hosts: vec![SimHost { budget: 1000 }; hosts],
-            guests: guests.iter().map(guest).collect(),
-        }
+        World::new(&vec![1000; hosts], guests.iter().map(guest).collect())
     }
 
     #[test]
     fn first_fit_takes_the_first_guest_and_the_first_host() {
         let world = world(3, &[(0, 300), (0, 200), (0, 600), (1, 900), (2, 100)]);
-        assert_eq!(FirstFit.migrations(&world, 0, 9), [(0, 2)]);
+        let mut rival = FirstFit { load: LoadKind::Floors };
+        assert_eq!(rival.migrations(&world, 0, 9), [(0, 2)]);
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Balancer for ProxmoxRebalancer {
             if now - then <= now * self.margin_percent as f64 / 100.0 {
                 break;
             }
-            world.guests[guest].host = to;
+            world.move_guest(guest, to);
             migrations.push((guest, to));
         }
         migrations

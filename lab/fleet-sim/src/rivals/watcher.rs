@@ -29,7 +29,7 @@ impl Balancer for WorkloadBalance {
         let mut moved = Vec::new();
         while migrations.len() < most {
             let Some((guest, to)) = self.audit(&world, &moved) else { break };
-            world.guests[guest].host = to;
+            world.move_guest(guest, to);
             moved.push(guest);
             migrations.push((guest, to));
         }

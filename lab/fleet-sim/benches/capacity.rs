@@ -1,0 +1,133 @@
+//! How many guests a fleet takes at one service objective, by who balances it.
+//!
+//! The day of `LoadDay`, with 20 hosts of 64 GiB. Simulated: see the crate's header for what that
+//! leaves out. `BALLAST_FLEET_SEEDS` says how many days, 3 by default; `BALLAST_FLEET_WAYS` a part
+//! of the names of what is played beside fixed sizes, all by default; `BALLAST_FLEET_SWING` how far
+//! working sets go down from their peaks, in per cent of what they do, 100 by default.
+
+use ballast_fleet_sim::rivals::{
+    FirstFit, LoadKind, LowNodeUtilization, ProxmoxRebalancer, WorkloadBalance,
+};
+use ballast_fleet_sim::{
+    Balancer, Division, Figures, Found, LoadDay, LoadSpec, Placement, Planned, SLOW_PPM_MAX,
+    WORST_PPM_MAX, most_guests, play,
+};
+use ballast_model::PolicyName;
+
+/// Guests of a step of the search.
+const STEP: usize = 5;
+/// More than any way to balance could place.
+const MOST: usize = 1000;
+
+/// How to make a balancer for a day; `None`: nobody moves guests.
+type Make = fn(&LoadDay) -> Option<Box<dyn Balancer>>;
+
+/// A way to run the fleet.
+struct Approach {
+    name: &'static str,
+    placing: Placement,
+    dividing: Division,
+    make: Make,
+}
+
+const BY_STATISTICS: Division = Division::ByPolicy { name: PolicyName::Global, is_tracked: false };
+const BY_STATISTICS_TRACKED: Division =
+    Division::ByPolicy { name: PolicyName::Global, is_tracked: true };
+const BY_CURVES: Division = Division::ByPolicy { name: PolicyName::Meb, is_tracked: true };
+
+fn ways() -> Vec<Approach> {
+    let fixed =
+        |name, placing| Approach { name, placing, dividing: Division::Fixed, make: |_| None };
+    let divided =
+        |name, dividing, make: Make| Approach { name, placing: Placement::Spread, dividing, make };
+    vec![
+        fixed("fixed, as sold", Placement::AsSold),
+        fixed("fixed, at this day's peak", Placement::AtPeak),
+        divided("global, no moves", BY_STATISTICS, |_| None),
+        divided("global, ballast-fleet", BY_STATISTICS_TRACKED, |_| {
+            Some(Box::new(Planned::with_curves()))
+        }),
+        divided("meb, no moves", BY_CURVES, |_| None),
+        divided("meb, ballast-fleet", BY_CURVES, |_| Some(Box::new(Planned::with_curves()))),
+        divided("meb, ballast-fleet that foresees", BY_CURVES, |day| {
+            Some(Box::new(Planned::foreseeing(day.yesterday())))
+        }),
+        divided("meb, first fit of use", BY_CURVES, |_| {
+            Some(Box::new(FirstFit { load: LoadKind::Use }))
+        }),
+        divided("meb, LowNodeUtilization 85/95 % of use", BY_CURVES, |_| {
+            let (low_percent, high_percent, load) = (85, 95, LoadKind::Use);
+            Some(Box::new(LowNodeUtilization { low_percent, high_percent, load }))
+        }),
+        divided("meb, LowNodeUtilization 90/100 % of use", BY_CURVES, |_| {
+            let (low_percent, high_percent, load) = (90, 100, LoadKind::Use);
+            Some(Box::new(LowNodeUtilization { low_percent, high_percent, load }))
+        }),
+        divided("meb, Watcher 97 % of use", BY_CURVES, |_| {
+            Some(Box::new(WorkloadBalance { threshold_percent: 97, load: LoadKind::Use }))
+        }),
+        divided("meb, Proxmox imbalance 5 % of use", BY_CURVES, |_| {
+            let (threshold_percent, margin_percent, load) = (5, 10, LoadKind::Use);
+            Some(Box::new(ProxmoxRebalancer { threshold_percent, margin_percent, load }))
+        }),
+    ]
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn day(way: &Approach, guests: usize, seed: u64) -> Option<Figures> {
+    let swing_percent = number("BALLAST_FLEET_SWING").unwrap_or(100);
+    let usual = LoadSpec::usual(guests, seed);
+    let mut day = LoadDay::new(LoadSpec { placing: way.placing, swing_percent, ..usual })?;
+    let mut balancer = (way.make)(&day);
+    Some(match &mut balancer {
+        Some(balancer) => play(&mut day, way.dividing, Some(balancer.as_mut())),
+        None => play(&mut day, way.dividing, None),
+    })
+}
+
+fn main() {
+    let seeds = number("BALLAST_FLEET_SEEDS").unwrap_or(3);
+    let wanted = std::env::var("BALLAST_FLEET_WAYS").unwrap_or_default();
+    println!(
+        "{:?}\nslow at most {SLOW_PPM_MAX} ppm of all guests' time and {WORST_PPM_MAX} ppm of \
+         each; {seeds} days; steps of {STEP} guests\n",
+        LoadSpec::usual(0, 0)
+    );
+    println!(
+        "{:40} {:>6} {:>13} {:>10} {:>10} {:>6} {:>9}",
+        "", "guests", "least, most", "as sold", "at peak", "moved", "GiB"
+    );
+    let mut fixed: Vec<usize> = Vec::new();
+    let is_wanted = |way: &Approach| way.dividing == Division::Fixed || way.name.contains(&wanted);
+    for way in ways().into_iter().filter(is_wanted) {
+        let found: Vec<Found> = (1..=seeds)
+            .map(|seed| most_guests(STEP, MOST, |guests| day(&way, guests, seed)))
+            .collect();
+        let all: usize = found.iter().map(|it| it.guests).sum();
+        let (least, most) = found
+            .iter()
+            .fold((usize::MAX, 0), |(least, most), it| (least.min(it.guests), most.max(it.guests)));
+        if way.dividing == Division::Fixed {
+            fixed.push(all);
+        }
+        let against = |which: usize| match fixed.get(which) {
+            Some(&of) => format!("{:+.1} %", (all as f64 / of as f64 - 1.0) * 100.0),
+            None => String::new(),
+        };
+        let mut figures = Figures::default();
+        found.iter().for_each(|it| figures.add(&it.figures));
+        println!(
+            "{:40} {:6} {:>13} {:>10} {:>10} {:6} {:9.1}",
+            way.name,
+            all / found.len().max(1),
+            format!("{least} to {most}"),
+            against(0),
+            against(1),
+            figures.migrations / seeds,
+            figures.copied as f64 / 1024.0 / seeds as f64
+        );
+    }
+}

@@ -1,0 +1,60 @@
+//! A day of a large fleet with the policy of a daemon on each host: `BALLAST_FLEET_HOSTS` hosts of
+//! 64 GiB, 1,000 by default, with 30 guests each.
+//!
+//! Load follows the time of day. Each host divides by `BALLAST_FLEET_POLICY`, `global` by default,
+//! and the planner of migrations sees what hosts would tell. `BALLAST_FLEET_ROUNDS` says how many
+//! rounds of ten minutes, 144 by default; `BALLAST_FLEET_GUESTS` how many guests a host.
+
+use std::time::Instant;
+
+use ballast_fleet_sim::{Division, LoadDay, LoadSpec, Planned, play};
+use ballast_model::{Bytes, PolicyName};
+
+fn number(name: &str) -> Option<usize> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// The most memory that this process ever occupied.
+fn peak() -> Option<Bytes> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:"))?;
+    Some(Bytes::kib(line.trim().strip_suffix(" kB")?.parse().ok()?))
+}
+
+fn main() {
+    let hosts = number("BALLAST_FLEET_HOSTS").unwrap_or(1000);
+    let guests = number("BALLAST_FLEET_GUESTS").unwrap_or(30);
+    let rounds = number("BALLAST_FLEET_ROUNDS").unwrap_or(144) as u64;
+    let name = std::env::var("BALLAST_FLEET_POLICY").ok().and_then(|it| it.parse().ok());
+    let dividing =
+        Division::ByPolicy { name: name.unwrap_or(PolicyName::Global), is_tracked: true };
+    let migrations_max = hosts * 2 / 5;
+    let spec = LoadSpec { hosts, rounds, migrations_max, ..LoadSpec::usual(hosts * guests, 1) };
+    println!("{spec:?}, {dividing:?}");
+    for moves in [false, true] {
+        let Some(mut day) = LoadDay::new(spec) else {
+            println!("so many guests cannot be placed");
+            return;
+        };
+        let mut planned = Planned::with_curves();
+        let begun = Instant::now();
+        let figures = match moves {
+            true => play(&mut day, dividing, Some(&mut planned)),
+            false => play(&mut day, dividing, None),
+        };
+        println!(
+            "{}: {} ppm of all guests' time slow, {} ppm of the worst's; {} moved, {} given up, \
+             {:.1} GiB copied; {} s",
+            if moves { "ballast-fleet" } else { "no moves" },
+            figures.slow_ppm(),
+            figures.worst_ppm,
+            figures.migrations,
+            figures.given_up,
+            figures.copied as f64 / 1024.0,
+            begun.elapsed().as_secs()
+        );
+    }
+    if let Some(peak) = peak() {
+        println!("most memory of the process: {peak}");
+    }
+}

@@ -1,0 +1,153 @@
+//! A day in which operators raise and lower floors.
+//!
+//! Idea: in each round some guests' floors are set anew within what the fleet can bear, and working
+//! sets wander about them. Only moving guests mends a host whose floors are more than it has.
+//! Limits: floors never add up to more than a share of all budgets, so that they could all be met.
+
+use crate::play::Scene;
+use crate::{SimGuest, World};
+
+/// What such a day is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FloorSpec {
+    /// How many hosts.
+    pub hosts: usize,
+    /// How many guests on each in the beginning.
+    pub guests: usize,
+    /// What each host has for guests, in MiB.
+    pub budget: u64,
+    /// Floors of all guests in per cent of all budgets, at most.
+    pub fill_percent: u64,
+    /// Guests in a thousand whose floor is set anew in a round.
+    pub resized_per_mille: u64,
+    /// Most migrations in a round.
+    pub migrations_max: usize,
+    /// All chance follows from it.
+    pub seed: u64,
+}
+
+impl FloorSpec {
+    /// Twenty hosts of 64 GiB with fifteen guests each, floors up to 85 % of the budgets.
+    pub fn usual(seed: u64) -> FloorSpec {
+        FloorSpec {
+            hosts: 20,
+            guests: 15,
+            budget: 64 << 10,
+            fill_percent: 85,
+            resized_per_mille: 10,
+            migrations_max: 8,
+            seed,
+        }
+    }
+}
+
+/// A day by a specification.
+#[derive(Debug)]
+pub struct FloorDay {
+    spec: FloorSpec,
+    rng: fastrand::Rng,
+}
+
+impl FloorDay {
+    /// Such a day.
+    pub fn new(spec: FloorSpec) -> FloorDay {
+        FloorDay { spec, rng: fastrand::Rng::with_seed(spec.seed) }
+    }
+}
+
+impl Scene for FloorDay {
+    fn world(&mut self) -> World {
+        let (spec, rng) = (self.spec, &mut self.rng);
+        let mut guests = Vec::new();
+        for host in 0..spec.hosts {
+            let mut floors = 0;
+            for _ in 0..spec.guests {
+                let floor = random_floor(rng);
+                let guest = SimGuest {
+                    host,
+                    boot: BOOT,
+                    floor,
+                    demand: floor * rng.u64(40..=110) / 100,
+                    allocation: floor,
+                    estimated: floor,
+                    dirty_per_mille: rng.u64(0..=300),
+                };
+                if floors + floor <= spec.budget * spec.fill_percent / 100 {
+                    floors += floor;
+                    guests.push(guest);
+                }
+            }
+        }
+        World::new(&vec![spec.budget; spec.hosts], guests)
+    }
+
+    fn next(&mut self, world: &mut World, _: u64) -> Vec<u64> {
+        let (spec, rng) = (self.spec, &mut self.rng);
+        let all: u64 = world.hosts.iter().map(|host| host.budget).sum();
+        let most = all * spec.fill_percent / 100;
+        let mut floors: u64 = world.guests.iter().map(|guest| guest.floor).sum();
+        let mut next = Vec::with_capacity(world.guests.len());
+        for guest in &mut world.guests {
+            let (dice, floor, step) = (rng.u64(0..1000), random_floor(rng), rng.u64(90..=110));
+            if dice < spec.resized_per_mille && floors - guest.floor + floor <= most {
+                floors = floors - guest.floor + floor;
+                guest.floor = floor;
+            }
+            let (least, largest) = (guest.floor * 2 / 5, guest.floor * 11 / 10);
+            next.push((guest.demand * step / 100).clamp(least, largest));
+        }
+        next
+    }
+
+    fn migrations_max(&self) -> usize {
+        self.spec.migrations_max
+    }
+}
+
+/// What each guest was booted with, in MiB: more than it ever uses.
+const BOOT: u64 = 12 << 10;
+
+/// 0.75 to 8 GiB, more of them small.
+fn random_floor(rng: &mut fastrand::Rng) -> u64 {
+    let size = 1024 << rng.u64(0..=3);
+    size - size * rng.u64(0..=25) / 100
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rivals::{FirstFit, LoadKind, LowNodeUtilization};
+    use crate::{Balancer, Division, Figures, Planned, play};
+    use ballast_model::PolicyName;
+
+    fn day(seed: u64, balancer: &mut dyn Balancer) -> Figures {
+        let spec = FloorSpec { resized_per_mille: 50, ..FloorSpec::usual(seed) };
+        let dividing = Division::ByPolicy { name: PolicyName::Global, is_tracked: false };
+        play(&mut FloorDay::new(spec), dividing, Some(balancer))
+    }
+
+    #[test]
+    fn day_of_a_seed_is_always_the_same() {
+        let mut rival = FirstFit { load: LoadKind::Floors };
+        assert_eq!(day(7, &mut rival), day(7, &mut rival));
+    }
+
+    /// Both mend all floors in each round; rivals by threshold move far more.
+    #[test]
+    fn planner_meets_all_floors_with_fewer_bytes_than_rivals() {
+        let (mut ours, mut first_fit, mut low_node) = (0, 0, 0);
+        for seed in 1..=3 {
+            let planned = day(seed, &mut Planned::default());
+            assert_eq!(planned.short_hosts, 0, "seed {seed}: {planned:?}");
+            assert!(planned.short_before > 10, "seed {seed}: {planned:?}");
+            ours += planned.copied;
+            let load = LoadKind::Floors;
+            first_fit += day(seed, &mut FirstFit { load }).copied;
+            low_node +=
+                day(seed, &mut LowNodeUtilization { low_percent: 90, high_percent: 100, load })
+                    .copied;
+        }
+        assert!(ours * 10 <= first_fit * 7, "{ours} MiB, first fit {first_fit}");
+        assert!(ours * 10 <= low_node * 7, "{ours} MiB, LowNodeUtilization {low_node}");
+    }
+}

@@ -1,0 +1,251 @@
+//! A day in which load follows the time of day.
+//!
+//! Idea: guests are of four kinds: office hours, evenings, nights, and the whole day. A guest's
+//! working set is its peak times its kind's hour, an hour earlier or later; it wanders by up to a
+//! tenth, and now and then a burst of half an hour adds a fifth of the peak. A guest of a seed is
+//! the same in fleets of any size: a larger fleet has all guests of a smaller one.
+//! Limits: the shapes are made up, no recorded trace. What each guest was booted with is a tenth to
+//! two thirds more than its kind's peak, as sizes are sold in steps.
+
+use crate::miss_model::{is_slow, least_usable};
+use crate::play::{ROUNDS_A_DAY, Scene};
+use crate::policy_host::{held_for, usable};
+use crate::{SimGuest, World};
+
+/// Working sets by the hour, in per mille of the peak: office hours, evenings, nights, always.
+const HOURS: [[u64; 24]; 4] = [
+    [
+        550, 550, 550, 550, 550, 560, 620, 720, 860, 960, 1000, 1000, 970, 980, 1000, 1000, 980,
+        900, 780, 680, 620, 590, 560, 550,
+    ],
+    [
+        720, 600, 540, 500, 500, 500, 510, 540, 580, 620, 650, 680, 700, 700, 700, 710, 740, 800,
+        900, 970, 1000, 1000, 960, 850,
+    ],
+    [
+        900, 1000, 1000, 1000, 1000, 960, 800, 620, 500, 450, 450, 450, 450, 450, 450, 450, 450,
+        450, 450, 460, 480, 520, 600, 740,
+    ],
+    [900; 24],
+];
+/// How many guests in twenty are of each kind.
+const OF_TWENTY: [u64; 4] = [8, 4, 3, 5];
+/// Sizes as sold, in MiB, one as often as the other.
+const SOLD: [u64; 8] = [1024, 1024, 2048, 2048, 2048, 4096, 4096, 8192];
+/// A guest's floor in per cent of what it was booted with.
+const FLOOR_PERCENT: u64 = 35;
+/// Rounds of a burst.
+const BURST_ROUNDS: u64 = 3;
+
+/// Which hosts guests are on in the beginning, and what they hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Each on the host with the least sold; what a host has is divided by what was sold.
+    Spread,
+    /// Each holds all that it was booted with; the largest first, to the first host with room.
+    AsSold,
+    /// Each holds as little as meets the objective on this very day, which nobody knows
+    /// beforehand; packed likewise.
+    AtPeak,
+}
+
+/// What such a day is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadSpec {
+    /// How many hosts.
+    pub hosts: usize,
+    /// What each host has for guests, in MiB.
+    pub budget: u64,
+    /// How many guests in all.
+    pub guests: usize,
+    /// How far working sets go down from their peaks: 100 is as in the table, 0 not at all.
+    pub swing_percent: u64,
+    /// Rounds in a thousand of a guest that may be slow, where sizes are fixed at its peak.
+    pub slow_per_mille: u64,
+    /// Where guests are in the beginning.
+    pub placing: Placement,
+    /// Most migrations in a round.
+    pub migrations_max: usize,
+    /// Rounds to play, from midnight on.
+    pub rounds: u64,
+    /// All chance follows from it.
+    pub seed: u64,
+}
+
+impl LoadSpec {
+    /// Twenty hosts of 64 GiB.
+    pub fn usual(guests: usize, seed: u64) -> LoadSpec {
+        LoadSpec {
+            hosts: 20,
+            budget: 64 << 10,
+            guests,
+            swing_percent: 100,
+            slow_per_mille: 10,
+            placing: Placement::Spread,
+            migrations_max: 8,
+            rounds: ROUNDS_A_DAY,
+            seed,
+        }
+    }
+}
+
+/// A day by a specification.
+#[derive(Debug)]
+pub struct LoadDay {
+    spec: LoadSpec,
+    loads: Vec<GuestLoad>,
+}
+
+/// One guest's load.
+#[derive(Clone, Debug)]
+struct GuestLoad {
+    rng: fastrand::Rng,
+    kind: usize,
+    boot: u64,
+    peak: u64,
+    /// Minutes by which its day is later than its kind's, and an hour.
+    later: u64,
+    /// Per mille of what it would be otherwise.
+    wander: u64,
+    burst_until: u64,
+    swing_percent: u64,
+    dirty_per_mille: u64,
+}
+
+impl GuestLoad {
+    fn new(spec: &LoadSpec, place: usize) -> GuestLoad {
+        let mut rng = fastrand::Rng::with_seed(spec.seed.wrapping_mul(1 << 32) + place as u64);
+        let mut dice = rng.u64(0..20);
+        let mut kind = 0;
+        while dice >= OF_TWENTY[kind] {
+            dice -= OF_TWENTY[kind];
+            kind += 1;
+        }
+        let boot = SOLD[rng.usize(0..SOLD.len())];
+        GuestLoad {
+            kind,
+            boot,
+            peak: boot * rng.u64(60..=90) / 100,
+            later: rng.u64(0..=120),
+            dirty_per_mille: rng.u64(0..=300),
+            wander: 1000,
+            burst_until: 0,
+            swing_percent: spec.swing_percent,
+            rng,
+        }
+    }
+
+    /// Its working set in a round, in MiB; rounds come one after the other.
+    fn next(&mut self, round: u64) -> u64 {
+        self.wander = (self.wander + self.rng.u64(0..=30)).saturating_sub(15).clamp(900, 1100);
+        // Once in three days.
+        if self.rng.u64(0..3 * ROUNDS_A_DAY) == 0 {
+            self.burst_until = round + BURST_ROUNDS;
+        }
+        let minute = round * 24 * 60 / ROUNDS_A_DAY + 25 * 60 - self.later;
+        let (hour, past) = ((minute / 60 % 24) as usize, minute % 60);
+        let hours = &HOURS[self.kind];
+        let shape = (hours[hour] * (60 - past) + hours[(hour + 1) % 24] * past) / 60;
+        let shape = 1000 - (1000 - shape) * self.swing_percent / 100;
+        let burst = if round < self.burst_until { self.peak / 5 } else { 0 };
+        (self.peak * shape / 1000 * self.wander / 1000 + burst).min(usable(self.boot))
+    }
+
+    /// The least it may hold all day so that at most so many rounds in a thousand are slow.
+    fn held_at_peak(&self, spec: &LoadSpec) -> u64 {
+        let mut day = self.clone();
+        let mut demands: Vec<u64> = (0..spec.rounds).map(|round| day.next(round)).collect();
+        demands.sort_unstable_by(|a, b| b.cmp(a));
+        let may_be_slow = (spec.rounds * spec.slow_per_mille / 1000) as usize;
+        let held = held_for(least_usable(demands[may_be_slow]));
+        debug_assert!(!is_slow(demands[may_be_slow], usable(held)));
+        held
+    }
+}
+
+impl LoadDay {
+    /// Such a day; `None` if its guests cannot be placed so.
+    pub fn new(spec: LoadSpec) -> Option<LoadDay> {
+        let loads = (0..spec.guests).map(|place| GuestLoad::new(&spec, place)).collect();
+        let day = LoadDay { spec, loads };
+        day.placed().is_some().then_some(day)
+    }
+
+    /// Working sets of all guests by round on another day, in MiB: the hours and peaks are those of
+    /// this one, how they wander and where bursts are is not.
+    pub fn yesterday(&self) -> Vec<Vec<u64>> {
+        let mut loads = self.loads.clone();
+        for (place, load) in loads.iter_mut().enumerate() {
+            load.rng = fastrand::Rng::with_seed(!self.spec.seed.wrapping_add((place as u64) << 32));
+        }
+        let rounds = 0..ROUNDS_A_DAY;
+        rounds.map(|round| loads.iter_mut().map(|load| load.next(round)).collect()).collect()
+    }
+
+    /// The host of each guest and what it holds.
+    fn placed(&self) -> Option<Vec<(usize, u64)>> {
+        let spec = &self.spec;
+        let sizes: Vec<u64> = self
+            .loads
+            .iter()
+            .map(|load| match spec.placing {
+                Placement::Spread | Placement::AsSold => load.boot,
+                Placement::AtPeak => load.held_at_peak(spec),
+            })
+            .collect();
+        let mut order: Vec<usize> = (0..sizes.len()).collect();
+        order.sort_by_key(|&place| std::cmp::Reverse(sizes[place]));
+        let (mut taken, mut floors) = (vec![0; spec.hosts], vec![0; spec.hosts]);
+        let mut placed = vec![(0, 0); sizes.len()];
+        for place in order {
+            let floor = self.loads[place].boot * FLOOR_PERCENT / 100;
+            let has_room = |host: &usize| match spec.placing {
+                Placement::Spread => floors[*host] + floor <= spec.budget,
+                _ => taken[*host] + sizes[place] <= spec.budget,
+            };
+            let mut hosts = (0..spec.hosts).filter(has_room);
+            let host = match spec.placing {
+                Placement::Spread => hosts.min_by_key(|&host| taken[host]),
+                _ => hosts.next(),
+            }?;
+            taken[host] += sizes[place];
+            floors[host] += floor;
+            placed[place] = (host, sizes[place]);
+        }
+        if spec.placing == Placement::Spread {
+            for (host, held) in &mut placed {
+                *held = (*held).min(*held * spec.budget / taken[*host]);
+            }
+        }
+        Some(placed)
+    }
+}
+
+impl Scene for LoadDay {
+    fn world(&mut self) -> World {
+        let placed = self.placed().unwrap_or_default();
+        let guest = |(load, (host, allocation)): (&GuestLoad, (usize, u64))| SimGuest {
+            host,
+            boot: load.boot,
+            floor: (load.boot * FLOOR_PERCENT / 100).min(allocation),
+            demand: load.clone().next(0),
+            allocation,
+            estimated: allocation,
+            dirty_per_mille: load.dirty_per_mille,
+        };
+        let guests = self.loads.iter().zip(placed).map(guest).collect();
+        World::new(&vec![self.spec.budget; self.spec.hosts], guests)
+    }
+
+    fn next(&mut self, _: &mut World, round: u64) -> Vec<u64> {
+        self.loads.iter_mut().map(|load| load.next(round)).collect()
+    }
+
+    fn migrations_max(&self) -> usize {
+        self.spec.migrations_max
+    }
+
+    fn rounds(&self) -> u64 {
+        self.spec.rounds
+    }
+}

@@ -1,0 +1,79 @@
+//! What a guest misses that has less than its working set.
+//!
+//! Idea: pages are not equally popular, so the first that go are missed least: misses rise with the
+//! square of the part that is lacking. A guest has an objective: at most [`MISSES_MAX`] a second,
+//! which is where a fourteenth of its working set is lacking.
+//! Limits: one shape for all guests. Real curves are measured (`docs/curves.md`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_fleet::CompactCurve;
+use ballast_model::{Bytes, MissCurve};
+
+use crate::policy_host::{held_for, usable};
+
+/// Misses a second of a guest that has none of its working set.
+const MISSES_OF_ALL: u64 = 20_000;
+/// Misses a second that every guest should stay under.
+pub(crate) const MISSES_MAX: u64 = 100;
+/// Parts of the working set, in per cent, at which hosts know their guests' misses; at 93 % the
+/// objective is just met.
+const KNOWN_AT: [u64; 6] = [50, 75, 85, 93, 97, 100];
+/// Step of the curves that policies get, in MiB.
+const STEP: u64 = 64;
+
+/// Misses a second with `usable` MiB of a working set of `demand` MiB.
+pub(crate) fn misses_per_s(demand: u64, usable: u64) -> u64 {
+    let per_mille = demand.saturating_sub(usable) * 1000 / demand.max(1);
+    MISSES_OF_ALL * per_mille * per_mille / 1_000_000
+}
+
+/// Whether a guest misses more than it should.
+pub(crate) fn is_slow(demand: u64, usable: u64) -> bool {
+    misses_per_s(demand, usable) > MISSES_MAX
+}
+
+/// What it has to be able to use so that it is not slow, in MiB.
+pub(crate) fn least_usable(demand: u64) -> u64 {
+    (demand * 93).div_ceil(100)
+}
+
+/// The curve of a guest, by what it holds; `None`: it needs nothing.
+pub(crate) fn curve(demand: u64) -> Option<CompactCurve> {
+    let mut points: Vec<(Bytes, u64)> = Vec::new();
+    for percent in KNOWN_AT {
+        let part = (demand * percent).div_ceil(100);
+        let size = Bytes::mib(held_for(part));
+        if points.last().is_none_or(|last| last.0 < size) {
+            points.push((size, misses_per_s(demand, part)));
+        }
+    }
+    CompactCurve::new(points).ok()
+}
+
+/// The same for the policy of its host, in even steps.
+pub(crate) fn tracked_curve(demand: u64) -> Arc<MissCurve> {
+    let steps = held_for(demand).div_ceil(STEP);
+    let misses = (0..=steps).map(|at| misses_per_s(demand, usable(at * STEP))).collect();
+    let curve = MissCurve::new(Bytes::mib(STEP), Duration::from_secs(1), misses);
+    Arc::new(curve.expect("misses fall with memory"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objective_is_met_with_93_percent() {
+        assert!(!is_slow(1000, 930));
+        assert!(is_slow(1000, 928));
+        assert_eq!((misses_per_s(1000, 1000), misses_per_s(1000, 0)), (0, MISSES_OF_ALL));
+        let size = curve(1000).unwrap().size_for(MISSES_MAX).unwrap();
+        assert_eq!(size, Bytes::mib(945));
+        for demand in 1..20_000 {
+            let held = held_for(least_usable(demand));
+            assert!(!is_slow(demand, usable(held)), "{demand}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! A day of a fleet, played under one way to divide hosts and one way to balance them.
+//!
+//! Idea: rounds of ten minutes. In each, floors and working sets change; hosts divide by
+//! themselves; the balancer says which guests are to move; destinations reserve, and those that
+//! have the memory free then get their guests. What changes depends on the scene alone, never on
+//! who balances.
+//! Sampled: of ten minutes the first [`SECONDS`] are simulated, second by second; working sets go
+//! to their next size in the first few of them, faster than in a real day. For the rest of the
+//! round each guest is as it was in the last second.
+//! Cost: `SECONDS` decisions of each host a round.
+//! Limits: a copy costs nobody anything and never fails once its memory is reserved.
+
+use ballast_model::Timestamp;
+
+use crate::miss_model::is_slow;
+use crate::policy_host::{Division, FleetState, usable};
+use crate::{Balancer, SimGuest, World};
+
+/// Minutes in a round.
+pub(crate) const ROUND_MINUTES: u64 = 10;
+/// Rounds of a day.
+pub(crate) const ROUNDS_A_DAY: u64 = 24 * 60 / ROUND_MINUTES;
+
+/// Seconds in which working sets go to their next size.
+const CHANGING: u64 = 6;
+/// Seconds until the balancer is asked: hosts have divided by then.
+const DIVIDED: u64 = 12;
+/// Seconds until guests arrive at their destinations.
+const RESERVED: u64 = 18;
+/// Seconds of a round that are simulated.
+const SECONDS: u64 = 24;
+
+/// What happens to a fleet, whoever balances it.
+pub trait Scene {
+    /// The fleet in the beginning.
+    fn world(&mut self) -> World;
+
+    /// Sets floors for this round, and says which working set each guest goes to, in MiB.
+    fn next(&mut self, world: &mut World, round: u64) -> Vec<u64>;
+
+    /// Most migrations in a round.
+    fn migrations_max(&self) -> usize;
+
+    /// How many rounds.
+    fn rounds(&self) -> u64 {
+        ROUNDS_A_DAY
+    }
+}
+
+/// What came of a day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// MiB copied.
+    pub copied: u64,
+    /// MiB that would have been copied had every guest been shrunk to its need first.
+    pub copied_if_shrunk: u64,
+    /// Guests moved.
+    pub migrations: u64,
+    /// Migrations given up, as the destination did not have the memory.
+    pub given_up: u64,
+    /// Hosts that were short of floors after balancing, summed over the rounds.
+    pub short_hosts: u64,
+    /// And by how many MiB together.
+    pub short: u64,
+    /// Hosts that were short before balancing, summed over the rounds.
+    pub short_before: u64,
+    /// Guests that held less than their floor at the end of a round, summed over the rounds.
+    pub below_floor: u64,
+    /// Seconds of guests.
+    pub guest_seconds: u64,
+    /// Seconds of guests with more misses than their objective.
+    pub slow_seconds: u64,
+    /// The same of the guest that has most of them, in parts of a million of its time.
+    pub worst_ppm: u64,
+}
+
+impl Figures {
+    /// Adds those of another day.
+    pub fn add(&mut self, other: &Figures) {
+        self.copied += other.copied;
+        self.copied_if_shrunk += other.copied_if_shrunk;
+        self.migrations += other.migrations;
+        self.given_up += other.given_up;
+        self.short_hosts += other.short_hosts;
+        self.short += other.short;
+        self.short_before += other.short_before;
+        self.below_floor += other.below_floor;
+        self.guest_seconds += other.guest_seconds;
+        self.slow_seconds += other.slow_seconds;
+        self.worst_ppm = self.worst_ppm.max(other.worst_ppm);
+    }
+
+    /// Time of guests with more misses than their objective, in parts of a million.
+    pub fn slow_ppm(&self) -> u64 {
+        self.slow_seconds * 1_000_000 / self.guest_seconds.max(1)
+    }
+}
+
+/// A migration under way.
+struct Move {
+    guest: usize,
+    to: usize,
+    reserved: u64,
+}
+
+/// Plays the scene; `balancer` may be none.
+pub fn play(
+    scene: &mut dyn Scene,
+    dividing: Division,
+    mut balancer: Option<&mut dyn Balancer>,
+) -> Figures {
+    let mut world = scene.world();
+    let mut hosts = FleetState::new(&world, dividing);
+    let mut figures = Figures::default();
+    let mut slow = vec![0; world.guests.len()];
+    for round in 0..scene.rounds() {
+        let before: Vec<u64> = world.guests.iter().map(|guest| guest.demand).collect();
+        let next = scene.next(&mut world, round);
+        (0..world.hosts.len()).for_each(|host| hosts.set_limits(&world, host));
+        figures.short_before += short(&world).0;
+        let mut moves: Vec<Move> = Vec::new();
+        for second in 1..=SECONDS {
+            let now = Timestamp::from_millis((round * ROUND_MINUTES * 60 + second) * 1000);
+            for (guest, (from, to)) in world.guests.iter_mut().zip(before.iter().zip(&next)) {
+                let done = second.min(CHANGING);
+                guest.demand = (from * (CHANGING - done) + to * done) / CHANGING;
+            }
+            hosts.second(&mut world, now);
+            let lasts = if second == SECONDS { ROUND_MINUTES * 60 - SECONDS + 1 } else { 1 };
+            for (guest, slow) in world.guests.iter().zip(&mut slow) {
+                *slow += lasts * u64::from(is_slow(guest.demand, usable(guest.allocation)));
+            }
+            if let (DIVIDED, Some(balancer)) = (second, balancer.as_deref_mut()) {
+                moves = ordered(balancer, &world, round, scene.migrations_max());
+                for it in &moves {
+                    hosts.reserve(it.guest, it.to, it.reserved, now);
+                }
+            }
+            if let (RESERVED, Some(balancer)) = (second, balancer.as_deref()) {
+                for it in moves.drain(..) {
+                    let guest = world.guests[it.guest];
+                    match hosts.arrive(&mut world, it.guest, it.to, it.reserved) {
+                        true => {
+                            figures.copied += guest.copied(balancer.shrinks_first());
+                            figures.copied_if_shrunk += guest.copied(true);
+                            figures.migrations += 1;
+                        }
+                        false => figures.given_up += 1,
+                    }
+                }
+            }
+        }
+        let (hosts, mib) = short(&world);
+        figures.short_hosts += hosts;
+        figures.short += mib;
+        let below = world.guests.iter().filter(|guest| guest.allocation < guest.floor);
+        figures.below_floor += below.count() as u64;
+    }
+    let seconds = scene.rounds() * ROUND_MINUTES * 60;
+    figures.guest_seconds = seconds * world.guests.len() as u64;
+    figures.slow_seconds = slow.iter().sum();
+    figures.worst_ppm = slow.iter().max().map_or(0, |worst| worst * 1_000_000 / seconds.max(1));
+    figures
+}
+
+/// What the balancer wants, and what is to be reserved for it: a guest arrives with what it should
+/// have if it was shrunk to that, else with its floor at least.
+fn ordered(balancer: &mut dyn Balancer, world: &World, round: u64, most: usize) -> Vec<Move> {
+    let is_shrunk = balancer.shrinks_first();
+    let reserved = |guest: &SimGuest| if is_shrunk { guest.full() } else { guest.floor };
+    let migrations = balancer.migrations(world, round, most).into_iter();
+    migrations
+        .map(|(guest, to)| Move { guest, to, reserved: reserved(&world.guests[guest]) })
+        .collect()
+}
+
+/// Hosts that are short of floors, and by how many MiB.
+fn short(world: &World) -> (u64, u64) {
+    let short = (0..world.hosts.len()).map(|host| world.short(host)).filter(|mib| *mib > 0);
+    short.fold((0, 0), |(hosts, all), mib| (hosts + 1, all + mib))
+}
