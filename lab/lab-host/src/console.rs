@@ -61,6 +61,7 @@ mod tests {
             memory: Bytes::ZERO,
             qmp_socket: "/q".into(),
             console,
+            has_booted_elsewhere: false,
         };
         for follow in [false, true] {
             let mut out = Vec::new();

@@ -117,6 +117,7 @@ impl GuestStart<'_> {
             memory: spec.memory,
             qmp_socket: paths.qmp.clone(),
             console: paths.console.clone(),
+            has_booted_elsewhere: false,
         };
         let guest = Guest {
             spec: spec.clone(),
@@ -189,6 +190,36 @@ impl GuestStart<'_> {
 }
 
 impl Guest {
+    /// The guest in the run of `folder`, into whose QEMU there (see [`crate::listen`]) it has
+    /// moved, with the programs that ran in it. Waits up to `patience` for its own program. It ends
+    /// when this is dropped.
+    ///
+    /// # Errors
+    /// When it is not there, or its program does not answer.
+    pub fn arrived(
+        folder: &RunFolder,
+        spec: &GuestSpec,
+        patience: Duration,
+    ) -> Result<Guest, LabError> {
+        let record = folder.guests().into_iter().find(|record| record.id == spec.id);
+        let record = record.ok_or_else(|| LabError::NoGuest {
+            run: folder.name(),
+            guest: spec.id.to_string(),
+            have: folder.guests().iter().map(|it| it.id.as_str()).collect::<Vec<_>>().join(", "),
+        })?;
+        let started = Instant::now();
+        let guest = Guest {
+            spec: spec.clone(),
+            paths: folder.guest_paths(&spec.id)?,
+            hypervisor: Mutex::new(Hypervisor::Managed(record.process)),
+            record,
+            channel: OnceLock::new(),
+            started,
+        };
+        guest.wait_ready(started + patience)?;
+        Ok(guest)
+    }
+
     /// Waits until the guest's program accepts requests, up to `deadline`.
     pub(crate) fn wait_ready(&self, deadline: Instant) -> Result<(), LabError> {
         let is_gone = || matches!(self.state(), GuestState::Exited | GuestState::Panicked);

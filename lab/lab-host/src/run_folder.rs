@@ -32,6 +32,8 @@ const SOCKET_PATH_LEN_MAX: usize = 107;
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// Text in a console log that means that the guest's kernel has panicked.
 const PANIC_TEXT: &str = "Kernel panic";
+/// What a guest's kernel writes to its console when it dies, a panic being one of several ways.
+const DEATHS: [&str; 3] = ["Oops: ", PANIC_TEXT, "general protection fault"];
 /// Bytes of a console log that are searched, at either end.
 const CONSOLE_SEARCHED: u64 = 64 << 10;
 /// Prefix of folders that are not complete yet.
@@ -66,6 +68,9 @@ pub struct GuestRecord {
     pub qmp_socket: PathBuf,
     /// Console log.
     pub console: PathBuf,
+    /// Whether its QEMU was started empty, for the guest to move into: its console log begins then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_booted_elsewhere: bool,
 }
 
 /// The state of a guest.
@@ -102,11 +107,22 @@ impl GuestRecord {
         let (beginning, end) = console_ends(&self.console);
         if end.contains(PANIC_TEXT) {
             GuestState::Panicked
-        } else if beginning.contains(READY_LINE_PREFIX) {
+        } else if self.has_booted_elsewhere || beginning.contains(READY_LINE_PREFIX) {
             GuestState::Ready
         } else {
             GuestState::Booting
         }
+    }
+}
+
+impl GuestRecord {
+    /// The line of its console with which its kernel has died, if it has. An emulated guest may
+    /// through no fault of its own: QEMU 7.2 can lose a write that the guest makes while its memory
+    /// is copied to another QEMU.
+    pub fn kernel_death(&self) -> Option<String> {
+        let (beginning, end) = console_ends(&self.console);
+        let mut lines = beginning.lines().chain(end.lines());
+        lines.find(|line| DEATHS.iter().any(|death| line.contains(death))).map(str::to_owned)
     }
 }
 
@@ -319,6 +335,11 @@ impl RunFolder {
         records
     }
 
+    /// Whether the lab itself started its guests' QEMUs.
+    pub(crate) fn is_of_lab(&self) -> bool {
+        ![LIBVIRTD_FILE, XEN_FILE].iter().any(|name| self.path.join(name).exists())
+    }
+
     /// Records the libvirtd that has been started.
     pub(crate) fn record_libvirtd(&self, process: ProcessId) -> Result<(), LabError> {
         write_json(&self.path.join(LIBVIRTD_FILE), &process)
@@ -421,6 +442,7 @@ mod tests {
             memory: Bytes::gib(1),
             qmp_socket,
             console,
+            has_booted_elsewhere: false,
         }
     }
 

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use ballast_model::{Bytes, GuestId, PolicyName};
+use ballast_model::{Bytes, GuestId, ParseGuestIdError, PolicyName};
 use ballast_toml_strict::{Error, duration};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 use crate::accel::AccelChoice;
 use crate::host_swap;
 use crate::libvirt::Manager;
+use crate::scenario_fleet::{ADVISE, FleetHost, MOVE, ScenarioFleet};
 use crate::scenario_guest::{Mistake, ScenarioGuest, check, path};
 use crate::scenario_settings::{ByHand, Settings, Transfer};
 use crate::scenario_variant::{BEST, BY_HAND, Variant, VariantKind, check_policy, merged};
@@ -77,6 +78,9 @@ pub struct Scenario {
     /// A timed transfer of memory between two guests, if any.
     #[serde(default)]
     pub transfer: Option<Transfer>,
+    /// Several hosts, between which guests may move, instead of one.
+    #[serde(default)]
+    pub fleet: Option<ScenarioFleet>,
     /// A paper's results in this situation; `ballast simulate` reads them too.
     #[serde(default)]
     pub paper: Vec<Map<String, Value>>,
@@ -138,6 +142,13 @@ impl Scenario {
             ..Variant::of(PolicyName::Static.as_str())
         };
         let mut all: Vec<Variant> = policies.chain(self.variants.iter().cloned()).collect();
+        if self.fleet.is_some() {
+            let kinds = [(ADVISE, VariantKind::Advise), (MOVE, VariantKind::Move)];
+            let both = |policy: Variant| {
+                kinds.map(|(name, kind)| Variant { name: name.to_owned(), kind, ..policy.clone() })
+            };
+            all = all.into_iter().flat_map(both).collect();
+        }
         all.extend(self.by_hand.as_ref().map(|_| special(BY_HAND, VariantKind::ByHand)));
         all.extend(self.best.then(|| special(BEST, VariantKind::Best)));
         for variant in &mut all {
@@ -156,6 +167,22 @@ impl Scenario {
             (guest.start, guest.floor, guest.ceiling) = (None, None, None);
         }
         scenario
+    }
+
+    /// The scenario of one of its hosts: that budget, and the guests that start there. Its run has a
+    /// name of its own.
+    ///
+    /// # Errors
+    /// The name is too long for a run.
+    pub fn on_host(&self, host: &FleetHost) -> Result<Scenario, ParseGuestIdError> {
+        let is_here = |guest: &&ScenarioGuest| host.guests.contains(&guest.name);
+        Ok(Scenario {
+            name: format!("{}-{}", self.name, host.name).parse()?,
+            host: Host { budget: host.budget, ..self.host.clone() },
+            guests: self.guests.iter().filter(is_here).cloned().collect(),
+            fleet: None,
+            ..self.clone()
+        })
     }
 
     /// The run of this scenario.
@@ -233,6 +260,7 @@ impl Scenario {
             return check(&["by_hand", key], false, || why);
         }
         self.validate_manager()?;
+        self.validate_fleet()?;
         self.validate_sums()
     }
 
@@ -251,6 +279,26 @@ impl Scenario {
             })?;
         }
         Ok(())
+    }
+
+    fn validate_fleet(&self) -> Result<(), Mistake> {
+        let Some(fleet) = &self.fleet else { return Ok(()) };
+        fleet.validate(&self.guests, self.host.budget, self.duration)?;
+        for (key, is_there) in [
+            ("variants", !self.variants.is_empty()),
+            ("best", self.best),
+            ("by_hand", self.by_hand.is_some()),
+            ("needs", self.needs),
+            ("transfer", self.transfer.is_some()),
+        ] {
+            check(&[key], !is_there, || "cannot be had with several hosts".to_owned())?;
+        }
+        check(&["policies"], self.policies.len() == 1, || {
+            "expected one policy, under which each host's daemon runs".to_owned()
+        })?;
+        check(&["settings", "manager"], self.settings.manager == Manager::Qemu, || {
+            "expected `qemu`: only guests of the lab itself can move".to_owned()
+        })
     }
 
     fn validate_variants(&self) -> Result<(), Mistake> {

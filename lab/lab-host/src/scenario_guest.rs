@@ -57,6 +57,9 @@ pub struct ScenarioGuest {
     /// default.
     #[serde(default)]
     pub priority: u8,
+    /// Its objective: misses a second that it may have; none by default.
+    #[serde(default)]
+    pub miss_rate_max: Option<u64>,
     /// Its swap disk, if any.
     #[serde(default)]
     pub swap: Option<DiskSpec>,
@@ -118,6 +121,7 @@ impl ScenarioGuest {
             shares: self.shares.unwrap_or(GuestLimits::SHARES_DEFAULT),
             priority: self.priority,
             swap: Some(self.swap.is_some()),
+            miss_rate_max: self.miss_rate_max,
             ..GuestLimits::default()
         }
     }

@@ -40,6 +40,10 @@ pub enum VariantKind {
     Best,
     /// The scenario's `[by_hand]` settings; the daemon is paused.
     ByHand,
+    /// The daemon of each of several hosts, whose fleet moves nothing.
+    Advise,
+    /// The same, and the fleet moves guests between the hosts.
+    Move,
 }
 
 impl Variant {

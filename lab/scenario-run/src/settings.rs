@@ -138,6 +138,9 @@ fn bounds(guest: &ScenarioGuest) -> Value {
     if let Some(swap) = limits.swap {
         table["swap"] = json!(swap);
     }
+    if let Some(rate) = limits.miss_rate_max {
+        table["miss_rate_max"] = json!(rate);
+    }
     for (key, bound) in [("floor", limits.floor), ("ceiling", limits.ceiling)] {
         if let Some(bound) = bound {
             table[key] = json!(bound);

@@ -79,6 +79,8 @@ struct FileTable {
     _by_hand: IgnoredAny,
     #[serde(default, rename = "transfer")]
     _transfer: IgnoredAny,
+    #[serde(default, rename = "fleet")]
+    _fleet: IgnoredAny,
     #[serde(default)]
     defaults: Machine,
     guests: Vec<GuestTable>,
