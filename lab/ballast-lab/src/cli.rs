@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{demo, evaluate, imt, lab, mrc, nested, replay, simulate, storm, track_page};
+use crate::commands::{
+    demo, evaluate, imt, lab, lab_run, mrc, nested, replay, simulate, storm, track_page,
+};
 
 /// Real guests, simulation, miss-ratio curves and benchmarks for Ballast.
 #[derive(Clone, Debug, Parser)]
@@ -31,6 +33,8 @@ pub enum Command {
     Demo(demo::Args),
     /// Real guests to try things on.
     Lab(lab::Args),
+    /// Play a scenario on real guests: the same as `lab run`.
+    Run(Box<lab_run::Args>),
     /// Run scenarios and commands on a real KVM host inside an emulated machine.
     Nested(nested::Args),
     /// Miss-ratio curves and working sets of traces.
@@ -52,4 +56,7 @@ pub enum Command {
     /// The daemon of a scenario run, which ends with it.
     #[command(hide = true, name = ballast_scenario_run::daemon::COMMAND)]
     LabDaemon(ballast_scenario_run::daemon::Args),
+    /// A program of a scenario run, which ends with it.
+    #[command(hide = true, name = ballast_scenario_run::follow::COMMAND)]
+    LabFollow(ballast_scenario_run::follow::Args),
 }

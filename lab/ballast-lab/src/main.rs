@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use ballast_lab::cli::{Cli, Command};
 use ballast_lab::commands::{
-    demo, evaluate, imt, lab, mrc, nested, replay, simulate, storm, track_page,
+    demo, evaluate, imt, lab, lab_run, mrc, nested, replay, simulate, storm, track_page,
 };
 use clap::Parser;
 
@@ -29,6 +29,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Demo(args) => demo::run(args).await,
         Command::Lab(args) => lab::run(args).await,
+        Command::Run(args) => lab_run::run(*args).await,
         Command::Nested(args) => nested::run(args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Evaluate(args) => evaluate::run(args).await,
@@ -39,5 +40,6 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Bench(args) => ballast_bench::run(&args),
         Command::TrackPage(args) => track_page::run(&args),
         Command::LabDaemon(args) => ballast_scenario_run::daemon::run(args).await,
+        Command::LabFollow(args) => ballast_scenario_run::follow::run(&args),
     }
 }

@@ -67,11 +67,7 @@ fn live(folder: &RunFolder, guest: &GuestId) -> Option<GuestRecord> {
     guests.find(|record| record.id == *guest && record.state() != GuestState::Exited)
 }
 
-fn start(
-    from: &RunFolder,
-    record: &GuestRecord,
-    to: &RunFolder,
-) -> Result<GuestRecord, LabError> {
+fn start(from: &RunFolder, record: &GuestRecord, to: &RunFolder) -> Result<GuestRecord, LabError> {
     let paths = to.guest_paths(&record.id)?;
     let process = PathBuf::from(format!("/proc/{}", record.process.pid));
     let read = |name: &str| {

@@ -169,8 +169,8 @@ impl Scenario {
         scenario
     }
 
-    /// The scenario of one of its hosts: that budget, and the guests that start there. Its run has a
-    /// name of its own.
+    /// The scenario of one of its hosts: that budget, and the guests that start there. Its run has
+    /// a name of its own.
     ///
     /// # Errors
     /// The name is too long for a run.

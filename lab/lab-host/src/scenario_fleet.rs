@@ -31,8 +31,8 @@ pub struct ScenarioFleet {
     pub hosts: Vec<FleetHost>,
     /// The host that has too little for its guests: one of them is expected to leave it.
     pub overloaded: GuestId,
-    /// The host that leads first, whose member of the fleet is killed once a move is ordered;
-    /// nobody is killed by default.
+    /// The host that leads first, whose member of the fleet is killed once a move has begun; nobody
+    /// is killed by default.
     #[serde(default)]
     pub killed: Option<GuestId>,
     /// How long the last part of a run is, in which the work of all guests is compared: the move
@@ -47,6 +47,9 @@ pub struct ScenarioFleet {
     /// How long a host counts as there after its last sign of life; 3 s by default.
     #[serde(default = "three_seconds", with = "duration")]
     pub lease: Duration,
+    /// How long a host has to need relief before a guest is ordered to move; 10 s by default.
+    #[serde(default = "ten_seconds", with = "duration")]
+    pub patience: Duration,
     /// Bytes a second that a move copies at most; 1 GiB by default.
     #[serde(default = "one_gib")]
     pub bandwidth: Bytes,
@@ -72,6 +75,10 @@ fn three_seconds() -> Duration {
     Duration::from_secs(3)
 }
 
+fn ten_seconds() -> Duration {
+    Duration::from_secs(10)
+}
+
 fn one_gib() -> Bytes {
     Bytes::gib(1)
 }
@@ -93,7 +100,8 @@ impl ScenarioFleet {
         check(&at("hosts"), names.len() == self.hosts.len(), || {
             "expected each name once".to_owned()
         })?;
-        for (key, name) in [("overloaded", Some(&self.overloaded)), ("killed", self.killed.as_ref())]
+        for (key, name) in
+            [("overloaded", Some(&self.overloaded)), ("killed", self.killed.as_ref())]
         {
             let is_host = name.is_none_or(|name| names.contains(name));
             check(&at(key), is_host, || "expected the name of one of the hosts".to_owned())?;

@@ -3,7 +3,6 @@
 //! Idea: it is this same program, started with a hidden command that first asks the kernel for a
 //! signal when its parent dies, so that its daemon ends however the scenario run ends. Everything
 //! it leaves is in the run's folder, which the lab removes.
-//! Source: prctl(2), PR_SET_PDEATHSIG.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -12,13 +11,14 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ballast_api::{Client, ClientError, GuestChange, GuestView};
+use ballast_api::{Client, ClientError, GuestChange, GuestView, StatusReply};
 use ballast_lab_host::Helper;
 use ballast_model::{Bytes, GuestId};
-use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
+use super::follow::follow;
 use super::rival;
 use super::settings::Places;
 
@@ -56,11 +56,7 @@ pub struct Args {
 /// # Errors
 /// Those of the daemon.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    set_parent_process_death_signal(Some(Signal::TERM)).context("cannot follow the parent")?;
-    // A parent that died before that call sends no signal.
-    if getppid() != Pid::from_raw(args.parent) {
-        bail!("the process that started this daemon is gone");
-    }
+    follow(args.parent)?;
     let config = ballast_config::load(&args.config)?;
     let rival = args.rival.as_deref().map(rival::rule).transpose()?;
     let log = ballast_daemon::start_log().context("cannot log to standard error")?;
@@ -134,6 +130,14 @@ impl Daemon {
     pub(super) async fn guests(&mut self) -> anyhow::Result<Option<Vec<GuestView>>> {
         match self.client.guests().await {
             Ok(reply) => Ok(Some(reply.guests)),
+            Err(_) => self.ensure_alive().map(|()| None),
+        }
+    }
+
+    /// All that it says of host and guests; `None` when it does not answer in time.
+    pub(super) async fn status(&mut self) -> anyhow::Result<Option<StatusReply>> {
+        match self.client.status().await {
+            Ok(reply) => Ok(Some(reply)),
             Err(_) => self.ensure_alive().map(|()| None),
         }
     }

@@ -3,8 +3,11 @@
 use std::num::NonZeroU64;
 
 use ballast_lab_guest::workload::{Pattern, Ramp, WorkloadSpec};
-use ballast_lab_host::{BEST, DiskSpec, Scenario, ScenarioGuest, ScenarioWorkload};
+use ballast_lab_host::{
+    BEST, DiskSpec, FleetHost, Scenario, ScenarioFleet, ScenarioGuest, ScenarioWorkload,
+};
 
+use super::fleet_record::{FleetHostInfo, FleetInfo, FloorInfo};
 use super::paper;
 use super::record::{GuestInfo, ScenarioInfo};
 
@@ -19,7 +22,29 @@ pub(super) fn scenario(scenario: &Scenario, description: &str) -> ScenarioInfo {
         policies: scenario.contestants().into_iter().map(|variant| variant.name).collect(),
         best: scenario.best.then(|| BEST.to_owned()),
         guests: scenario.guests.iter().map(guest).collect(),
+        fleet: scenario.fleet.as_ref().map(|it| fleet(scenario, it)),
         paper: paper::figures(scenario).unwrap_or_default(),
+    }
+}
+
+/// The hosts of a scenario, and what is expected of them.
+fn fleet(scenario: &Scenario, fleet: &ScenarioFleet) -> FleetInfo {
+    let host = |host: &FleetHost| FleetHostInfo {
+        host: host.name.to_string(),
+        budget_bytes: host.budget.get(),
+        guests: host.guests.iter().map(ToString::to_string).collect(),
+    };
+    let floor = |guest: &ScenarioGuest| FloorInfo {
+        guest: guest.name.to_string(),
+        floor_bytes: guest.limits().floor_for(guest.memory).get(),
+    };
+    FleetInfo {
+        hosts: fleet.hosts.iter().map(host).collect(),
+        overloaded: fleet.overloaded.to_string(),
+        kills_leader: fleet.killed.is_some(),
+        window_s: fleet.window.as_secs_f64(),
+        work_times: fleet.work_times,
+        floors: scenario.guests.iter().map(floor).collect(),
     }
 }
 

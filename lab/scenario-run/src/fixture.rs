@@ -2,6 +2,10 @@
 
 use ballast_lab_host::BEST;
 
+use super::fleet_record::{
+    FleetHostInfo, FleetInfo, FleetRun, FloorInfo, HostRun, HostSample, KillRecord, LeaderRecord,
+    MigrationRecord, PhaseRecord, PlaceRecord,
+};
 use super::record::{
     FORMAT_VERSION, GuestInfo, GuestRun, Inside, Machine, Outside, Record, RunRecord, Sample,
     ScenarioInfo, WorkloadRecord,
@@ -30,6 +34,7 @@ pub(super) fn record(work: &[(&str, &[u64])]) -> Record {
             policies: work.iter().map(|(policy, _)| (*policy).to_owned()).collect(),
             best: work.iter().any(|(policy, _)| *policy == BEST).then(|| BEST.to_owned()),
             guests: vec![info("a", &["grow: mono, 50MiB to 650MiB"]), info("b", &[])],
+            fleet: None,
             paper: Vec::new(),
         },
         machine: Machine {
@@ -81,6 +86,7 @@ fn run(policy: &str, repetition: u32, work: u64) -> RunRecord {
         moves: Vec::new(),
         domains: Vec::new(),
         transfer: None,
+        fleet: None,
         remarks: Vec::new(),
     }
 }
@@ -162,4 +168,51 @@ size = "64MiB"
 share_per_s = 0.01
 "#;
     ballast_lab_host::Scenario::parse(TEXT, std::path::Path::new("made-up.toml")).unwrap()
+}
+
+/// Guest `a` moves from `x` to `y` at 3 s, and works 1 without moves and 4 with them.
+pub(super) fn fleet() -> Record {
+    let mut record = record(&[("advise", &[100]), ("move", &[400])]);
+    let floor = |guest: &str| FloorInfo { guest: guest.to_owned(), floor_bytes: 128 << 20 };
+    record.scenario.fleet = Some(FleetInfo {
+        hosts: vec![FleetHostInfo { host: "x".to_owned(), budget_bytes: 100, guests: Vec::new() }],
+        overloaded: "x".to_owned(),
+        kills_leader: true,
+        window_s: 5.0,
+        work_times: 1.5,
+        floors: vec![floor("a"), floor("b")],
+    });
+    let sample =
+        HostSample { at_s: 1.0, budget_bytes: 100, held_bytes: 90, ..HostSample::default() };
+    let hosts = vec![HostRun { host: "x".to_owned(), plans_refused: 0, samples: vec![sample] }];
+    for run in &mut record.runs {
+        run.fleet = Some(FleetRun { hosts: hosts.clone(), ..FleetRun::default() });
+    }
+    let phases = ["ordered", "copying", "copied", "moved"].map(|phase| PhaseRecord {
+        phase: phase.to_owned(),
+        at_s: if phase == "ordered" { 2.0 } else { 3.0 },
+    });
+    let leader =
+        |host: Option<&str>, from_s| LeaderRecord { host: host.map(str::to_owned), from_s };
+    record.runs[1].fleet = Some(FleetRun {
+        hosts,
+        places: vec![PlaceRecord { guest: "a".to_owned(), host: "y".to_owned(), from_s: 3.0 }],
+        migrations: vec![MigrationRecord {
+            guest: "a".to_owned(),
+            from: "x".to_owned(),
+            to: "y".to_owned(),
+            phases: phases.to_vec(),
+            ended: Some("moved".to_owned()),
+            removed_s: Some(4.0),
+        }],
+        leaders: vec![leader(Some("z"), -1.0), leader(None, 3.5), leader(Some("y"), 3.7)],
+        kill: Some(KillRecord {
+            host: "z".to_owned(),
+            at_s: 2.5,
+            guest: "a".to_owned(),
+            phase: "ordered".to_owned(),
+        }),
+        discarded: Vec::new(),
+    });
+    record
 }

@@ -26,7 +26,7 @@ use super::stillness::{StillnessWatch, is_steady};
 use super::turns::{Start, Turn, starts};
 
 /// Time between two samples.
-const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+pub(super) const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// How long the first report of an idle guest may take; one comes every second.
 const REPORT_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a guest may take to unload the driver of its balloon, which gives back what the balloon
@@ -34,20 +34,22 @@ const REPORT_PATIENCE: Duration = Duration::from_secs(30);
 const UNLOAD_PATIENCE: Duration = Duration::from_secs(30);
 
 /// One guest under observation.
-struct Watched<'a> {
-    guest: &'a Guest,
+pub(super) struct Watched<'a> {
+    pub(super) guest: &'a Guest,
     events: Subscription,
     collector: Collector,
-    samples: Vec<Sample>,
+    pub(super) samples: Vec<Sample>,
     latest: [Option<Inside>; 2],
     stillness: StillnessWatch,
     reported: Instant,
+    /// It is on its way to another QEMU: that nothing comes from this one is no wonder.
+    pub(super) is_leaving: bool,
 }
 
 /// A workload that was started, and when.
-struct Started {
-    start: Start,
-    at_s: f64,
+pub(super) struct Started {
+    pub(super) start: Start,
+    pub(super) at_s: f64,
 }
 
 /// A run that was measured.
@@ -66,7 +68,9 @@ pub(super) async fn measure(
     live: &mut Live,
     prepared: Vec<Start>,
 ) -> anyhow::Result<Measured> {
-    let (began, mut watched) = begin(scenario, run)?;
+    let names = scenario.guests.iter().map(|guest| guest.name.as_str());
+    let guests = names.map(|name| run.guest(name)).collect::<Result<Vec<_>, _>>()?;
+    let (began, mut watched) = begin(&guests)?;
     let mut due = starts(scenario).into_iter().filter(|start| !start.prepared).peekable();
     let mut stops = stops(scenario).into_iter().peekable();
     let guaranteed = guaranteed(scenario);
@@ -134,16 +138,28 @@ pub(super) async fn measure(
     }
     let demanded = started.iter().rfind(|it| is_receiver(scenario, &it.start));
     let demanded = demanded.map(|it| began.into_std() + Duration::from_secs_f64(it.at_s));
-    let workloads = stop(run, started, &mut watched, measured_s)?;
-    let remarks = watched.iter().flat_map(|guest| guest.collector.remarks(guest.name())).collect();
-    let record = RunRecord {
+    let workloads = stop(started, &mut watched, measured_s)?;
+    let remarks = watched.iter().flat_map(Watched::remarks).collect();
+    let record = run_record(turn, measured_s, watched, &workloads, remarks);
+    Ok(Measured { record, demanded })
+}
+
+/// What was measured, without what is added afterwards.
+pub(super) fn run_record(
+    turn: &Turn,
+    measured_s: f64,
+    watched: Vec<Watched<'_>>,
+    workloads: &[(String, WorkloadRecord)],
+    remarks: Vec<String>,
+) -> RunRecord {
+    RunRecord {
         policy: turn.variant.name.clone(),
         repetition: turn.repetition,
         measured_s,
         guests: watched
             .into_iter()
             .map(|guest| GuestRun {
-                workloads: of_guest(&workloads, guest.name()),
+                workloads: of_guest(workloads, guest.name()),
                 guest: guest.name().to_owned(),
                 samples: guest.samples,
             })
@@ -151,9 +167,9 @@ pub(super) async fn measure(
         moves: Vec::new(),
         domains: Vec::new(),
         transfer: None,
+        fleet: None,
         remarks,
-    };
-    Ok(Measured { record, demanded })
+    }
 }
 
 /// Whether some guests have a fixed work and all of them have done it.
@@ -202,10 +218,9 @@ fn unload_balloon(guest: &Guest) -> anyhow::Result<()> {
 }
 
 /// Waits for a report of every guest, and begins.
-fn begin<'a>(scenario: &Scenario, run: &'a Run) -> anyhow::Result<(Instant, Vec<Watched<'a>>)> {
+pub(super) fn begin<'a>(guests: &[&'a Guest]) -> anyhow::Result<(Instant, Vec<Watched<'a>>)> {
     let mut first = Vec::new();
-    for guest in &scenario.guests {
-        let guest = run.guest(guest.name.as_str())?;
+    for &guest in guests {
         let events = guest.subscribe()?;
         let report = loop {
             match events.next(REPORT_PATIENCE) {
@@ -233,14 +248,29 @@ fn begin<'a>(scenario: &Scenario, run: &'a Run) -> anyhow::Result<(Instant, Vec<
             latest: [None, None],
             stillness: StillnessWatch::default(),
             reported: began,
+            is_leaving: false,
         }
     });
     Ok((began, watched.collect()))
 }
 
+impl<'a> Watched<'a> {
+    /// From now on it is watched where it is now, in another QEMU.
+    pub(super) fn arrive(&mut self, guest: &'a Guest) -> anyhow::Result<()> {
+        self.events = guest.subscribe()?;
+        (self.guest, self.is_leaving, self.reported) = (guest, false, Instant::now());
+        Ok(())
+    }
+}
+
 impl Watched<'_> {
-    fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.guest.id().as_str()
+    }
+
+    /// What a reader of its figures should know.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        self.collector.remarks(self.name()).into_iter().collect()
     }
 
     /// Takes what has come since the last time; the latest report of it, if there is one.
@@ -252,7 +282,7 @@ impl Watched<'_> {
         if let Some(refusal) = self.collector.take_refusals().first() {
             bail!("guest {} refused: {refusal}", self.name());
         }
-        if self.events.is_over() {
+        if self.events.is_over() && !self.is_leaving {
             let console = self.guest.console_tail();
             bail!(
                 "guest {} {}; the end of its console:\n{console}",
@@ -263,7 +293,7 @@ impl Watched<'_> {
         Ok(latest)
     }
 
-    fn sample(
+    pub(super) fn sample(
         &mut self,
         at_s: f64,
         views: Option<&[GuestView]>,
@@ -287,13 +317,13 @@ impl Watched<'_> {
     }
 
     /// A run with a guest that stands still is worth nothing, and what it shows of itself then is.
-    fn ensure_moving(&self) -> anyhow::Result<()> {
+    pub(super) fn ensure_moving(&self) -> anyhow::Result<()> {
         let Some(stillness) = self.stillness.found(self.reported.elapsed()) else { return Ok(()) };
         bail!("guest {} {stillness}\n{}", self.name(), self.guest.symptoms());
     }
 
     /// How it is, for whoever watches.
-    fn now(&self) -> GuestNow {
+    pub(super) fn now(&self) -> GuestNow {
         let [before, latest] = &self.latest;
         let rate = |counter: fn(&Inside) -> Option<u64>| {
             let (before, latest) = (before.as_ref()?, latest.as_ref()?);
@@ -327,8 +357,7 @@ fn outside(view: &GuestView) -> Outside {
 }
 
 /// Stops whatever still runs, all at once so that none gains time over another.
-fn stop(
-    run: &Run,
+pub(super) fn stop(
     started: Vec<Started>,
     watched: &mut [Watched<'_>],
     measured_s: f64,
@@ -338,16 +367,14 @@ fn stop(
             let stops: Vec<_> = started
                 .iter()
                 .map(|Started { start, .. }| {
-                    let ended = watched
-                        .iter()
-                        .find(|guest| *guest.guest.id() == start.guest)
-                        .and_then(|guest| guest.collector.end_of(&start.id));
-                    (start, ended)
-                })
-                .map(|(start, ended)| {
-                    scope.spawn(move || match ended {
-                        Some(ended) => Ok(ended),
-                        None => run.guest(start.guest.as_str())?.stop_workload(&start.id),
+                    let mut all = watched.iter();
+                    let guest = all.find(|guest| *guest.guest.id() == start.guest);
+                    let ended = guest.and_then(|guest| guest.collector.end_of(&start.id));
+                    let guest = guest.map(|guest| guest.guest);
+                    scope.spawn(move || match (ended, guest) {
+                        (Some(ended), _) => Ok(ended),
+                        (None, Some(guest)) => guest.stop_workload(&start.id),
+                        (None, None) => Err(LabError::Invalid(format!("no guest {}", start.guest))),
                     })
                 })
                 .collect();

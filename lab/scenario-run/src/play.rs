@@ -7,11 +7,10 @@
 //! leaves nothing behind because the lab's runs do not, and the daemon ends with its parent.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
-use ballast_lab_host::{ProcessId, Run, RunFolder, Scenario, VariantKind, domain_memory};
+use ballast_lab_host::{Run, RunFolder, Scenario, ScenarioFleet, VariantKind, domain_memory};
 use ballast_model::{Bytes, GuestId};
 use tokio::time::Instant;
 
@@ -20,12 +19,14 @@ use super::live::Live;
 use super::measure::Measured;
 use super::record::{DomainRecord, FORMAT_VERSION, Machine, Record, RunRecord};
 use super::settings::{self, Places, daemon_toml};
+use super::traces::Traces;
 use super::transfer::Watch;
 use super::turns::{Turn, turns};
-use super::{describe, machine, measure, moves, needs, prepare, start_size, transfer};
+use super::{describe, fleet, machine, measure, moves, needs, prepare, start_size, transfer};
 
-/// Name of the daemon's folder in the run's folder.
-const DAEMON_FOLDER: &str = "daemon";
+/// Runs with a dead guest before it is given up: under emulation, a guest that is moved may die
+/// through no fault of Ballast's.
+const DISCARDED_MAX: usize = 4;
 
 /// The moment, RFC 3339 in UTC.
 pub fn now() -> String {
@@ -57,11 +58,12 @@ pub async fn play(
         let Turn { variant, repetition, number, of } = &turn;
         let name = &variant.name;
         live.say(&format!("run {number} of {of}: {name}, repetition {repetition}"));
-        let played = match variant.kind {
-            VariantKind::Best => play_turn(&scenario.unlimited(), &turn, &mut machine, live).await,
-            VariantKind::Policy | VariantKind::ByHand => {
-                play_turn(scenario, &turn, &mut machine, live).await
+        let played = match (&scenario.fleet, variant.kind) {
+            (Some(fleet), _) => play_fleet(scenario, fleet, &turn, &mut machine, live).await,
+            (None, VariantKind::Best) => {
+                play_turn(&scenario.unlimited(), &turn, &mut machine, live).await
             }
+            (None, _) => play_turn(scenario, &turn, &mut machine, live).await,
         };
         runs.push(played.with_context(|| format!("run {number} of {of} ({name}) failed"))?);
     }
@@ -72,6 +74,34 @@ pub async fn play(
         machine: machine.context("the scenario has no runs")?,
         runs,
     })
+}
+
+/// The same with several hosts: again, as long as a guest's kernel dies.
+async fn play_fleet(
+    scenario: &Scenario,
+    fleet: &ScenarioFleet,
+    turn: &Turn,
+    machine: &mut Option<Machine>,
+    live: &mut Live,
+) -> anyhow::Result<RunRecord> {
+    let mut discarded = Vec::new();
+    loop {
+        let played = fleet::play_turn(scenario, fleet, turn, machine, live).await;
+        let died = match played {
+            Ok(mut record) => {
+                if let Some(fleet) = &mut record.fleet {
+                    fleet.discarded = discarded;
+                }
+                return Ok(record);
+            }
+            Err(error) => error.downcast::<fleet::KernelDied>()?,
+        };
+        live.say(&format!("this run counts for nothing: {died}"));
+        discarded.push(died.record());
+        if discarded.len() >= DISCARDED_MAX {
+            bail!("in {DISCARDED_MAX} runs one after the other {died}");
+        }
+    }
 }
 
 async fn play_turn(
@@ -89,29 +119,6 @@ async fn play_turn(
     let record = measured?;
     traces.ensure_gone()?;
     Ok(record)
-}
-
-/// What a run must not leave.
-struct Traces {
-    folder: PathBuf,
-    guests: Vec<ProcessId>,
-}
-
-impl Traces {
-    fn of(run: &Run) -> Traces {
-        let guests = run.guests().map(|guest| guest.record().process).collect();
-        Traces { folder: run.folder().path().to_owned(), guests }
-    }
-
-    fn ensure_gone(&self) -> anyhow::Result<()> {
-        if let Some(left) = self.guests.iter().find(|guest| guest.is_alive()) {
-            bail!("process {} of a guest is still there: end it with `kill -9 {0}`", left.pid);
-        }
-        if self.folder.exists() {
-            bail!("{} is still there: remove it", self.folder.display());
-        }
-        Ok(())
-    }
 }
 
 async fn with_daemon(
@@ -167,9 +174,7 @@ fn with_end(domains: Vec<(GuestId, Bytes)>) -> anyhow::Result<Vec<DomainRecord>>
 }
 
 fn start_daemon(scenario: &Scenario, turn: &Turn, folder: &RunFolder) -> anyhow::Result<Daemon> {
-    let own = folder.path().join(DAEMON_FOLDER);
-    let places =
-        Places::new(own, folder.qmp_folder(), folder.agent_folder(), folder.libvirt_socket());
+    let places = Places::of(folder);
     let is_root = rustix::process::geteuid().is_root();
     let toml = daemon_toml(scenario, &turn.variant, &places, is_root)?;
     Daemon::start(&toml, turn.variant.rival(), places)

@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::fleet_record::{FleetInfo, FleetRun};
 use crate::simulate::paper::PaperFigure;
 
 /// Version of the format; a change that would mislead a reader makes a new one.
@@ -48,6 +49,9 @@ pub struct ScenarioInfo {
     pub best: Option<String>,
     /// Its guests, in the order of the scenario.
     pub guests: Vec<GuestInfo>,
+    /// Its hosts, and what is expected of them, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetInfo>,
     /// What a paper measured in the same situation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paper: Vec<PaperFigure>,
@@ -127,6 +131,9 @@ pub struct RunRecord {
     /// How long a transfer from guest to guest took, where one is timed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<TransferRecord>,
+    /// What became of the fleet, where the guests are on several hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetRun>,
     /// What a reader of the figures should know.
     pub remarks: Vec<String>,
 }

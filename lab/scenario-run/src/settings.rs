@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ballast_lab_host::{DOM0_MEMORY, Manager, Scenario, ScenarioGuest, Variant};
+use ballast_lab_host::{DOM0_MEMORY, Manager, RunFolder, Scenario, ScenarioGuest, Variant};
 use ballast_model::{Bytes, PolicyName};
 use serde_json::{Map, Value, json};
 
@@ -15,6 +15,8 @@ use super::{paper, rival};
 /// Journals of a run larger than this lose their oldest records; some hours of it.
 const JOURNAL_BYTES_MAX: &str = "64MiB";
 
+/// Name of the daemon's folder in the run's folder.
+const DAEMON_FOLDER: &str = "daemon";
 /// Name of Xen's first domain, in which the daemon runs.
 const DOM0: &str = "Domain-0";
 /// How long `xl` may take there: half a second, where the machine is emulated.
@@ -34,9 +36,15 @@ pub(super) struct Places {
 }
 
 impl Places {
+    /// Places in a run's folder.
+    pub(super) fn of(run: &RunFolder) -> Self {
+        let own = run.path().join(DAEMON_FOLDER);
+        Places::new(own, run.qmp_folder(), run.agent_folder(), run.libvirt_socket())
+    }
+
     /// Places in `folder`, which is the daemon's alone; guests' sockets are in `qmp`, those of
     /// their agents in `agents`; its libvirt listens on `libvirt`.
-    pub(super) fn new(folder: PathBuf, qmp: PathBuf, agents: PathBuf, libvirt: PathBuf) -> Self {
+    fn new(folder: PathBuf, qmp: PathBuf, agents: PathBuf, libvirt: PathBuf) -> Self {
         Places { folder, qmp, agents, libvirt }
     }
 

@@ -8,6 +8,7 @@ use super::calibration_table;
 use super::compare::{Comparison, Row};
 use super::domains_table;
 use super::figures;
+use super::fleet_table;
 use super::moves_table;
 use super::paper;
 use super::record::Record;
@@ -29,6 +30,7 @@ pub fn render(
     for remark in &comparison.remarks {
         out.push_str(&format!("note: {remark}\n"));
     }
+    out.push_str(&fleet_table::render(record));
     out.push_str(&moves_table::render(record));
     out.push_str(&domains_table::render(record));
     out.push_str(&transfer_table::render(record));

@@ -64,6 +64,13 @@ pub(super) fn build(more: &[String]) -> anyhow::Result<Vec<Program>> {
     if !child.wait()?.success() {
         bail!("cargo could not build the tests");
     }
+    // Cargo builds the programs of packages with integration tests, and this one has none, as there
+    // are as many as the census allows. Tests of other packages start it.
+    let fleet =
+        cargo().args(["build", "--workspace", "--bin", "ballast-fleet"]).args(more).status();
+    if !fleet.context("run cargo build")?.success() {
+        bail!("cargo could not build ballast-fleet");
+    }
     let metadata = MetadataCommand::new().no_deps().exec().context("run cargo metadata")?;
     for program in &mut programs {
         let package = metadata.packages.iter().find(|it| it.id.repr == program.package);

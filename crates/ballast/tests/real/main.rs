@@ -2,6 +2,7 @@
 
 mod balancing;
 mod containers;
+mod fleet;
 mod fleet_unit;
 #[path = "../harness/mod.rs"]
 mod harness;

@@ -24,7 +24,7 @@ use serde_json::{Map, Value};
 
 use ballast_report::{Output, Report, format, print};
 
-use super::lab_run;
+use super::{lab_listen, lab_run};
 
 /// Exit status of a command that a signal killed, as in a shell.
 const STATUS_OF_SIGNALS: i32 = 128;
@@ -67,7 +67,7 @@ enum LabCommand {
     #[command(after_help = "Example:\n  ballast lab kill g1")]
     Kill(GuestArgs),
     /// Start an empty QEMU in a run for a guest of another run, which can then move into it.
-    Listen(ListenArgs),
+    Listen(lab_listen::Args),
     /// Play a scenario under several policies and compare.
     Run(lab_run::Args),
 }
@@ -152,24 +152,6 @@ struct DownArgs {
     /// End every run
     #[arg(long, conflicts_with = "run")]
     all: bool,
-}
-
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Example:
-  ballast lab listen b1 --run fleet-3-b
-
-The new QEMU has the command line of the one that the guest is in, with the disks of that one, and waits with
-`-incoming defer -S`. In fleet.toml: [qemu] start = [\"ballast-lab\", \"lab\", \"listen\", \"{guest}\", \"--run\", …].")]
-struct ListenArgs {
-    /// The guest; its name is in one other run
-    guest: GuestId,
-    /// The run that it is to move into
-    #[arg(long, value_name = "NAME")]
-    run: String,
-    /// The folder of runs [default: this user's]
-    #[arg(long, value_name = "FOLDER")]
-    runs: Option<PathBuf>,
 }
 
 /// Which run a command is about.
@@ -286,12 +268,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             }
             _ => bail!("guest {} has not reported yet: try again in a second", args.guest),
         },
-        LabCommand::Listen(args) => {
-            let base = args.runs.map_or_else(ballast_lab_host::runs_folder, Ok)?;
-            let record = ballast_lab_host::listen(&base, &args.run, &args.guest)?;
-            let pid = record.process.pid;
-            print(&format!("guest {} can move into run {} (process {pid})\n", args.guest, args.run))
-        }
+        LabCommand::Listen(args) => lab_listen::run(args),
         LabCommand::Run(args) => lab_run::run(args).await,
         LabCommand::Kill(args) => args.ask(|guest| Request::Kill { guest }).map(drop),
     }

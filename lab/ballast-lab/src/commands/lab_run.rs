@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use ballast_lab_host::{BEST, BY_HAND, Scenario};
 use serde::Serialize;
 
 use ballast_report::Output;
 use ballast_scenario_run::calibration::Calibration;
 use ballast_scenario_run::compare::Comparison;
+use ballast_scenario_run::fleet_findings::{Expectation, expectations};
 use ballast_scenario_run::record::{
     Machine, MoveRecord, Record, RunRecord, ScenarioInfo, TransferRecord,
 };
@@ -33,9 +34,12 @@ daemon's journal gives what was moved of each guest, by which mechanism, how fas
 scenario can give the host swap while it runs ([host] swap, as root), unload a guest's balloon
 driver (balloon_stops), time a transfer from guest to guest against what the giver's balloon alone
 needs ([transfer]), and time how long a guest needs to be at full speed (full_speed), also with
-balloons set by hand ([by_hand]). With --simulated the same scenario is also played in the
-simulator, on the machine that the file describes and at the speeds that the real runs turned out
-to have, and every figure stands beside the real one.")]
+balloons set by hand ([by_hand]). A scenario with several hosts ([fleet],
+scenarios/lab/fleet-3.toml) is played with each daemon alone (advise) and with guests that move
+between the hosts (move); what is expected of that is in its file, and the exit status is 1 unless
+all of it is met. With --simulated the same scenario is also played in the simulator, on the
+machine that the file describes and at the speeds of the real runs; every figure stands beside the
+real one.")]
 pub struct Args {
     /// The scenario (TOML); scenarios/lab has examples
     #[arg(value_name = "SCENARIO.toml")]
@@ -76,6 +80,9 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let text = args.text()?;
     let (scenario, changed) = args.scenario(&text)?;
+    if args.simulated && scenario.fleet.is_some() {
+        bail!("--simulated: the simulator plays one host, and this scenario has several");
+    }
     let model = match args.simulated {
         true => Some(ScenarioFile::parse(&changed, &args.scenario)?),
         false => None,
@@ -204,6 +211,9 @@ struct RunOutput<'a> {
     /// Empty unless one was timed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     transfers: Vec<RunTransfer<'a>>,
+    /// Empty where there is one host.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    expectations: Vec<Expectation>,
     /// `None` unless wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     calibration: Option<&'a Calibration>,
@@ -281,6 +291,7 @@ pub(super) async fn play_and_report(
         comparison: &comparison,
         moves: record.runs.iter().flat_map(moves).collect(),
         transfers: record.runs.iter().filter_map(transfer).collect(),
+        expectations: expectations(&record),
         calibration,
         files: &files,
     };
@@ -291,7 +302,12 @@ pub(super) async fn play_and_report(
             table::render(&record, &comparison, calibration),
             page.unwrap_or_default()
         )
-    })
+    })?;
+    let (all, missed) = (told.expectations.len(), told.expectations.iter().filter(|it| !it.is_met));
+    match missed.count() {
+        0 => Ok(()),
+        missed => bail!("{missed} of {all} expectations of the scenario are not met"),
+    }
 }
 
 /// Writes the page and the raw data beside it; their paths, the page's first.

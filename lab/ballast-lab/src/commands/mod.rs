@@ -4,6 +4,7 @@ pub mod demo;
 pub mod evaluate;
 pub mod imt;
 pub mod lab;
+pub mod lab_listen;
 pub mod lab_run;
 pub mod mrc;
 pub mod nested;

@@ -16,6 +16,8 @@ use super::calibration::Calibration;
 use super::calibration_table;
 use super::compare::{Comparison, Figure, Ratio, Row};
 use super::figures::{self, size};
+use super::fleet_findings::expectations;
+use super::fleet_table;
 use super::moves_table;
 use super::paper;
 use super::record::{GuestInfo, Record};
@@ -65,6 +67,7 @@ pub fn render(
                 ul.remarks { @for remark in &comparison.remarks { li { (remark) } } }
             }
         }
+        @if record.scenario.fleet.is_some() { (fleet(record)) }
         (moved(record))
         @if let Some((above, below)) = transfer_table::words(record) {
             (transferred(record, &above, &below))
@@ -76,6 +79,19 @@ pub fn render(
         (what_was_run(record, raw_data))
     };
     Ok(page::document(&title, STYLE, SCRIPT, &body))
+}
+
+/// What became of the fleet, and what was expected of it.
+fn fleet(record: &Record) -> Markup {
+    html! {
+        section {
+            h2 { "Moves between hosts" }
+            (page::table(&fleet_table::report(record), fleet_table::rows(record)))
+            @for sentence in fleet_table::words(record) { p { (sentence) } }
+            h2 { "Expectations" }
+            (page::table(&fleet_table::findings(), expectations(record)))
+        }
+    }
 }
 
 /// Memory moved, by mechanism, and the reasons.
@@ -398,6 +414,15 @@ mod tests {
         // Four panels of `a` and one of `b`, which neither works nor swaps, under two policies.
         assert_eq!(page.matches("<svg").count(), 2 * (4 + 1));
         assert_eq!(page.matches("</svg>").count(), 2 * (4 + 1));
+    }
+
+    #[test]
+    fn the_page_shows_moves_and_expectations_of_a_fleet() {
+        let record = fixture::fleet();
+        let page = render(&record, &Comparison::new(&record), None, &[]).unwrap();
+        for text in ["Moves between hosts", "with moves one guest leaves host x", "y led after"] {
+            assert!(page.contains(text), "{text} is missing");
+        }
     }
 
     #[test]

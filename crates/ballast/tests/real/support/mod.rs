@@ -49,7 +49,7 @@ pub fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// The program that holds the guests: `ballast-lab` beside `ballast`.
-fn lab_program() -> PathBuf {
+pub fn lab_program() -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_ballast")).with_file_name("ballast-lab");
     assert!(program.exists(), "{} is missing: cargo build -p ballast-lab", program.display());
     program
@@ -206,13 +206,20 @@ impl Lab {
     }
 }
 
-const CHECKSUM: &str = "sha256sum /tmp/data";
+pub const CHECKSUM: &str = "sha256sum /tmp/data";
 const WORKLOAD: &str = "w";
 
 /// A file in a guest and what it must remain.
 pub struct Data {
     guest: String,
     sum: String,
+}
+
+impl Data {
+    /// Compares with what the same checksum says elsewhere.
+    pub fn assert_is(&self, sum: &str) {
+        assert_eq!(sum, self.sum, "data of {}", self.guest);
+    }
 }
 
 /// How a workload gets on.

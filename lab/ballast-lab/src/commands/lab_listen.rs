@@ -1,0 +1,40 @@
+//! `ballast lab listen`: an empty QEMU in a run, for a guest of another run.
+//!
+//! Idea: two runs stand for two hosts; this is the program that a member of a fleet starts when a
+//! guest is about to come (`[qemu] start` in `fleet.toml`).
+
+use std::path::PathBuf;
+
+use ballast_model::GuestId;
+use ballast_report::print;
+
+/// Start an empty QEMU in a run for a guest of another run.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  ballast lab listen b1 --run fleet-3-b
+
+The new QEMU has the command line of the one that the guest is in, with the disks of that one, and
+waits with `-incoming defer -S`. In fleet.toml:
+  start = [\"/usr/bin/ballast-lab\", \"lab\", \"listen\", \"{guest}\", \"--run\", \"fleet-3-b\"]")]
+pub struct Args {
+    /// The guest; its name is in one other run
+    guest: GuestId,
+    /// The run that it is to move into
+    #[arg(long, value_name = "NAME")]
+    run: String,
+    /// The folder of runs [default: this user's]
+    #[arg(long, value_name = "FOLDER")]
+    runs: Option<PathBuf>,
+}
+
+/// Starts it and says where it is.
+///
+/// # Errors
+/// Those of [`ballast_lab_host::listen`].
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let base = args.runs.map_or_else(ballast_lab_host::runs_folder, Ok)?;
+    let record = ballast_lab_host::listen(&base, &args.run, &args.guest)?;
+    let pid = record.process.pid;
+    print(&format!("guest {} can move into run {} (process {pid})\n", args.guest, args.run))
+}
