@@ -6,15 +6,14 @@ use ballast_fleet_move::{
     Carried, CopyState, HostAction, HostView, MoveRecord, Next, Process, Promise, RECORD_BYTES_MAX,
     Term, host_step,
 };
-use ballast_model::{GuestLimits, Timestamp};
+use ballast_model::{GuestChange, Timestamp};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(record) = MoveRecord::parse(bytes) else { return };
     assert!(bytes.len() <= RECORD_BYTES_MAX);
     let again = MoveRecord::parse(record.to_json().as_bytes()).expect("what was written");
     assert_eq!(again, record);
-    let carried =
-        Carried { limits: GuestLimits::default(), credits: None, thrashed: None, moves_in_24h: 0 };
+    let carried = Carried { limits: GuestChange::default(), credits: None, thrashed: None };
     for host in [&record.from, &record.to] {
         let view = HostView {
             host,
