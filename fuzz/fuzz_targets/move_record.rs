@@ -24,6 +24,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             shrink: None,
             is_taken_over: false,
             carried: &carried,
+            ends_source: false,
         };
         let next = host_step(Some(&record), &view);
         let ends = matches!(next, Next::Act(HostAction::End | HostAction::Quit));

@@ -5,6 +5,7 @@
 //! Limits: a guest that its hypervisor refuses to start stays in `Starting`: somebody has to look.
 
 use crate::put_away::put_away;
+use crate::record::is_over;
 use crate::view::Process::{Absent, Loaded, Paused, Runs, Unknown, Waiting};
 use crate::{HostAction, HostView, MoveRecord, Next, Phase, Promise, WhyAbandoned};
 
@@ -19,6 +20,11 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
     }
     match &record.phase {
         Phase::Ordered => prepare(record, view),
+        // The guest may be here whole, and nowhere else.
+        Phase::Copying { ends_source: true, .. } => match view.promise {
+            Promise::Nothing => Next::Act(HostAction::Reserve(record.reserve)),
+            _ => Next::Wait,
+        },
         Phase::Ready { .. } | Phase::Copying { .. } => match (view.process, view.promise) {
             (_, Promise::Nothing | Promise::Refused) => abandon(WhyAbandoned::NoRoom),
             (Waiting(_) | Loaded, _) => Next::Wait,
@@ -29,6 +35,10 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
             Loaded | Runs(_) => {
                 Next::write(record.at(Phase::Starting { carried: carried.clone() }))
             }
+            // It is not here though it has had time to come: it died while it was copied.
+            Waiting(_) if view.ends_source && is_over(record.due, view.now) => {
+                abandon(WhyAbandoned::ListenerGone)
+            }
             // The source says that all has come, so that is about to show.
             Waiting(_) => Next::Wait,
             _ => abandon(WhyAbandoned::ListenerGone),
@@ -38,6 +48,8 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
             Loaded | Paused => Next::Act(HostAction::Start),
             Runs(_) => Next::write(record.at(Phase::Moved)),
             Absent => Next::write(record.at(Phase::Lost)),
+            // It died before it was started.
+            Waiting(_) if view.ends_source => Next::write(record.at(Phase::Lost)),
             _ => Next::Wait,
         },
         Phase::Moved => Next::Wait,
@@ -54,7 +66,7 @@ fn prepare(record: &MoveRecord, view: &HostView<'_>) -> Next {
         Promise::Reserved { .. } | Promise::Nothing => {
             // A listener that an earlier move left may hold memory that is promised to nobody.
             return Next::Act(match view.process {
-                Waiting(_) | Loaded => HostAction::End,
+                Waiting(_) | Loaded if !view.ends_source => HostAction::End,
                 _ => HostAction::Reserve(record.reserve),
             });
         }
@@ -63,6 +75,9 @@ fn prepare(record: &MoveRecord, view: &HostView<'_>) -> Next {
         Absent if is_reserved => Next::Act(HostAction::Listen),
         Waiting(address) if is_reserved => Next::write(record.at(Phase::Ready { address })),
         Absent | Waiting(_) => Next::Wait,
+        // Of an earlier move; or its own word that it is ready has come late, and this guest has
+        // come since: then the record has changed, and nothing is written.
+        Loaded if view.ends_source => Next::write(record.abandoned(WhyAbandoned::GuestThere)),
         Loaded => Next::Act(HostAction::End),
         _ => Next::write(record.abandoned(WhyAbandoned::GuestThere)),
     }

@@ -32,6 +32,8 @@ pub fn step(record: Option<&MoveRecord>, wish: &Wish, term: Term, now: Timestamp
         return Next::Remove;
     }
     match record.phase {
+        // The source's affair: the destination may have the only copy.
+        Phase::Copying { ends_source: true, .. } => Next::Wait,
         Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. } => {
             if *wish == Wish::Cancel {
                 Next::write(record.abandoned(WhyAbandoned::Cancelled))

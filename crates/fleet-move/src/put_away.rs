@@ -6,10 +6,10 @@ use crate::view::{HostAction, HostView, Next, Process, Promise};
 pub(crate) fn put_away(view: &HostView<'_>) -> Next {
     match (view.process, view.promise) {
         (Process::Waiting(_) | Process::Loaded, _) => Next::Act(HostAction::End),
-        (Process::Absent, Promise::Reserved { .. } | Promise::Refused) => {
+        (Process::Absent | Process::Ended, Promise::Reserved { .. } | Promise::Refused) => {
             Next::Act(HostAction::Release)
         }
-        (Process::Absent | Process::Runs(_), _) if view.shrink.is_some() => {
+        (Process::Absent | Process::Ended | Process::Runs(_), _) if view.shrink.is_some() => {
             Next::Act(HostAction::EndShrink)
         }
         _ => Next::Wait,

@@ -88,6 +88,12 @@ pub enum Phase {
     Copying {
         /// Where to.
         address: SocketAddr,
+        /// Whoever copies ends the source by itself ([`HostView::ends_source`]): then only the
+        /// source may abandon.
+        ///
+        /// [`HostView::ends_source`]: crate::HostView::ends_source
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        ends_source: bool,
     },
     /// The guest stands still at the source; all of it is at the destination.
     Copied {
@@ -142,6 +148,7 @@ impl MoveRecord {
     pub(crate) fn why_lapsed(&self, term: Term, now: Timestamp) -> Option<WhyAbandoned> {
         match &self.phase {
             Phase::Ordered if self.term < term => Some(WhyAbandoned::OlderTerm),
+            Phase::Copying { ends_source: true, .. } => None,
             Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. }
                 if is_over(self.due, now) =>
             {

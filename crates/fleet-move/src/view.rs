@@ -30,6 +30,11 @@ pub struct HostView<'a> {
     pub is_taken_over: bool,
     /// What would go along with the guest now.
     pub carried: &'a Carried,
+    /// Whether what copies guests here ends the source's hypervisor by itself, once the other one
+    /// has the whole guest and stands still, as libvirt does between two hosts. There, a
+    /// destination that is open to a guest is [`Process::Waiting`], with a hypervisor or not, and a
+    /// guest whose copy was begun for this order and is not under way is [`CopyState::Failed`].
+    pub ends_source: bool,
 }
 
 /// A guest's hypervisor on one host.
@@ -49,6 +54,9 @@ pub enum Process {
     Runs(CopyState),
     /// The guest stands still here, as it was copied whole to another hypervisor.
     Left,
+    /// There is none for certain: whoever copied it for this order has ended it, as the other one
+    /// has the whole guest. One that died is [`Process::Absent`].
+    Ended,
     /// The guest stands still here for another reason.
     Paused,
 }

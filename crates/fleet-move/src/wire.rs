@@ -136,7 +136,7 @@ impl MoveRecord {
                 let limits = carried.limits.apply(&GuestLimits::default());
                 limits.validate().err().map(|error| error.to_string())
             }
-            Phase::Ready { address } | Phase::Copying { address } if address.port() == 0 => {
+            Phase::Ready { address } | Phase::Copying { address, .. } if address.port() == 0 => {
                 Some(format!("address {address}: expected a port"))
             }
             _ => None,

@@ -57,6 +57,7 @@ impl Seen {
             shrink: self.shrink,
             is_taken_over: self.is_taken_over,
             carried: &self.carried,
+            ends_source: false,
         }
     }
 

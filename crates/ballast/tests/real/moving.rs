@@ -151,6 +151,7 @@ impl<'a> Host<'a> {
                 shrink: self.shrink(),
                 is_taken_over: self.shares() == Some(SHARES),
                 carried: &carried,
+                ends_source: false,
             },
         );
         if let Next::Act(action) = &next {

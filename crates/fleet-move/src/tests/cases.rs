@@ -48,7 +48,7 @@ fn phases() -> [Phase; 8] {
     [
         Phase::Ordered,
         Phase::Ready { address: address() },
-        Phase::Copying { address: address() },
+        Phase::Copying { address: address(), ends_source: false },
         Phase::Copied { carried: Box::new(carried()) },
         Phase::Starting { carried: Box::new(carried()) },
         Phase::Moved,
@@ -75,6 +75,7 @@ fn next(
         shrink,
         is_taken_over: false,
         carried: &carried,
+        ends_source: false,
     };
     host_step(Some(&record(phase)), &view)
 }
@@ -90,7 +91,10 @@ fn a_reservation_of_another_size_is_made_again() {
 
 #[test]
 fn a_destination_without_its_reservation_abandons() {
-    for phase in [Phase::Ready { address: address() }, Phase::Copying { address: address() }] {
+    for phase in [
+        Phase::Ready { address: address() },
+        Phase::Copying { address: address(), ends_source: false },
+    ] {
         let waiting = Process::Waiting(address());
         assert_eq!(next(phase.clone(), "b", waiting, RESERVED, None), Next::Wait);
         let expected = record(Phase::Abandoned { why: WhyAbandoned::NoRoom });
@@ -116,7 +120,7 @@ fn a_copy_begins_once_the_guest_is_small() {
     let found = |shrink| next(ready.clone(), "a", runs, Promise::Entitled, shrink);
     assert_eq!(found(None), Next::Act(HostAction::Shrink(SMALL)));
     assert_eq!(found(shrink(false)), Next::Wait);
-    let copying = Phase::Copying { address: address() };
+    let copying = Phase::Copying { address: address(), ends_source: false };
     assert_eq!(found(shrink(true)), Next::Write(Box::new(record(copying.clone()))));
     assert_eq!(
         next(copying, "a", runs, Promise::Entitled, shrink(true)),
@@ -151,6 +155,7 @@ fn without_the_store_only_a_copy_is_cancelled() {
                 shrink: None,
                 is_taken_over: true,
                 carried: &carried,
+                ends_source: false,
             };
             let cancels = matches!(phase, Phase::Copying { .. })
                 && (at, process) == (&a, Process::Runs(CopyState::Partly));

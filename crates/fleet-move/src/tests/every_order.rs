@@ -13,23 +13,42 @@ fn small(orders: u8, faults: u8) -> World {
     world
 }
 
+/// The same where copying ends the source, as libvirt copies between two hosts.
+fn small_and_ending(orders: u8, faults: u8) -> World {
+    let mut world = small(orders, faults);
+    world.ends_source = true;
+    world
+}
+
 /// Also prints how many states there are: `-- --nocapture`.
 #[test]
 #[allow(clippy::disallowed_macros)]
 fn every_order_of_events_keeps_every_promise() {
     for (orders, faults) in [(1, 0), (1, 1), (1, 2), (2, 1)] {
-        let found =
-            explore(small(orders, faults), &HONEST).unwrap_or_else(|story| panic!("{story}"));
-        println!("{orders} moves, {faults} faults: {} states", found.states);
-        // A search that never gets anywhere finds nothing either.
-        for host in 0..2 {
-            assert!(found.rests_at[host], "never at rest at h{host}");
-        }
-        let all = [Step::Ordered, Step::Ready, Step::Copying, Step::Copied, Step::Starting];
-        let all = all.into_iter().chain([Step::Moved, Step::Abandoned]);
-        for step in all.chain((faults > 0).then_some(Step::Lost)) {
-            assert!(found.steps.contains(&step), "{step:?} is never reached");
-        }
+        every_order_of(small(orders, faults));
+    }
+}
+
+#[test]
+fn so_it_does_where_copying_ends_the_source() {
+    for (orders, faults) in [(1, 0), (1, 1), (1, 2), (2, 1)] {
+        every_order_of(small_and_ending(orders, faults));
+    }
+}
+
+#[allow(clippy::disallowed_macros)]
+fn every_order_of(world: World) {
+    let (orders, faults) = (world.orders_left, world.faults_left);
+    let found = explore(world, &HONEST).unwrap_or_else(|story| panic!("{story}"));
+    println!("{orders} moves, {faults} faults: {} states", found.states);
+    // A search that never gets anywhere finds nothing either.
+    for host in 0..2 {
+        assert!(found.rests_at[host], "never at rest at h{host}");
+    }
+    let all = [Step::Ordered, Step::Ready, Step::Copying, Step::Copied, Step::Starting];
+    let all = all.into_iter().chain([Step::Moved, Step::Abandoned]);
+    for step in all.chain((faults > 0).then_some(Step::Lost)) {
+        assert!(found.steps.contains(&step), "{step:?} is never reached");
     }
 }
 
@@ -320,6 +339,118 @@ const SABOTAGES: [(&str, &str, Sabotage); 21] = [
 fn without_any_one_safety_the_search_finds_what_breaks() {
     for (name, breaks, sabotage) in &SABOTAGES {
         let search = |(orders, faults)| explore(small(orders, faults), sabotage).err();
+        let found = [(1, 1), (1, 2), (2, 1)].into_iter().find_map(search);
+        let story = found.unwrap_or_else(|| panic!("{name}: nothing is found"));
+        println!("{name}: {}", story.split(", after").next().unwrap());
+        assert!(story.contains(breaks), "{name}: {story}");
+    }
+}
+
+/// The record of a move as it would be if only listeners were copied to.
+fn of_listener(record: &mut Option<MoveRecord>) {
+    bend(record, |phase| match phase {
+        Phase::Copying { address, .. } => {
+            Some(Phase::Copying { address: *address, ends_source: false })
+        }
+        _ => None,
+    });
+}
+
+/// The same where whoever copies ends the source by itself.
+const ENDING: [(&str, &str, Sabotage); 7] = [
+    (
+        "a leader abandons what is being copied",
+        "where nobody expects it",
+        Sabotage {
+            leader: |record, now| {
+                of_listener(record);
+                *now = Timestamp::from_millis(100);
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "a destination abandons what is being copied when it is late",
+        "where nobody expects it",
+        Sabotage {
+            host: |record, view| {
+                if !is_source(record, view) {
+                    of_listener(record);
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "a source takes a guest that was copied for one that has died",
+        "the last copy",
+        Sabotage {
+            host: |record, view| {
+                if is_source(record, view) && view.process == Process::Ended {
+                    view.process = Process::Absent;
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "a source takes a guest that has died for one that was copied",
+        "an outdated copy",
+        Sabotage {
+            host: |record, view| {
+                if is_source(record, view) && view.process == Process::Absent {
+                    view.process = Process::Ended;
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "a source abandons what it copies without cancelling it first",
+        "the last copy",
+        Sabotage {
+            host: |record, view| {
+                let is_late = record.as_ref().is_some_and(|it| it.due <= view.now);
+                let copies = view.process == Process::Runs(CopyState::Partly);
+                if is_source(record, view) && copies && is_late {
+                    view.process = Process::Runs(CopyState::Failed);
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "a source that was not told that the guest may go on resumes it",
+        "an outdated copy",
+        Sabotage {
+            host: |record, view| {
+                if is_source(record, view) && view.process == Process::Left {
+                    bend(record, |phase| {
+                        matches!(phase, Phase::Starting { .. } | Phase::Moved).then_some(ABANDONED)
+                    });
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "a destination waits for a guest that has died while it was copied",
+        "never comes to rest",
+        Sabotage {
+            host: |record, view| {
+                let is_copied = |it: &MoveRecord| matches!(it.phase, Phase::Copied { .. });
+                view.ends_source &= !record.as_ref().is_some_and(is_copied);
+            },
+            ..HONEST
+        },
+    ),
+];
+
+#[test]
+#[allow(clippy::disallowed_macros)]
+fn without_any_one_of_those_safeties_either() {
+    for (name, breaks, sabotage) in &ENDING {
+        let search = |(orders, faults)| explore(small_and_ending(orders, faults), sabotage).err();
         let found = [(1, 1), (1, 2), (2, 1)].into_iter().find_map(search);
         let story = found.unwrap_or_else(|| panic!("{name}: nothing is found"));
         println!("{name}: {}", story.split(", after").next().unwrap());

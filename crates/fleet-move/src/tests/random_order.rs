@@ -26,10 +26,12 @@ proptest! {
         seed: u64,
         orders in 1_u8..12,
         faults in 0_u8..8,
+        ends_source: bool,
     ) {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut world = World::new(HOSTS, GUESTS, CAPACITY);
         (world.orders_left, world.faults_left) = (orders, faults);
+        world.ends_source = ends_source;
         for _ in 0..800 {
             let event = pick(&world.events(), &mut rng);
             // The clock is not to run through most moves.

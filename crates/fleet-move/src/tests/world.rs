@@ -26,6 +26,10 @@ const SHRINK: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Real {
     Absent,
+    /// There is none, and it is noted that one may come by whatever ends the source by itself.
+    Open,
+    /// There is none: it was copied by that, and ended.
+    Ended,
     Waiting,
     Loaded,
     /// It was loaded, and noted that it is about to start.
@@ -85,6 +89,8 @@ pub(super) struct Side {
     pub(super) kept: Kept,
     pub(super) small: Small,
     is_taken_over: bool,
+    /// It is open to a guest, and has lost what it had reserved with its host.
+    is_owed: bool,
     pub(super) todo: Option<Todo>,
 }
 
@@ -96,6 +102,7 @@ const NOBODY: Side = Side {
     kept: Kept::Nothing,
     small: Small::No,
     is_taken_over: false,
+    is_owed: false,
     todo: None,
 };
 
@@ -205,6 +212,11 @@ pub(super) enum Event {
         host: u8,
         guest: u8,
     },
+    /// The same, where the source would be ended: it is not told that it may.
+    ConfirmLost {
+        host: u8,
+        guest: u8,
+    },
     CopyFails {
         host: u8,
         guest: u8,
@@ -260,6 +272,8 @@ pub(super) struct World {
     capacity: u8,
     /// Most writes on their way at once.
     flights_max: usize,
+    /// Whether whoever copies ends the source by itself.
+    pub(super) ends_source: bool,
     pub(super) sides: Vec<Side>,
     pub(super) store: Vec<Option<Stored>>,
     pub(super) flights: Vec<Flight>,
@@ -305,6 +319,7 @@ impl World {
             guests,
             capacity,
             flights_max: 2 * usize::from(guests),
+            ends_source: false,
             sides,
             store: vec![None; usize::from(guests)],
             flights: Vec::new(),
@@ -405,7 +420,7 @@ impl World {
         if has_faults && side.todo == Some(Todo::Reserve) {
             events.push(Event::RefuseRoom { host, guest });
         }
-        if has_faults && side.real != Real::Absent {
+        if has_faults && has_process(side) {
             events.push(Event::ProcessDies { host, guest });
         }
         let peer = side.peer.map(|peer| self.side(peer, guest).real);
@@ -418,6 +433,9 @@ impl World {
             }
             Real::Switches if peer == Some(Real::Loaded) => {
                 events.push(Event::Complete { host, guest });
+                if self.ends_source && has_faults {
+                    events.push(Event::ConfirmLost { host, guest });
+                }
             }
             _ => {}
         }
@@ -467,7 +485,17 @@ impl World {
                 let to = self.side_mut(peer, guest);
                 (to.real, to.is_current) = (Real::Loaded, is_current);
             }
+            Event::Complete { host, guest } if self.ends_source => {
+                self.side_mut(host, guest).peer = None;
+                self.process_ends(host, guest);
+                self.side_mut(host, guest).real = Real::Ended;
+            }
             Event::Complete { host, guest } => {
+                let side = self.side_mut(host, guest);
+                (side.real, side.peer) = (Real::Left, None);
+            }
+            Event::ConfirmLost { host, guest } => {
+                self.faults_left -= 1;
                 let side = self.side_mut(host, guest);
                 (side.real, side.peer) = (Real::Left, None);
             }
@@ -492,11 +520,12 @@ impl World {
                 }
             }
             Event::RoleDies { host } => {
+                let ends_source = self.ends_source;
                 for guest in 0..self.guests {
                     let side = self.side_mut(host, guest);
                     side.todo = None;
                     // Whose copy it was that failed, only its role knew.
-                    if side.real == Real::Failed {
+                    if side.real == Real::Failed && !ends_source {
                         side.real = Real::Runs;
                     }
                 }
@@ -515,7 +544,10 @@ impl World {
                 for guest in 0..self.guests {
                     self.excuse(host, guest);
                     self.process_ends(host, guest);
-                    *self.side_mut(host, guest) = NOBODY;
+                    let side = self.side_mut(host, guest);
+                    let real = side.real;
+                    // Notes, and that a guest was undefined, outlive a host's death.
+                    *side = Side { real, is_owed: real == Real::Open, ..NOBODY };
                 }
             }
             Event::LeaderChanges => {
@@ -543,7 +575,7 @@ impl World {
             phase: match stored.step {
                 Step::Ordered => Phase::Ordered,
                 Step::Ready => Phase::Ready { address },
-                Step::Copying => Phase::Copying { address },
+                Step::Copying => Phase::Copying { address, ends_source: self.ends_source },
                 Step::Copied => Phase::Copied { carried },
                 Step::Starting => Phase::Starting { carried },
                 Step::Moved => Phase::Moved,
@@ -669,13 +701,16 @@ impl World {
 
     fn view<'a>(&self, host: u8, guest: u8, id: &'a HostId, carried: &'a Carried) -> HostView<'a> {
         let side = self.side(host, guest);
+        let is_source = self.store[usize::from(guest)].is_some_and(|it| it.from == host);
         HostView {
             host: id,
             now: Timestamp::ZERO,
             term: Term(self.term.into()),
             process: match side.real {
                 Real::Absent => Process::Absent,
-                Real::Waiting => Process::Waiting(address(host)),
+                Real::Ended if is_source => Process::Ended,
+                Real::Ended => Process::Absent,
+                Real::Open | Real::Waiting => Process::Waiting(address(host)),
                 Real::Loaded => Process::Loaded,
                 Real::Noted => Process::Paused,
                 Real::Runs => Process::Runs(CopyState::Nothing),
@@ -696,16 +731,20 @@ impl World {
             },
             is_taken_over: side.is_taken_over,
             carried,
+            ends_source: self.ends_source,
         }
     }
 
     /// Does what was decided.
     fn act(&mut self, host: u8, guest: u8) -> Result<(), String> {
+        let ends_source = self.ends_source;
+        let listens = if ends_source { Real::Open } else { Real::Waiting };
         let is_room = self.promised(host) < self.capacity;
         let side = self.side_mut(host, guest);
         let real = side.real;
         match side.todo.take().unwrap() {
             Todo::Reserve if side.kept == Kept::Nothing => {
+                side.is_owed &= !is_room;
                 side.kept =
                     if is_room { Kept::Reserved { is_ready: false } } else { Kept::Refused };
             }
@@ -715,10 +754,12 @@ impl World {
                     side.kept = Kept::Nothing;
                 }
             }
-            Todo::Listen if real == Real::Absent => side.real = Real::Waiting,
+            Todo::Listen if matches!(real, Real::Absent | Real::Ended) => side.real = listens,
             Todo::Listen => {}
             Todo::End | Todo::Quit => {
                 self.process_ends(host, guest);
+                let side = self.side_mut(host, guest);
+                (side.real, side.is_owed) = (Real::Absent, false);
             }
             Todo::TakeOver if real == Real::Loaded => {
                 (side.kept, side.is_taken_over) = (Kept::Entitled, true);
@@ -728,19 +769,33 @@ impl World {
             Todo::Start if matches!(real, Real::Loaded | Real::Noted) => {
                 self.runs(host, guest, Real::Runs)?
             }
+            // It has died since, and it is noted that it was about to start.
+            Todo::Start if real == Real::Open => side.real = Real::Absent,
             Todo::Start if real == Real::Waiting => {
                 return Err("a hypervisor is to start what has not come".to_owned());
             }
             Todo::Start => {}
-            Todo::Shrink => side.small = Small::Asked,
+            Todo::Shrink => {
+                side.small = Small::Asked;
+                if real == Real::Failed && ends_source {
+                    // It is noted of which order the copy was: this is another one.
+                    side.real = Real::Runs;
+                }
+            }
             Todo::EndShrink => side.small = Small::No,
             Todo::Copy(to) if matches!(real, Real::Runs | Real::Failed) => {
                 if side.small == Small::No {
                     return Err("a guest is copied that was not asked to shrink".to_owned());
                 }
                 (side.real, side.peer) = (Real::Copies, Some(to));
-                if self.side(to, guest).real != Real::Waiting {
-                    self.side_mut(host, guest).peer = None;
+                match self.side(to, guest).real {
+                    Real::Waiting if !self.ends_source => {}
+                    Real::Open => self.side_mut(to, guest).real = Real::Waiting,
+                    // It asks nobody whether that is expected.
+                    Real::Absent | Real::Ended if self.ends_source => {
+                        return Err("a guest is copied to where nobody expects it".to_owned());
+                    }
+                    _ => self.side_mut(host, guest).peer = None,
                 }
             }
             Todo::Copy(_) => {}
@@ -791,8 +846,15 @@ impl World {
         {
             self.process_ends(peer, guest);
         }
+        let ends_source = self.ends_source;
         let side = self.side_mut(host, guest);
-        (side.real, side.is_current, side.is_taken_over) = (Real::Absent, false, false);
+        side.real = match side.real {
+            // What was noted outlives it.
+            Real::Open | Real::Waiting | Real::Loaded if ends_source => Real::Open,
+            Real::Ended => Real::Ended,
+            _ => Real::Absent,
+        };
+        (side.is_current, side.is_taken_over) = (false, false);
         side.hangs = false;
         if side.kept == Kept::Entitled {
             side.kept = Kept::Nothing;
@@ -815,7 +877,8 @@ impl World {
     /// To how many guests a host promises memory.
     fn promised(&self, host: u8) -> u8 {
         let is_promised = |side: &Side| {
-            side.real != Real::Absent || matches!(side.kept, Kept::Entitled | Kept::Reserved { .. })
+            has_process(side) && !side.is_owed
+                || matches!(side.kept, Kept::Entitled | Kept::Reserved { .. })
         };
         (0..self.guests).filter(|guest| is_promised(self.side(host, *guest))).count() as u8
     }
@@ -833,7 +896,8 @@ impl World {
             }
             let is_promised =
                 |side: &Side| matches!(side.kept, Kept::Entitled | Kept::Reserved { .. });
-            if sides.clone().any(|side| side.real != Real::Absent && !is_promised(side)) {
+            let is_due = |side: &Side| has_process(side) && !side.is_owed;
+            if sides.clone().any(|side| is_due(side) && !is_promised(side)) {
                 return Err(format!("g{guest} has a hypervisor without a promise"));
             }
             if sides.clone().any(|side| side.runs() && side.kept != Kept::Entitled) {
@@ -850,7 +914,7 @@ impl World {
     pub(super) fn is_quiet(&self) -> bool {
         let is_over = |side: &Side| match side.real {
             Real::Runs | Real::Failed => side.kept == Kept::Entitled,
-            Real::Absent => side.kept == Kept::Nothing,
+            Real::Absent | Real::Ended => side.kept == Kept::Nothing,
             _ => false,
         };
         let runs = |guest: u8| (0..self.hosts).any(|host| self.side(host, guest).runs());
@@ -859,6 +923,10 @@ impl World {
             && self.sides.iter().all(|it| it.todo.is_none() && it.small == Small::No && is_over(it))
             && (0..self.guests).all(|guest| runs(guest) || self.died[usize::from(guest)])
     }
+}
+
+fn has_process(side: &Side) -> bool {
+    !matches!(side.real, Real::Absent | Real::Open | Real::Ended)
 }
 
 fn todo(action: &HostAction) -> Todo {
