@@ -18,8 +18,8 @@ use ballast_fleet::{CompactCurve, GuestRecord, HostRecord, ReservationRecord, St
 use ballast_fleet_move::{Carried, CarriedThrash};
 use ballast_model::{Bytes, GuestChange, GuestId, Timestamp};
 
-use crate::carry::Measured;
 use crate::config::{FleetConfig, FleetMode, GuestConfig};
+use crate::measured::Measured;
 
 /// Most guests whose curves are asked for in one look.
 const EXPLAINED_MAX: usize = 64;

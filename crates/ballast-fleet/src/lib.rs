@@ -15,6 +15,7 @@
 //! | `carry` | how does the host do its part of moving guests? |
 //! | `serve` | what does the program answer on its host? |
 //! | `metrics`, `timed` | what is counted, and what of etcd? |
+//! | `measured` | what was measured of guests and copies? |
 //! | `say` | what is said of that on standard error? |
 //! | `commands` | what do operators see and order? |
 //!
@@ -29,6 +30,7 @@ pub mod commands;
 pub mod config;
 pub mod host_record;
 mod lead;
+pub mod measured;
 pub mod member;
 pub mod metrics;
 mod say;

@@ -9,9 +9,9 @@ use ballast_model::Timestamp;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::carry::Measured;
 use crate::config::FleetConfig;
 use crate::host_record::{Daemon, LookError, Observer};
+use crate::measured::Measured;
 use crate::metrics::FleetMetrics;
 use crate::say::Speaker;
 

@@ -129,6 +129,26 @@ pub enum HostAction {
     Quit,
 }
 
+impl HostAction {
+    /// What is done, for people.
+    pub fn in_words(&self) -> String {
+        match self {
+            HostAction::Reserve(size) => format!("reserves {size} for it"),
+            HostAction::Release => "gives back what was reserved for it".to_owned(),
+            HostAction::Listen => "starts a hypervisor that waits for it".to_owned(),
+            HostAction::End => "ends the hypervisor that waits for it".to_owned(),
+            HostAction::TakeOver(_) => "puts its limits and history in force".to_owned(),
+            HostAction::Start => "starts it here".to_owned(),
+            HostAction::Shrink(to) => format!("shrinks it to {to} before it is copied"),
+            HostAction::EndShrink => "its own ceiling counts again".to_owned(),
+            HostAction::Copy(to) => format!("copies it to {to}"),
+            HostAction::CancelCopy => "stops copying it".to_owned(),
+            HostAction::Resume => "lets it run on here".to_owned(),
+            HostAction::Quit => "ends the copy that stayed here".to_owned(),
+        }
+    }
+}
+
 /// What a role does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {

@@ -7,9 +7,8 @@
 //! Limits: the shapes are made up, no recorded trace. What each guest was booted with is a tenth to
 //! two thirds more than its kind's peak, as sizes are sold in steps.
 
-use crate::miss_model::{is_slow, least_usable};
+use crate::miss_model::{held_for, is_slow, least_usable, usable};
 use crate::play::{ROUNDS_A_DAY, Scene};
-use crate::policy_host::{held_for, usable};
 use crate::{SimGuest, World};
 
 /// Working sets by the hour, in per mille of the peak: office hours, evenings, nights, always.

@@ -11,8 +11,8 @@ use std::time::Duration;
 use ballast_fleet::CompactCurve;
 use ballast_model::{Bytes, MissCurve};
 
-use crate::policy_host::{held_for, usable};
-
+/// A guest's kernel keeps this part of what it holds.
+const KEPT: u64 = 64;
 /// Misses a second of a guest that has none of its working set.
 const MISSES_OF_ALL: u64 = 20_000;
 /// Misses a second that every guest should stay under.
@@ -22,6 +22,16 @@ pub(crate) const MISSES_MAX: u64 = 100;
 const KNOWN_AT: [u64; 6] = [50, 75, 85, 93, 97, 100];
 /// Step of the curves that policies get, in MiB.
 const STEP: u64 = 64;
+
+/// What a guest can use of what it holds, in MiB.
+pub(crate) fn usable(allocation: u64) -> u64 {
+    allocation - allocation / KEPT
+}
+
+/// What a guest has to hold so that it can use this, in MiB.
+pub(crate) fn held_for(usable: u64) -> u64 {
+    usable + usable.div_ceil(KEPT - 1)
+}
 
 /// Misses a second with `usable` MiB of a working set of `demand` MiB.
 pub(crate) fn misses_per_s(demand: u64, usable: u64) -> u64 {

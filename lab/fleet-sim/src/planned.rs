@@ -13,9 +13,10 @@ use ballast_fleet::{
 };
 use ballast_model::{Bytes, Timestamp};
 
+use crate::miss_model::held_for;
 use crate::miss_model::{MISSES_MAX, curve};
 use crate::play::{ROUND_MINUTES, ROUNDS_A_DAY};
-use crate::policy_host::{held_for, name};
+use crate::policy_host::name;
 use crate::{Balancer, World};
 
 /// Bytes a second of every migration.

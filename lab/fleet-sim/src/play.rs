@@ -12,8 +12,8 @@
 
 use ballast_model::Timestamp;
 
-use crate::miss_model::is_slow;
-use crate::policy_host::{Division, FleetState, usable};
+use crate::miss_model::{is_slow, usable};
+use crate::policy_host::{Division, FleetState};
 use crate::{Balancer, SimGuest, World};
 
 /// Minutes in a round.

@@ -22,7 +22,7 @@ use ballast_model::{
     Snapshot, Timestamp, TrackerReport, TrackingSource,
 };
 
-use crate::miss_model::{MISSES_MAX, misses_per_s, tracked_curve};
+use crate::miss_model::{MISSES_MAX, misses_per_s, tracked_curve, usable};
 use crate::world::{SimGuest, World};
 
 /// What a balloon takes of memory that its guest does not use, MiB a second.
@@ -34,8 +34,6 @@ const TAKES_USED: u64 = 80;
 const GIVES: u64 = 2048;
 /// What a guest fills with its working set, MiB a second.
 const FILLS: u64 = 512;
-/// A guest's kernel keeps this part of what it holds.
-const KEPT: u64 = 64;
 /// Time for which memory is reserved.
 const RESERVED_FOR: Duration = Duration::from_secs(60);
 
@@ -220,16 +218,6 @@ impl FleetState {
     }
 }
 
-/// What a guest can use of what it holds, in MiB.
-pub(crate) fn usable(allocation: u64) -> u64 {
-    allocation - allocation / KEPT
-}
-
-/// What a guest has to hold so that it can use this, in MiB.
-pub(crate) fn held_for(usable: u64) -> u64 {
-    usable + usable.div_ceil(KEPT - 1)
-}
-
 impl Balloon {
     /// Its balloon moves, and it uses what it needs.
     fn second(&mut self, guest: &mut SimGuest) {
@@ -262,7 +250,7 @@ impl Balloon {
         let size = |mib: u64| Some(Bytes::mib(mib));
         let stats = GuestStats {
             total: size(guest.allocation),
-            free: size(guest.allocation / KEPT),
+            free: size(guest.allocation - usable(guest.allocation)),
             available: size(usable(guest.allocation).saturating_sub(self.in_use)),
             swap_in: Some(Bytes::pages(self.swapped)),
             swap_out: Some(Bytes::pages(self.swapped)),

@@ -1,29 +1,24 @@
-//! What a host sees of a guest that is on its way, and how it does each thing.
+//! How a host looks at a guest that is on its way, and how it does each thing.
 //!
-//! Idea: the hypervisor is asked what it is, the daemon what it promises; notes say what neither
-//! knows. Each thing is noted first, done then, and may be done twice.
+//! Idea: each thing is noted first, done then, and may be done twice.
 //! Limits: a daemon that does not answer holds nothing up that has no way back: what came along
 //! with a guest counts later then.
 
 use std::time::Duration;
 
-use ballast_api::{ClientError, Reserve, StatusReply};
-use ballast_fleet_move::{
-    Carried, CopyState, HostAction, HostView, MoveRecord, Phase, Process, Promise, Shrink, Term,
-};
+use ballast_api::{ClientError, Reserve};
+use ballast_fleet_move::{Carried, HostAction, MoveRecord, Phase};
 use ballast_fleet_proto::Coordinator;
 use ballast_model::{Bytes, GuestChange, GuestId, Timestamp};
 use ballast_qmp::migration::Origin;
 use tokio::time::{Instant, sleep};
 
 use super::Carrier;
-use super::hypervisor::{CopyProgress, Hypervisor, HypervisorView};
+use super::hypervisor::Hypervisor;
 use super::note::{Note, ShrinkNote};
+use super::seen::{Seen, promise, shrink};
 use crate::host_record::Daemon;
-use crate::session::Member;
 
-/// A guest has shrunk when it holds no more than this above its target: how exact a balloon is.
-const SHRUNK_WITHIN: Bytes = Bytes::mib(16);
 /// Longest wait for the daemon to know a guest that has come and stands still.
 const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(3);
 const TAKE_OVER_AGAIN: Duration = Duration::from_millis(200);
@@ -31,56 +26,6 @@ const TAKE_OVER_AGAIN: Duration = Duration::from_millis(200);
 const RESERVED_AFTER: Duration = Duration::from_secs(600);
 /// Longest reservation that a daemon takes, in seconds.
 const RESERVED_MAX_S: u64 = 86_400;
-
-/// What a host sees of a guest.
-#[derive(Debug)]
-pub(super) struct Seen {
-    hypervisor: HypervisorView,
-    promise: Promise,
-    shrink: Option<Shrink>,
-    is_taken_over: bool,
-    carried: Carried,
-}
-
-impl Seen {
-    pub(super) fn view<'a, C: Coordinator, D: Daemon>(
-        &'a self,
-        member: &'a Member<C, D>,
-        term: Term,
-    ) -> HostView<'a> {
-        HostView {
-            host: &member.config.host,
-            now: member.now(),
-            term,
-            process: self.hypervisor.process,
-            promise: self.promise,
-            shrink: self.shrink,
-            is_taken_over: self.is_taken_over,
-            carried: &self.carried,
-            ends_source: false,
-        }
-    }
-
-    pub(super) fn is_absent(&self) -> bool {
-        self.hypervisor.process == Process::Absent
-    }
-
-    pub(super) fn is_nothing_promised(&self) -> bool {
-        self.promise == Promise::Nothing
-    }
-
-    pub(super) fn bandwidth_per_s(&self) -> Option<Bytes> {
-        self.hypervisor.copy?.bandwidth_per_s
-    }
-
-    pub(super) fn copied(&self) -> Bytes {
-        self.hypervisor.copy.map_or(Bytes::ZERO, |it| it.sent)
-    }
-
-    pub(super) fn copy_under_way(&self) -> Option<CopyProgress> {
-        self.hypervisor.copy.filter(|_| self.hypervisor.process == Process::Runs(CopyState::Partly))
-    }
-}
 
 impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
     /// Looks at a guest's hypervisor, and at what the daemon says of it.
@@ -245,49 +190,4 @@ fn done_or_refused(done: Result<(), ClientError>) -> Result<(), String> {
 
 fn ceiling(size: Bytes) -> GuestChange {
     GuestChange { ceiling: Some(size), ..GuestChange::default() }
-}
-
-/// What this host has promised a guest that is to come.
-fn promise(guest: &GuestId, note: &Note, status: Option<&StatusReply>) -> Promise {
-    let Some(noted) = note.reserved else { return Promise::Nothing };
-    if note.is_refused {
-        return Promise::Refused;
-    }
-    // A daemon that does not answer has not given it away.
-    let unknown = Promise::Reserved { size: Bytes::new(noted), is_ready: false };
-    let Some(status) = status else { return unknown };
-    if let Some(it) = status.reservations.iter().find(|it| it.guest == guest.as_str()) {
-        let is_ready = it.free_bytes >= it.size_bytes;
-        return Promise::Reserved { size: Bytes::new(it.size_bytes), is_ready };
-    }
-    match status.guests.iter().any(|it| it.guest == guest.as_str()) {
-        true => Promise::Entitled,
-        false => Promise::Nothing,
-    }
-}
-
-/// What is asked of a guest that is to leave.
-fn shrink(guest: &GuestId, note: &Note, status: Option<&StatusReply>) -> Option<Shrink> {
-    let to = Bytes::new(note.shrink?.to_bytes);
-    let view = status.and_then(|it| it.guests.iter().find(|it| it.guest == guest.as_str()));
-    let holds = view.and_then(|it| it.allocation_bytes).map(Bytes::new);
-    Some(Shrink { to, is_done: holds.is_some_and(|it| it <= to.saturating_add(SHRUNK_WITHIN)) })
-}
-
-/// What is done, for people.
-pub(super) fn in_words(action: &HostAction) -> String {
-    match action {
-        HostAction::Reserve(size) => format!("reserves {size} for it"),
-        HostAction::Release => "gives back what was reserved for it".to_owned(),
-        HostAction::Listen => "starts a hypervisor that waits for it".to_owned(),
-        HostAction::End => "ends the hypervisor that waits for it".to_owned(),
-        HostAction::TakeOver(_) => "puts its limits and history in force".to_owned(),
-        HostAction::Start => "starts it here".to_owned(),
-        HostAction::Shrink(to) => format!("shrinks it to {to} before it is copied"),
-        HostAction::EndShrink => "its own ceiling counts again".to_owned(),
-        HostAction::Copy(to) => format!("copies it to {to}"),
-        HostAction::CancelCopy => "stops copying it".to_owned(),
-        HostAction::Resume => "lets it run on here".to_owned(),
-        HostAction::Quit => "ends the copy that stayed here".to_owned(),
-    }
 }

@@ -6,23 +6,12 @@
 //! Limits: each guest is measured once in as many ticks as there are guests. A rate counts until
 //! the next one; of a guest that cannot be measured the configuration's counts.
 
-use std::collections::BTreeMap;
-
 use ballast_fleet_proto::Coordinator;
-use ballast_model::{Bytes, GuestId};
+use ballast_model::GuestId;
 use tokio::time::sleep;
 
 use super::{Carrier, Hypervisor};
 use crate::host_record::Daemon;
-
-/// What was measured on this host.
-#[derive(Clone, Debug, Default)]
-pub struct Measured {
-    /// Bytes a second that each guest writes to its memory.
-    pub writes_per_s: BTreeMap<GuestId, Bytes>,
-    /// Bytes a second of the last copy from here.
-    pub bandwidth_per_s: Option<Bytes>,
-}
 
 impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
     /// Measures one guest after the other, without end.

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `hypervisor` | what is asked of a guest's hypervisor? |
 //! | `qemu` | how is that said to QEMU? |
+//! | `seen` | what does the host see of a guest? |
 //! | `act` | how is each thing done, with the daemon and the hypervisor? |
 //! | `note` | what is noted? |
 //! | `measure` | how fast do guests write, and how fast are copies? |
@@ -22,6 +23,7 @@ mod hypervisor;
 mod measure;
 mod note;
 mod qemu;
+mod seen;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -40,9 +42,9 @@ use tokio::time::{sleep, timeout};
 use crate::host_record::Daemon;
 use crate::session::{Member, RETRY};
 use note::{Note, Notes};
+use seen::Seen;
 
 pub use hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
-pub use measure::Measured;
 pub(crate) use qemu::GUEST;
 pub use qemu::{Qemu, QemuConfig};
 
@@ -231,7 +233,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         let next = host_step(record, &seen.view(self.member, term));
         match (next, found) {
             (Next::Act(action), _) => {
-                let text = format!("{guest}: {}", act::in_words(&action));
+                let text = format!("{guest}: {}", action.in_words());
                 self.member.speaker.say_of("move", guest, &text);
                 self.act(guest, record, note, &action).await?;
                 Ok(Turn::Did)
@@ -277,12 +279,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
     }
 
     /// Nothing of a move is under way any more: what was noted goes.
-    async fn close(
-        &self,
-        guest: &GuestId,
-        mut note: Note,
-        seen: &act::Seen,
-    ) -> Result<Turn, String> {
+    async fn close(&self, guest: &GuestId, mut note: Note, seen: &Seen) -> Result<Turn, String> {
         if seen.is_absent() {
             note.to_take_over = None;
             if note.is_listener {
@@ -315,7 +312,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
             if let Next::Act(action) = host_step_without_store(&record, &view) {
                 let done = self.act(&guest, Some(&record), note, &action).await;
                 let text = match done {
-                    Ok(()) => format!("{guest}: {}, as etcd is gone", act::in_words(&action)),
+                    Ok(()) => format!("{guest}: {}, as etcd is gone", action.in_words()),
                     Err(why) => why,
                 };
                 self.member.speaker.say_of("move", &guest, &text);
@@ -325,7 +322,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         Turn::Waits
     }
 
-    fn say_progress(&self, guest: &GuestId, seen: &act::Seen) {
+    fn say_progress(&self, guest: &GuestId, seen: &Seen) {
         if let Some(CopyProgress { sent, remaining, .. }) = seen.copy_under_way() {
             let text = format!("{guest}: {sent} copied, {remaining} left");
             self.member.speaker.say_of("copy", guest, &text);

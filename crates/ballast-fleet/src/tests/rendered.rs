@@ -7,11 +7,11 @@ use expect_test::expect;
 use tokio::time::sleep;
 
 use super::{block_on, configured, roomy, s, short};
-use crate::carry::Measured;
 use crate::commands::orders::write;
 use crate::commands::{explain, plan, status};
 use crate::config::FleetConfig;
 use crate::host_record::Observer;
+use crate::measured::Measured;
 use crate::member::Member;
 
 fn config(host: &str) -> FleetConfig {

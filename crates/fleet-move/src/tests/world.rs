@@ -778,7 +778,7 @@ impl World {
             Todo::Shrink => {
                 side.small = Small::Asked;
                 if real == Real::Failed && ends_source {
-                    // It is noted of which order the copy was: this is another one.
+                    // The note names the order that the copy was for: this is another one.
                     side.real = Real::Runs;
                 }
             }

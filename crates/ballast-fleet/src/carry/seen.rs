@@ -1,0 +1,95 @@
+//! What a host sees of a guest that is on its way.
+//!
+//! Idea: the hypervisor is asked what it is, the daemon what it promises; notes say what neither
+//! knows.
+//! Limits: a daemon that does not answer has given nothing away.
+
+use ballast_api::StatusReply;
+use ballast_fleet_move::{Carried, CopyState, HostView, Process, Promise, Shrink, Term};
+use ballast_fleet_proto::Coordinator;
+use ballast_model::{Bytes, GuestId};
+
+use super::hypervisor::{CopyProgress, HypervisorView};
+use super::note::Note;
+use crate::host_record::Daemon;
+use crate::session::Member;
+
+/// A guest has shrunk when it holds no more than this above its target: how exact a balloon is.
+const SHRUNK_WITHIN: Bytes = Bytes::mib(16);
+
+/// What a host sees of a guest.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) hypervisor: HypervisorView,
+    pub(super) promise: Promise,
+    pub(super) shrink: Option<Shrink>,
+    pub(super) is_taken_over: bool,
+    pub(super) carried: Carried,
+}
+
+impl Seen {
+    pub(super) fn view<'a, C: Coordinator, D: Daemon>(
+        &'a self,
+        member: &'a Member<C, D>,
+        term: Term,
+    ) -> HostView<'a> {
+        HostView {
+            host: &member.config.host,
+            now: member.now(),
+            term,
+            process: self.hypervisor.process,
+            promise: self.promise,
+            shrink: self.shrink,
+            is_taken_over: self.is_taken_over,
+            carried: &self.carried,
+            ends_source: false,
+        }
+    }
+
+    pub(super) fn is_absent(&self) -> bool {
+        self.hypervisor.process == Process::Absent
+    }
+
+    pub(super) fn is_nothing_promised(&self) -> bool {
+        self.promise == Promise::Nothing
+    }
+
+    pub(super) fn bandwidth_per_s(&self) -> Option<Bytes> {
+        self.hypervisor.copy?.bandwidth_per_s
+    }
+
+    pub(super) fn copied(&self) -> Bytes {
+        self.hypervisor.copy.map_or(Bytes::ZERO, |it| it.sent)
+    }
+
+    pub(super) fn copy_under_way(&self) -> Option<CopyProgress> {
+        self.hypervisor.copy.filter(|_| self.hypervisor.process == Process::Runs(CopyState::Partly))
+    }
+}
+
+/// What this host has promised a guest that is to come.
+pub(super) fn promise(guest: &GuestId, note: &Note, status: Option<&StatusReply>) -> Promise {
+    let Some(noted) = note.reserved else { return Promise::Nothing };
+    if note.is_refused {
+        return Promise::Refused;
+    }
+    // A daemon that does not answer has not given it away.
+    let unknown = Promise::Reserved { size: Bytes::new(noted), is_ready: false };
+    let Some(status) = status else { return unknown };
+    if let Some(it) = status.reservations.iter().find(|it| it.guest == guest.as_str()) {
+        let is_ready = it.free_bytes >= it.size_bytes;
+        return Promise::Reserved { size: Bytes::new(it.size_bytes), is_ready };
+    }
+    match status.guests.iter().any(|it| it.guest == guest.as_str()) {
+        true => Promise::Entitled,
+        false => Promise::Nothing,
+    }
+}
+
+/// What is asked of a guest that is to leave.
+pub(super) fn shrink(guest: &GuestId, note: &Note, status: Option<&StatusReply>) -> Option<Shrink> {
+    let to = Bytes::new(note.shrink?.to_bytes);
+    let view = status.and_then(|it| it.guests.iter().find(|it| it.guest == guest.as_str()));
+    let holds = view.and_then(|it| it.allocation_bytes).map(Bytes::new);
+    Some(Shrink { to, is_done: holds.is_some_and(|it| it <= to.saturating_add(SHRUNK_WITHIN)) })
+}
