@@ -19,6 +19,7 @@ const DAEMON: &str = include_str!("../../../../packaging/ballast.service");
 const UNIT: &str = include_str!("../../../../packaging/ballast-fleet.service");
 const SERVICE: &str = "ballast-fleet.service";
 const CONFIG: &str = "/etc/ballast/fleet.toml";
+const DAEMON_SOCKET: &str = "/run/ballast/ballast.sock";
 const SOCKET: &str = "/run/ballast/ballast.fleet.sock";
 /// Which machine this is, where nobody has said so yet.
 const IDENTITY: &str = "/etc/machine-id";
@@ -89,6 +90,10 @@ fn the_shipped_unit_makes_a_host_a_member() {
     assert_eq!(seen["hosts"][0]["budget_bytes"], 1_u64 << 30);
     assert_confined(&property_of(SERVICE, "MainPID"));
     assert_eq!(fs::metadata(SOCKET).unwrap().permissions().mode() & 0o777, 0o600);
+
+    // The daemon, which has no network, asks the member for its page.
+    let reply = runtime.block_on(ballast_api::Client::new(DAEMON_SOCKET).fleet()).unwrap();
+    assert_eq!(reply.status.unwrap()["leader"], "node-1");
 
     systemctl(&["stop", SERVICE]);
     assert_eq!(property_of(SERVICE, "Result"), "success");
