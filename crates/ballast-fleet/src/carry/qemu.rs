@@ -38,7 +38,7 @@ const SAID_CHARS_MAX: usize = 300;
 /// How guests of QEMU are moved from and to here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QemuConfig {
-    /// The QMP socket of a guest, with [`GUEST`] for its name.
+    /// The QMP socket of a guest, with `{guest}` for its name.
     pub qmp: String,
     /// The program that starts an empty one, and its arguments.
     pub start: Vec<String>,
