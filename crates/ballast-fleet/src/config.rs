@@ -5,7 +5,7 @@
 //! Limits: read once; a change needs a restart, which moves nothing.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use ballast_toml_strict::{Error, duration};
 use serde::Deserialize;
 
 use crate::beside::OtherOwner;
-use crate::carry::{GUEST, QemuConfig};
+use crate::carry::{AnyHypervisor, Libvirt, LibvirtConfig, Qemu, QemuConfig};
+use crate::config_moves::{LibvirtTable, QemuTable};
 
 /// Where it is unless it is named.
 pub const CONFIG_FILE: &str = "/etc/ballast/fleet.toml";
@@ -26,8 +27,6 @@ pub const CONFIG_FILE: &str = "/etc/ballast/fleet.toml";
 const STATE_FOLDER: &str = "/var/lib/ballast/fleet";
 /// How long a need has to last unless it is said.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest standstill of a guest at the end of a copy.
-const DOWNTIME_MAX: Duration = Duration::from_secs(60);
 /// The machine's own name.
 const HOST_NAME_FILE: &str = "/proc/sys/kernel/hostname";
 /// The machine's own identity.
@@ -62,8 +61,10 @@ pub struct FleetConfig {
     pub mode: FleetMode,
     /// Where this host notes what it does about moves.
     pub state: PathBuf,
-    /// How guests of QEMU are moved; always there in mode `move`.
+    /// How guests of QEMU are moved, in mode `move`.
     pub qemu: Option<QemuConfig>,
+    /// How domains of libvirt are, where guests of QEMU are not.
+    pub libvirt: Option<LibvirtConfig>,
     /// The daemon's socket.
     pub socket: Option<PathBuf>,
     /// Bytes a second that a migration may copy, and that one is thought to until one was measured.
@@ -139,6 +140,7 @@ struct File {
     #[serde(default = "state_default")]
     state: PathBuf,
     qemu: Option<QemuTable>,
+    libvirt: Option<LibvirtTable>,
     #[serde(default)]
     beside: Vec<OtherOwner>,
     socket: Option<PathBuf>,
@@ -150,16 +152,6 @@ struct File {
     planner: PlannerTable,
     #[serde(default)]
     guests: BTreeMap<GuestId, GuestTable>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct QemuTable {
-    qmp: String,
-    start: Vec<String>,
-    listen: IpAddr,
-    #[serde(default = "downtime_default", with = "duration")]
-    downtime: Duration,
 }
 
 #[derive(Deserialize)]
@@ -224,10 +216,6 @@ fn ten_seconds() -> Duration {
 
 fn state_default() -> PathBuf {
     PathBuf::from(STATE_FOLDER)
-}
-
-fn downtime_default() -> Duration {
-    Duration::from_millis(300)
 }
 
 const fn yes() -> bool {
@@ -333,16 +321,22 @@ pub fn parse(text: &str, file: &Path, machine: &str) -> Result<FleetConfig, Erro
         Some(table) => {
             Some(table.config(read.bandwidth).map_err(|(key, why)| wrong(&["qemu", key], why))?)
         }
-        None if read.mode == FleetMode::Move => {
-            let why = "mode `move` needs a table [qemu]: how guests are moved".to_owned();
-            return Err(wrong(&["mode"], why));
-        }
         None => None,
     };
+    let bandwidth = read.bandwidth;
+    let libvirt = read
+        .libvirt
+        .map(|table| table.config(bandwidth).map_err(|(key, why)| wrong(&["libvirt", key], why)));
+    let libvirt = libvirt.transpose()?;
+    if read.mode == FleetMode::Move && qemu.is_some() == libvirt.is_some() {
+        let why = "mode `move` needs a table [qemu] or [libvirt], not both: how guests are moved";
+        return Err(wrong(&["mode"], why.to_owned()));
+    }
     Ok(FleetConfig {
         mode: read.mode,
         state: read.state,
         qemu: qemu.filter(|_| read.mode == FleetMode::Move),
+        libvirt: libvirt.filter(|_| read.mode == FleetMode::Move),
         keys,
         cluster: read.cluster,
         host,
@@ -362,29 +356,6 @@ pub fn parse(text: &str, file: &Path, machine: &str) -> Result<FleetConfig, Erro
         planner: read.planner.settings(),
         guests,
     })
-}
-
-impl QemuTable {
-    /// Most bytes a second of a copy are `bandwidth_per_s`. An error is of a key.
-    fn config(self, bandwidth_per_s: Bytes) -> Result<QemuConfig, (&'static str, String)> {
-        let QemuTable { qmp, start, listen, downtime } = self;
-        if !qmp.starts_with('/') || !qmp.contains(GUEST) {
-            return Err(("qmp", format!("expected an absolute path with {GUEST} in it")));
-        }
-        let is_program = start.first().is_some_and(|it| it.starts_with('/'));
-        if !is_program || !start.iter().skip(1).any(|it| it.contains(GUEST)) {
-            let why = format!("expected a program's absolute path, and {GUEST} in an argument");
-            return Err(("start", why));
-        }
-        if listen.is_unspecified() {
-            let why = format!("{listen}: expected the address at which other hosts reach this one");
-            return Err(("listen", why));
-        }
-        if downtime.is_zero() || downtime > DOWNTIME_MAX {
-            return Err(("downtime", "expected 1ms to 60s".to_owned()));
-        }
-        Ok(QemuConfig { qmp, start, listen, downtime, bandwidth_per_s })
-    }
 }
 
 impl TlsTable {
@@ -443,6 +414,15 @@ fn version(text: &str) -> Option<HypervisorVersion> {
 }
 
 impl FleetConfig {
+    /// What moves guests here; `None`: nothing does.
+    pub(crate) fn hypervisor(&self) -> Option<AnyHypervisor> {
+        match (&self.qemu, &self.libvirt) {
+            (Some(qemu), _) => Some(AnyHypervisor::Qemu(Qemu::new(qemu.clone()))),
+            (None, Some(it)) => Some(AnyHypervisor::Libvirt(Libvirt::new(it.clone()))),
+            (None, None) => None,
+        }
+    }
+
     /// A client of the fleet's etcd.
     ///
     /// # Errors
@@ -533,7 +513,11 @@ mod tests {
             ("\"1GiB\"", "\"1KiB\"", "bandwidth: expected at least 1MiB"),
             ("7.2.19", "seven", "compatibility.version: `seven`: expected numbers"),
             ("cluster", "mode = \"act\"\ncluster", "unknown value \"act\""),
-            ("cluster", "mode = \"move\"\ncluster", "mode `move` needs a table [qemu]"),
+            (
+                "cluster",
+                "mode = \"move\"\ncluster",
+                "mode `move` needs a table [qemu] or [libvirt]",
+            ),
             (
                 "cluster",
                 "beside = [\"vmware\"]\ncluster",
@@ -557,6 +541,19 @@ mod tests {
             ("/run/{guest}", "/run/x", "qemu.qmp: expected an absolute path with {guest}"),
             ("\"/bin/x\", ", "", "qemu.start: expected a program's absolute path"),
             ("10.0.0.1", "0.0.0.0", "qemu.listen: 0.0.0.0: expected the address"),
+        ] {
+            let error = parsed(&moves.replacen(from, to, 1)).unwrap_err();
+            assert!(error.contains(needle), "{error}");
+        }
+        let libvirt = "[libvirt]\nlisten = \"10.0.0.1:16514\"\n";
+        let moves = format!("mode = \"move\"\n{LEAST}{libvirt}");
+        let peer = parsed(&moves).unwrap().libvirt.unwrap().peer;
+        assert_eq!(peer, "qemu+tls://{address}/system");
+        assert!(parsed(&format!("{moves}{qemu}")).unwrap_err().contains("not both"));
+        for (from, to, needle) in [
+            ("10.0.0.1:16514", "10.0.0.1:0", "libvirt.listen: 10.0.0.1:0: expected address"),
+            ("listen", "uri = \"x\"\nlisten", "libvirt.uri: `x`: expected a URI"),
+            ("listen", "peer = \"qemu+ssh://a/system\"\nlisten", "with {address} in it"),
         ] {
             let error = parsed(&moves.replacen(from, to, 1)).unwrap_err();
             assert!(error.contains(needle), "{error}");

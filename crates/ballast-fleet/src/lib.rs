@@ -6,7 +6,7 @@
 //!
 //! | file | answers |
 //! |---|---|
-//! | `config` | what is the host's part in the fleet? |
+//! | `config`, `config_moves` | what is the host's part in the fleet? |
 //! | `beside` | does somebody else decide where guests of this host run? |
 //! | `host_record` | what does the daemon say of its host and guests? |
 //! | `member` | how does the host get into the fleet, and when does it leave? |
@@ -28,6 +28,7 @@ pub mod carry;
 pub mod cli;
 pub mod commands;
 pub mod config;
+mod config_moves;
 pub mod host_record;
 mod lead;
 pub mod measured;

@@ -27,7 +27,7 @@
 //! - Where whoever copies ends the source by itself ([`HostView::ends_source`], as libvirt does),
 //!   only the source may abandon in `Copying`, once it has seen that nothing is copied: nobody else
 //!   can know whether the destination has the only copy. That the source's hypervisor was ended as
-//!   copied is another thing than that it died ([`Process::Ended`]). No program copies so yet.
+//!   copied is another thing than that it died ([`Process::Ended`]).
 //! - Memory is promised at both hosts from `Ready` on: at the destination before a hypervisor
 //!   listens there, at the source until its hypervisor has ended. A destination promises by its own
 //!   reservations, so that two moves cannot be promised the same memory, whoever ordered them.

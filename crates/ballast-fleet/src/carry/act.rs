@@ -50,6 +50,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             note.carried = Some(Carried { limits, ..carried });
         }
         Seen {
+            ends_source: self.hypervisor.ends_source(),
             hypervisor: seen,
             promise: promise(guest, note, status.as_ref()),
             shrink: shrink(guest, note, status.as_ref()),
@@ -145,6 +146,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             }
             HostAction::End | HostAction::Quit => {
                 hypervisor.end(guest).await.map_err(|error| error.to_string())?;
+                note.is_listener = false;
             }
         }
         self.note(guest, &note)

@@ -37,6 +37,12 @@ pub struct CopyProgress {
 
 /// The hypervisors of a host.
 pub trait Hypervisor {
+    /// Whether what copies a guest ends its source by itself
+    /// ([`HostView::ends_source`](ballast_fleet_move::HostView::ends_source)).
+    fn ends_source(&self) -> bool {
+        false
+    }
+
     /// What the guest's hypervisor is now, if it is as its host has noted (`origin`).
     fn look(&self, guest: &GuestId, origin: Origin) -> impl Future<Output = HypervisorView>;
 

@@ -9,7 +9,7 @@
 //! | file | answers |
 //! |---|---|
 //! | `hypervisor` | what is asked of a guest's hypervisor? |
-//! | `qemu` | how is that said to QEMU? |
+//! | `qemu`, `libvirt`, `choice` | how is that said to QEMU, to libvirt, and to which of them? |
 //! | `seen` | what does the host see of a guest? |
 //! | `act` | how is each thing done, with the daemon and the hypervisor? |
 //! | `note` | what is noted? |
@@ -19,7 +19,9 @@
 //! Limits: guests take turns, one step each.
 
 mod act;
+mod choice;
 mod hypervisor;
+mod libvirt;
 mod measure;
 mod note;
 mod qemu;
@@ -44,7 +46,10 @@ use crate::session::{Member, RETRY};
 use note::{Note, Notes};
 use seen::Seen;
 
+pub use choice::AnyHypervisor;
 pub use hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
+pub(crate) use libvirt::ADDRESS;
+pub use libvirt::{Libvirt, LibvirtConfig};
 pub(crate) use qemu::GUEST;
 pub use qemu::{Qemu, QemuConfig};
 

@@ -20,6 +20,7 @@ const SHRUNK_WITHIN: Bytes = Bytes::mib(16);
 /// What a host sees of a guest.
 #[derive(Debug)]
 pub(super) struct Seen {
+    pub(super) ends_source: bool,
     pub(super) hypervisor: HypervisorView,
     pub(super) promise: Promise,
     pub(super) shrink: Option<Shrink>,
@@ -42,12 +43,12 @@ impl Seen {
             shrink: self.shrink,
             is_taken_over: self.is_taken_over,
             carried: &self.carried,
-            ends_source: false,
+            ends_source: self.ends_source,
         }
     }
 
     pub(super) fn is_absent(&self) -> bool {
-        self.hypervisor.process == Process::Absent
+        matches!(self.hypervisor.process, Process::Absent | Process::Ended)
     }
 
     pub(super) fn is_nothing_promised(&self) -> bool {

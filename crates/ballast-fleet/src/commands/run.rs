@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::Place;
 use crate::beside::other_owner;
-use crate::carry::{Carrier, Qemu};
+use crate::carry::Carrier;
 use crate::config::{self, FleetMode};
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
@@ -82,11 +82,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         }
         notify(NotifyState::Stopping);
     };
-    let carrier = match &member.config.qemu {
+    let carrier = match member.config.hypervisor() {
         None => None,
-        Some(qemu) => {
-            let folder = &member.config.state;
-            let carrier = Carrier::new(&member, Qemu::new(qemu.clone()), folder);
+        Some(hypervisor) => {
+            let carrier = Carrier::new(&member, hypervisor, &member.config.state);
             Some(carrier.context("cannot read the notes of moves")?)
         }
     };

@@ -5,6 +5,7 @@ mod machine;
 mod memory;
 mod moving;
 mod real_etcd;
+mod real_libvirt;
 mod rendered;
 mod serving;
 

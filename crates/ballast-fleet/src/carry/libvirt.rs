@@ -1,0 +1,364 @@
+//! Domains of libvirt, by `virsh` on this host; libvirt copies between two hosts by itself.
+//!
+//! Idea: a source has libvirt copy peer to peer, with the domain paused at its end. libvirt starts
+//! the destination's domain, and once that has everything it ends the source's and undefines it.
+//! A domain that died keeps its definition, which tells the two apart: so only persistent domains
+//! are moved.
+//! Source: `virsh(1)` of libvirt 9.0; what it says in each phase was seen with two of that version
+//! ([decision 25](../../../../docs/decisions/0025-two-phase-migration.md)).
+//! Cost: two runs of `virsh` a look.
+//! Limits: what libvirt does when the answer to its last step is lost is taken from its
+//! documentation. The destination's libvirt is reached as `peer` says; TLS is libvirt's own.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::time::Duration;
+
+use ballast_fleet_move::{CopyState, Process};
+use ballast_model::{Bytes, GuestId};
+use ballast_qmp::migration::Origin;
+use ballast_report::harmless_line;
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
+
+use super::hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
+
+/// What stands for the destination's address in the URI of its libvirt.
+pub(crate) const ADDRESS: &str = "{address}";
+const VIRSH: &str = "virsh";
+/// Longest run of one that answers at once.
+const CALL: Duration = Duration::from_secs(10);
+/// Time between two looks whether a copy has begun.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// libvirt's number for a job that copies a domain to another host.
+const MIGRATION_OUT: u64 = 5;
+/// Most characters of what it says of a fault.
+const SAID_CHARS_MAX: usize = 300;
+
+/// How domains of libvirt are moved from and to here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LibvirtConfig {
+    /// The URI of this host's libvirt.
+    pub uri: String,
+    /// The URI of another host's, with [`ADDRESS`] for its address.
+    pub peer: String,
+    /// The address of this host's libvirt for others.
+    pub listen: SocketAddr,
+    /// Most bytes a second of a copy.
+    pub bandwidth_per_s: Bytes,
+}
+
+/// Domains of libvirt.
+#[derive(Clone, Debug)]
+pub struct Libvirt {
+    config: LibvirtConfig,
+    /// The words before those of `virsh`'s own commands.
+    program: Vec<String>,
+}
+
+/// What `virsh domstate --reason` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DomainState {
+    /// There is no such domain, neither active nor defined.
+    Undefined,
+    /// It is defined, and not active.
+    ShutOff,
+    /// It runs, or stands still in the last moment of a copy out of here.
+    Runs,
+    /// It stands still and is being filled from another host.
+    Incoming,
+    /// It stands still.
+    Paused,
+}
+
+/// What `virsh domjobinfo --rawstats` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Job {
+    is_copy: bool,
+    progress: Option<CopyProgress>,
+}
+
+impl Libvirt {
+    /// The domains of this host.
+    pub fn new(config: LibvirtConfig) -> Libvirt {
+        Libvirt { config, program: vec![VIRSH.to_owned()] }
+    }
+
+    /// The same, with other words to run `virsh`.
+    #[cfg(test)]
+    pub(crate) fn run_by(self, program: Vec<String>) -> Libvirt {
+        Libvirt { program, ..self }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut program = self.program.iter();
+        let mut command = Command::new(program.next().map_or(VIRSH, String::as_str));
+        command.args(program).args(["--quiet", "--connect", &self.config.uri]).args(words);
+        command.env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stderr(Stdio::piped());
+        command
+    }
+
+    /// What one command prints.
+    async fn virsh(&self, words: &[&str]) -> Result<String, HypervisorError> {
+        let mut command = self.command(words);
+        command.kill_on_drop(true);
+        let failed = |why: String| HypervisorError(format!("virsh {}: {why}", words[0]));
+        let output = match timeout(CALL, command.output()).await {
+            Ok(output) => output.map_err(|error| failed(error.to_string()))?,
+            Err(_) => return Err(failed(format!("did not end within {} s", CALL.as_secs()))),
+        };
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(failed(said(&output.stderr))),
+        }
+    }
+
+    /// `None`: it is not known.
+    async fn state(&self, guest: &GuestId) -> Option<DomainState> {
+        // One that is not there is not listed, which is no failure, as a libvirt that is gone is.
+        let listed = self.virsh(&["list", "--all", "--name"]).await.ok()?;
+        if !listed.lines().any(|name| name.trim() == guest.as_str()) {
+            return Some(DomainState::Undefined);
+        }
+        domain_state(&self.virsh(&["domstate", "--reason", guest.as_str()]).await.ok()?)
+    }
+
+    async fn job(&self, guest: &GuestId) -> Option<Job> {
+        let text = self.virsh(&["domjobinfo", "--rawstats", guest.as_str()]).await.ok()?;
+        Some(job(&text))
+    }
+
+    /// Waits until `copy` has begun, or has ended.
+    async fn wait_for_copy(
+        &self,
+        guest: &GuestId,
+        copy: &mut Child,
+    ) -> Result<(), HypervisorError> {
+        loop {
+            if let Ok(Some(status)) = copy.try_wait() {
+                if status.success() {
+                    return Ok(());
+                }
+                let mut text = Vec::new();
+                if let Some(stderr) = copy.stderr.take() {
+                    let _ = stderr.take(SAID_CHARS_MAX as u64).read_to_end(&mut text).await;
+                }
+                return Err(HypervisorError(format!("virsh migrate: {status}: {}", said(&text))));
+            }
+            if self.job(guest).await.is_some_and(|job| job.is_copy) {
+                return Ok(());
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// The beginning of what it says.
+fn said(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let text: String = text.trim().chars().take(SAID_CHARS_MAX).collect();
+    harmless_line(&text)
+}
+
+/// `None`: words that mean nothing here.
+fn domain_state(text: &str) -> Option<DomainState> {
+    match text.trim() {
+        "paused (migrating)" => Some(DomainState::Incoming),
+        text if text.starts_with("running ") => Some(DomainState::Runs),
+        text if text.starts_with("paused ") => Some(DomainState::Paused),
+        text if text.starts_with("shut off ") => Some(DomainState::ShutOff),
+        _ => None,
+    }
+}
+
+fn job(text: &str) -> Job {
+    let figure = |name: &str| {
+        let value =
+            text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
+        value?.trim().parse::<u64>().ok()
+    };
+    // Under way, with an end that is known (1) or not (2); and its kind: a copy out of here.
+    let is_under_way = matches!(figure("Job type"), Some(1 | 2));
+    let is_copy = is_under_way && figure("operation") == Some(MIGRATION_OUT);
+    let progress = figure("memory_processed").zip(figure("memory_remaining"));
+    let progress = progress.map(|(sent, remaining)| CopyProgress {
+        sent: Bytes::new(sent),
+        remaining: Bytes::new(remaining),
+        bandwidth_per_s: None,
+    });
+    Job { is_copy, progress }
+}
+
+/// Bytes a second, of what `virsh domstats --dirtyrate` says.
+fn dirty_rate(text: &str) -> Option<Bytes> {
+    /// The word for a measurement that is over.
+    const MEASURED: &str = "dirtyrate.calc_status=2";
+    /// No machine writes a TiB in a second.
+    const MIB_PER_S_MAX: u64 = 1 << 20;
+    let is_measured = text.lines().any(|line| line.trim() == MEASURED);
+    let rate = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("dirtyrate.megabytes_per_second="))
+        .and_then(|rate| rate.parse().ok())
+        .filter(|rate| *rate <= MIB_PER_S_MAX);
+    rate.filter(|_| is_measured).map(Bytes::mib)
+}
+
+impl Hypervisor for Libvirt {
+    fn ends_source(&self) -> bool {
+        true
+    }
+
+    async fn look(&self, guest: &GuestId, origin: Origin) -> HypervisorView {
+        let view = |process, copy| HypervisorView { process, copy };
+        let Origin { is_listener, began_copy } = origin;
+        let Some(state) = self.state(guest).await else { return view(Process::Unknown, None) };
+        let waiting = Process::Waiting(self.config.listen);
+        match state {
+            DomainState::Undefined | DomainState::ShutOff | DomainState::Incoming
+                if is_listener =>
+            {
+                view(waiting, None)
+            }
+            DomainState::Undefined if began_copy => view(Process::Ended, None),
+            DomainState::Undefined | DomainState::ShutOff => view(Process::Absent, None),
+            DomainState::Paused if is_listener => view(Process::Loaded, None),
+            DomainState::Paused => {
+                // A domain that is copied stands still at the end, for a reason of its own.
+                match self.job(guest).await {
+                    None => view(Process::Unknown, None),
+                    Some(Job { is_copy: true, progress }) if began_copy => {
+                        view(Process::Runs(CopyState::Partly), progress)
+                    }
+                    Some(_) => view(Process::Paused, None),
+                }
+            }
+            // Somebody else moves it here.
+            DomainState::Incoming => view(Process::Unknown, None),
+            DomainState::Runs => match self.job(guest).await {
+                None => view(Process::Unknown, None),
+                Some(Job { is_copy: true, progress }) => {
+                    view(Process::Runs(CopyState::Partly), progress)
+                }
+                Some(_) if began_copy => view(Process::Runs(CopyState::Failed), None),
+                Some(_) => view(Process::Runs(CopyState::Nothing), None),
+            },
+        }
+    }
+
+    async fn writes_per_s(&self, guest: &GuestId) -> Option<Bytes> {
+        let text = self.virsh(&["domstats", guest.as_str(), "--dirtyrate"]).await.ok()?;
+        // One that is under way refuses another.
+        let _ = self.virsh(&["domdirtyrate-calc", guest.as_str(), "--seconds", "1"]).await;
+        dirty_rate(&text)
+    }
+
+    async fn listen(&self, _guest: &GuestId) -> Result<(), HypervisorError> {
+        // libvirt listens anyway; that it is there is seen at least.
+        self.virsh(&["version"]).await.map(drop)
+    }
+
+    async fn copy(&self, guest: &GuestId, to: SocketAddr) -> Result<(), HypervisorError> {
+        let info = self.virsh(&["dominfo", guest.as_str()]).await?;
+        let is_persistent = info.lines().any(|line| {
+            line.strip_prefix("Persistent:").is_some_and(|value| value.trim() == "yes")
+        });
+        if !is_persistent {
+            let why = "expected a persistent domain: one that is not cannot be told from one that \
+                       died (`virsh define` makes it one)";
+            return Err(HypervisorError(format!("{guest}: {why}")));
+        }
+        let mib_per_s = (self.config.bandwidth_per_s.get() >> 20).max(1).to_string();
+        self.virsh(&["migrate-setspeed", guest.as_str(), &mib_per_s]).await?;
+        let peer = self.config.peer.replace(ADDRESS, &to.to_string());
+        let data = match to {
+            SocketAddr::V4(to) => format!("tcp://{}", to.ip()),
+            SocketAddr::V6(to) => format!("tcp://[{}]", to.ip()),
+        };
+        let words = ["migrate", "--live", "--p2p", "--persistent", "--undefinesource", "--suspend"];
+        let mut command = self.command(&words);
+        command.args([guest.as_str(), &peer, "--migrateuri", &data]);
+        // libvirt goes on with it whether this program lives or not.
+        command.stdout(Stdio::null());
+        let spawned = command.spawn();
+        let mut copy =
+            spawned.map_err(|error| HypervisorError(format!("virsh migrate: {error}")))?;
+        self.wait_for_copy(guest, &mut copy).await?;
+        tokio::spawn(copy.wait_with_output());
+        Ok(())
+    }
+
+    async fn cancel(&self, guest: &GuestId) -> Result<(), HypervisorError> {
+        self.virsh(&["domjobabort", guest.as_str()]).await.map(drop)
+    }
+
+    async fn run(&self, guest: &GuestId) -> Result<(), HypervisorError> {
+        match self.state(guest).await {
+            Some(DomainState::Runs) => Ok(()),
+            _ => self.virsh(&["resume", guest.as_str()]).await.map(drop),
+        }
+    }
+
+    async fn end(&self, guest: &GuestId) -> Result<(), HypervisorError> {
+        match self.state(guest).await {
+            // A domain that runs is never ended.
+            Some(DomainState::Incoming | DomainState::Paused) => {
+                self.virsh(&["destroy", guest.as_str()]).await.map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_virsh_says_is_read() {
+        for (text, expected) in [
+            ("running (booted)\n", Some(DomainState::Runs)),
+            ("running (unpaused)", Some(DomainState::Runs)),
+            ("paused (migrating)", Some(DomainState::Incoming)),
+            ("paused (user)", Some(DomainState::Paused)),
+            ("shut off (crashed)", Some(DomainState::ShutOff)),
+            ("no state (unknown)", None),
+            ("", None),
+        ] {
+            assert_eq!(domain_state(text), expected, "{text}");
+        }
+        assert_eq!(job("Job type: 0\n\n"), Job { is_copy: false, progress: None });
+        let text = "Job type: 2\n\noperation: 5\ntime_elapsed: 766\nmemory_total: 67502080\n\
+                    memory_processed: 108762\nmemory_remaining: 66465792\n";
+        let progress = CopyProgress {
+            sent: Bytes::new(108_762),
+            remaining: Bytes::new(66_465_792),
+            bandwidth_per_s: None,
+        };
+        assert_eq!(job(text), Job { is_copy: true, progress: Some(progress) });
+        let rate = "Domain: 'g1'\n  dirtyrate.calc_status=2\n  dirtyrate.calc_period=1\n  \
+                    dirtyrate.megabytes_per_second=7\n\n";
+        assert_eq!(dirty_rate(rate), Some(Bytes::mib(7)));
+        assert_eq!(dirty_rate(&rate.replace("status=2", "status=1")), None);
+        assert_eq!(dirty_rate("Domain: 'g1'\n"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_a_reader(text in ".*", n: u64) {
+            for text in [
+                text.clone(),
+                format!("Job type: {n}\nmemory_processed: {text}\nmemory_remaining: {n}"),
+                format!("dirtyrate.calc_status=2\ndirtyrate.megabytes_per_second={n}"),
+            ] {
+                let _ = domain_state(&text);
+                let _ = job(&text);
+                prop_assert!(dirty_rate(&text).is_none_or(|rate| rate <= Bytes::gib(1024)));
+            }
+        }
+    }
+}
