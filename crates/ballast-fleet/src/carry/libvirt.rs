@@ -41,7 +41,7 @@ const SAID_CHARS_MAX: usize = 300;
 pub struct LibvirtConfig {
     /// The URI of this host's libvirt.
     pub uri: String,
-    /// The URI of another host's, with [`ADDRESS`] for its address.
+    /// The URI of another host's, with `{address}` for its address.
     pub peer: String,
     /// The address of this host's libvirt for others.
     pub listen: SocketAddr,
