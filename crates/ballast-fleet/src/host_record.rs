@@ -60,7 +60,7 @@ pub trait Daemon {
         guest: &GuestId,
         change: &GuestChange,
     ) -> impl Future<Output = Result<(), ClientError>>;
-    /// Keeps memory free for a guest that is to come.
+    /// Keeps memory free for an arriving guest.
     fn reserve(
         &self,
         guest: &GuestId,

@@ -166,7 +166,7 @@ fn host(address: &str) -> &str {
     host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host)
 }
 
-/// Alerts by which a server answers a client's certificate, or that there is none.
+/// Alerts that a server sends when it refuses a client's certificate or misses one.
 fn is_about_client(alert: AlertDescription) -> bool {
     matches!(
         alert,

@@ -68,7 +68,7 @@ impl Seen {
     }
 }
 
-/// What this host has promised a guest that is to come.
+/// What this host has promised an arriving guest.
 pub(super) fn promise(guest: &GuestId, note: &Note, status: Option<&StatusReply>) -> Promise {
     let Some(noted) = note.reserved else { return Promise::Nothing };
     if note.is_refused {
@@ -87,7 +87,7 @@ pub(super) fn promise(guest: &GuestId, note: &Note, status: Option<&StatusReply>
     }
 }
 
-/// What is asked of a guest that is to leave.
+/// The shrink that this host asked of a leaving guest.
 pub(super) fn shrink(guest: &GuestId, note: &Note, status: Option<&StatusReply>) -> Option<Shrink> {
     let to = Bytes::new(note.shrink?.to_bytes);
     let view = status.and_then(|it| it.guests.iter().find(|it| it.guest == guest.as_str()));

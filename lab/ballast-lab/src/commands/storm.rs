@@ -33,8 +33,8 @@ once more on a hard host: its memory and swap end, guests exit, panic and are mo
 dies between any two effects of a tick, operators set bounds, and every policy is in force. One in
 six runs once more on a host of a fleet: guests leave it and come to it, memory is reserved for
 them, and what they bring along is put in force.
-With --seed a failure is told with as few faults as it needs. A sabotage takes one safety away;
-the storm has to find that.
+With --seed the storm reports a failure with the fewest faults that cause it. A sabotage takes one
+safety away; the storm has to find that.
 
 Exit status: 0 if all promises held (with --sabotage: if it was found), else 1.")]
 pub struct Args {
