@@ -1,9 +1,11 @@
 //! A day of a large fleet with the policy of a daemon on each host: `BALLAST_FLEET_HOSTS` hosts of
 //! 64 GiB, 1,000 by default, with 30 guests each.
 //!
-//! Load follows the time of day. Each host divides by `BALLAST_FLEET_POLICY`, `global` by default,
-//! and the planner of migrations sees what hosts would tell. `BALLAST_FLEET_ROUNDS` says how many
-//! rounds of ten minutes, 144 by default; `BALLAST_FLEET_GUESTS` how many guests a host.
+//! Load follows the time of day. Each host divides by `BALLAST_FLEET_POLICY`, by default `meb`,
+//! which keeps objectives as far as it can (`global` does not know them), and the planner of
+//! migrations sees what hosts would tell. `BALLAST_FLEET_ROUNDS` says how many rounds of ten
+//! minutes, 144 by default; `BALLAST_FLEET_GUESTS` how many guests a host;
+//! `BALLAST_FLEET_MOVES=only` leaves out the day in which nobody moves guests.
 
 use std::time::Instant;
 
@@ -26,12 +28,15 @@ fn main() {
     let guests = number("BALLAST_FLEET_GUESTS").unwrap_or(30);
     let rounds = number("BALLAST_FLEET_ROUNDS").unwrap_or(144) as u64;
     let name = std::env::var("BALLAST_FLEET_POLICY").ok().and_then(|it| it.parse().ok());
-    let dividing =
-        Division::ByPolicy { name: name.unwrap_or(PolicyName::Global), is_tracked: true };
+    let dividing = Division::ByPolicy { name: name.unwrap_or(PolicyName::Meb), is_tracked: true };
     let migrations_max = hosts * 2 / 5;
     let spec = LoadSpec { hosts, rounds, migrations_max, ..LoadSpec::usual(hosts * guests, 1) };
     println!("{spec:?}, {dividing:?}");
+    let is_moved_only = std::env::var("BALLAST_FLEET_MOVES").is_ok_and(|it| it == "only");
     for moves in [false, true] {
+        if is_moved_only && !moves {
+            continue;
+        }
         let Some(mut day) = LoadDay::new(spec) else {
             println!("so many guests cannot be placed");
             return;

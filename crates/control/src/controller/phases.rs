@@ -161,8 +161,10 @@ impl Controller {
     ) -> Vec<Lack> {
         let guard = &settings.guard;
         let dead_band = self.dead_band(settings);
-        // What many guests do not give, as it is little of each, is in the way of who comes.
-        let is_awaited = self.reservations.sum() > tick.kept_free;
+        // What many guests do not give, as it is little of each, is in the way of a guest that
+        // comes, and of one that is below its floor.
+        let is_awaited =
+            self.reservations.sum() > tick.kept_free || below_floors(tick) > tick.budget.grantable;
         let lack = |guest: &GuestTick<'_>| Lack::of(&guest.assessment, guest.state.goal.as_ref());
         let Some(Divided { given_back, wanted }) = divided else {
             return tick.guests.iter().map(lack).collect();
@@ -396,4 +398,17 @@ impl Controller {
             notes,
         }
     }
+}
+
+/// What guests that can be moved lack for their floors, together.
+fn below_floors(tick: &Tick<'_>) -> Bytes {
+    let mut lacking = Bytes::ZERO;
+    for guest in tick.guests.iter().filter(|it| it.estimate().is_some()) {
+        if let (Some(bounds), Some(reference)) =
+            (guest.assessment.bounds, guest.assessment.reference)
+        {
+            lacking = lacking.saturating_add(bounds.floor.saturating_sub(reference));
+        }
+    }
+    lacking
 }

@@ -746,6 +746,19 @@ fn a_host_that_cannot_be_read_grants_nothing() {
     assert!(plan.actions.iter().all(|action| mib(action.target) <= 512), "{:?}", plan.actions);
 }
 
+/// Each of many guests has less to give than a change that is worth making.
+#[test]
+fn a_raised_floor_is_reached_in_spite_of_dead_bands() {
+    let guests = (0..30).map(|at| ToyGuest::new(&format!("g{at:02}"), 1024, 512, 100));
+    let mut world = World::new(settings(PolicyName::Global, 30 * 512), guests.collect());
+    world.ticks(5);
+    let limits = GuestLimits { floor: Some(Bytes::mib(600)), ..GuestLimits::default() };
+    world.controller.handle_event(Event::SetLimits(id("g00"), limits));
+    world.ticks(10);
+    assert!(world.holds()[0] >= 600, "{:?}", world.holds());
+    assert!(world.committed() <= 30 * 512, "{}", world.committed());
+}
+
 #[test]
 fn floors_beyond_the_budget_are_said_and_kept() {
     let mut settings = settings(PolicyName::Global, 700);

@@ -135,7 +135,7 @@ impl<'a> Destinations<'a> {
 
     /// Whether any host could receive the guest.
     pub(crate) fn has_room(&self, candidate: &Candidate<'a>) -> bool {
-        self.find(candidate, Fit::Tight).is_some()
+        self.compatible(candidate).any(|class| self.tightest(candidate, class).is_some())
     }
 
     /// Reserves room where nobody has to give way; `None`: there is none.
@@ -148,13 +148,19 @@ impl<'a> Destinations<'a> {
     fn find(&self, candidate: &Candidate<'a>, fit: Fit) -> Option<u32> {
         let spare = if fit == Fit::Comfortable { self.most_spare(candidate) } else { None };
         spare.or_else(|| {
-            let size = candidate.sizes.full;
-            let found = self.compatible(candidate).filter_map(|class| {
-                let mut near = class.by_needed.range((size, 0)..).take(PASSED_OVER_MAX);
-                near.find(|(_, to)| self.may_go(candidate, *to))
-            });
-            found.min().map(|(_, to)| *to)
+            let found = self.compatible(candidate);
+            found.filter_map(|class| self.tightest(candidate, class)).min().map(|(_, to)| *to)
         })
+    }
+
+    /// The host of a class with the least room that is enough, and that room.
+    fn tightest<'s>(
+        &self,
+        candidate: &Candidate<'a>,
+        class: &'s Class<'a>,
+    ) -> Option<&'s (u64, u32)> {
+        let mut near = class.by_needed.range((candidate.sizes.full, 0)..).take(PASSED_OVER_MAX);
+        near.find(|(_, to)| self.may_go(candidate, *to))
     }
 
     fn most_spare(&self, candidate: &Candidate<'a>) -> Option<u32> {
