@@ -3,14 +3,11 @@
 //! Limits: a miss curve may have millions of points; replies have those at [`CURVE_PERCENTS`] of
 //! the guest's allocation, the journal has all.
 
-use ballast_model::{Bytes, Demand, DemandSource, Estimate, MissCurve, PassedOver};
+use ballast_model::{Bytes, CURVE_PERCENTS, Demand, DemandSource, Estimate, MissCurve, PassedOver};
 use serde::{Deserialize, Serialize};
 
 use crate::Coded;
 use crate::tick::millis;
-
-/// Sizes at which replies give misses, in percent of the guest's allocation.
-pub const CURVE_PERCENTS: [u32; 6] = [25, 50, 75, 100, 125, 150];
 
 /// What is known about a guest's demand for memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +68,9 @@ pub struct CurveView {
     pub step_bytes: u64,
     /// Points by ascending size; empty if the guest's allocation is unknown.
     pub points: Vec<CurvePointView>,
+    /// The least size that keeps the guest's objective; absent if it has none, or no size does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objective_bytes: Option<u64>,
 }
 
 /// The misses at one size.
@@ -86,8 +86,12 @@ pub struct CurvePointView {
 }
 
 impl EstimateView {
-    /// The view of `estimate` for a guest with this allocation.
-    pub(crate) fn new(estimate: &Estimate, allocation: Option<Bytes>) -> Self {
+    /// The view of `estimate` for a guest with this allocation and objective, misses a second.
+    pub(crate) fn new(
+        estimate: &Estimate,
+        allocation: Option<Bytes>,
+        objective: Option<u64>,
+    ) -> Self {
         let curve = estimate.curve.as_deref();
         EstimateView {
             used_bytes: estimate.used.get(),
@@ -96,7 +100,7 @@ impl EstimateView {
             provenance: estimate.provenance.to_string(),
             demand: DemandView::from(&estimate.demand),
             passed_over: estimate.passed_over.iter().map(PassedOverView::from).collect(),
-            curve: curve.map(|curve| CurveView::new(curve, allocation)),
+            curve: curve.map(|curve| CurveView::new(curve, allocation, objective)),
         }
     }
 }
@@ -130,18 +134,20 @@ impl From<&DemandSource> for Coded {
 }
 
 impl CurveView {
-    fn new(curve: &MissCurve, allocation: Option<Bytes>) -> Self {
-        let point = |percent: u32, allocation: Bytes| {
-            let bytes = u128::from(allocation.get()) * u128::from(percent) / 100;
-            let memory = Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX));
-            let misses_per_s = curve.misses_per_s(memory);
-            CurvePointView { percent, memory_bytes: memory.get(), misses_per_s }
-        };
-        let points = allocation.map(|held| CURVE_PERCENTS.map(|percent| point(percent, held)));
+    fn new(curve: &MissCurve, allocation: Option<Bytes>, objective: Option<u64>) -> Self {
+        let mut points = Vec::new();
+        if let Some(allocation) = allocation {
+            for (percent, (memory, misses_per_s)) in
+                CURVE_PERCENTS.into_iter().zip(curve.around(allocation))
+            {
+                points.push(CurvePointView { percent, memory_bytes: memory.get(), misses_per_s });
+            }
+        }
         CurveView {
             interval_ms: millis(curve.interval()),
             step_bytes: curve.step().get(),
-            points: points.map(Vec::from).unwrap_or_default(),
+            points,
+            objective_bytes: objective.and_then(|most| curve.size_for(most)).map(Bytes::get),
         }
     }
 }
@@ -155,7 +161,7 @@ mod tests {
     #[test]
     fn points_surround_the_guests_allocation() {
         let curve = MissCurve::new(Bytes::mib(128), Duration::from_secs(2), vec![90, 40, 30, 5, 0]);
-        let view = CurveView::new(&curve.unwrap(), Some(Bytes::mib(400)));
+        let view = CurveView::new(&curve.unwrap(), Some(Bytes::mib(400)), Some(15));
         let told =
             view.points.iter().map(|it| (it.percent, it.memory_bytes >> 20, it.misses_per_s));
         // 100, 200, 300, 400, 500, 600 MiB: the misses of the step below each.
@@ -163,14 +169,16 @@ mod tests {
         let expected = expected.into_iter().chain([(100, 400, 3), (125, 500, 3), (150, 600, 0)]);
         assert!(told.eq(expected), "{view:?}");
         assert_eq!((view.interval_ms, view.step_bytes), (2000, 128 << 20));
+        assert_eq!(view.objective_bytes, Some(256 << 20));
     }
 
     #[test]
     fn every_size_has_misses() {
         let curve = MissCurve::new(Bytes::mib(1), Duration::from_secs(1), vec![7]).unwrap();
-        let view = CurveView::new(&curve, Some(Bytes::MAX));
+        let view = CurveView::new(&curve, Some(Bytes::MAX), Some(6));
         assert!(view.points.iter().all(|point| point.misses_per_s == 7));
         assert_eq!(view.points[5].memory_bytes, Bytes::MAX.get());
-        assert_eq!(CurveView::new(&curve, None).points, []);
+        assert_eq!(view.objective_bytes, None);
+        assert_eq!(CurveView::new(&curve, None, None).points, []);
     }
 }

@@ -82,7 +82,8 @@ impl ExplainReply {
             estimate: plan.and_then(|plan| plan.estimate.as_ref()).map(|estimate| {
                 let measured = sample.allocation.map(|measured| measured.value);
                 let allocation = plan.and_then(|plan| plan.allocation).or(measured);
-                EstimateView::new(estimate, allocation)
+                let objective = tick.limits.get(id).and_then(|limits| limits.miss_rate_max);
+                EstimateView::new(estimate, allocation, objective)
             }),
             desired: plan.and_then(|plan| plan.desired.as_ref()).map(DesiredView::from),
             clamps: plan

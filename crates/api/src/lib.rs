@@ -44,9 +44,7 @@ pub use carried::{CarriedReply, CarriedView, ThrashedView};
 pub use client::{Client, ClientError, REPLY_BYTES_MAX};
 pub use coded::{ChangeView, Coded, ComplianceView};
 pub use command::{CommandReply, ErrorReply, ModeReply, Reserve, SetMode, SetPolicy};
-pub use estimate::{
-    CURVE_PERCENTS, CurvePointView, CurveView, DemandView, EstimateView, PassedOverView,
-};
+pub use estimate::{CurvePointView, CurveView, DemandView, EstimateView, PassedOverView};
 pub use explain::{
     DesiredView, ExplainReply, InputsView, LimitsView, OutcomeView, SourcesView, StatsView,
 };

@@ -158,11 +158,14 @@ impl Observer {
 fn explained(look: u64, reply: &ExplainReply) -> Explanation {
     let points = reply.estimate.iter().flat_map(|it| &it.curve).flat_map(|curve| &curve.points);
     let points = points.map(|point| (Bytes::new(point.memory_bytes), point.misses_per_s)).collect();
+    let misses_per_s_max = reply.limits.miss_rate_max_per_s;
+    let curve = reply.estimate.as_ref().and_then(|it| it.curve.as_ref());
+    let size = curve.and_then(|it| it.objective_bytes).map(Bytes::new);
     Explanation {
         look,
         // Without points, or with two at one size, there is no curve to go by.
-        curve: CompactCurve::new(points).ok(),
-        misses_per_s_max: reply.limits.miss_rate_max_per_s,
+        curve: CompactCurve::with_objective(points, size.zip(misses_per_s_max)).ok(),
+        misses_per_s_max,
     }
 }
 

@@ -1,7 +1,8 @@
 //! A miss curve in a few points, as a host sends it to others.
 //!
 //! Idea: what a fleet decides needs the rough shape of a curve, and there are hundreds of thousands
-//! of them. A few sizes with their misses a second are enough.
+//! of them. A few sizes with their misses a second are enough, if the size that keeps the guest's
+//! objective is one of them.
 //! Cost: at most [`CompactCurve::POINTS_MAX`] points a guest.
 //! Limits: between two points the curve counts as a step (`misses_per_s`) or as a line
 //! (`segments`); beyond the last point nothing is saved.
@@ -60,6 +61,23 @@ impl CompactCurve {
         Ok(CompactCurve { points })
     }
 
+    /// The same with one more point: the size that keeps the guest's objective, and the objective.
+    /// Left out if a point of that size is there.
+    ///
+    /// # Errors
+    /// Says what makes it no miss curve.
+    pub fn with_objective(
+        mut points: Vec<(Bytes, u64)>,
+        objective: Option<(Bytes, u64)>,
+    ) -> Result<CompactCurve, CompactCurveError> {
+        if let Some((size, misses_per_s_max)) = objective
+            && let Err(at) = points.binary_search_by_key(&size, |point| point.0)
+        {
+            points.insert(at, (size, misses_per_s_max));
+        }
+        CompactCurve::new(points)
+    }
+
     /// The sizes and misses a second, by rising size; at least one.
     pub fn points(&self) -> &[(Bytes, u64)] {
         &self.points
@@ -94,6 +112,17 @@ mod tests {
         for (rate, mib) in [(100, 64), (99, 128), (40, 128), (39, 256), (0, 256)] {
             assert_eq!(curve.size_for(rate), Some(Bytes::mib(mib)), "{rate}/s");
         }
+    }
+
+    #[test]
+    fn an_objective_needs_its_own_size() {
+        let points = || [(64, 100), (128, 40), (256, 0)].map(|(mib, rate)| (Bytes::mib(mib), rate));
+        let curve = |mib, rate| {
+            CompactCurve::with_objective(points().to_vec(), Some((Bytes::mib(mib), rate))).unwrap()
+        };
+        assert_eq!(curve(90, 50).size_for(50), Some(Bytes::mib(90)));
+        assert_eq!(curve(300, 0).points().len(), 4);
+        assert_eq!(curve(128, 50).points(), points());
     }
 
     #[test]

@@ -11,6 +11,9 @@ use std::time::Duration;
 
 use crate::{Bytes, PAGE_SIZE};
 
+/// Sizes at which others are told of a guest's misses, in percent of its allocation.
+pub const CURVE_PERCENTS: [u32; 6] = [25, 50, 75, 100, 125, 150];
+
 /// Misses in one interval for every size of memory, `0, step, 2 step, …`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
@@ -202,6 +205,15 @@ impl MissCurve {
         let nanos = self.interval.as_nanos();
         let per_s = (u128::from(self.misses(memory)) * 1_000_000_000).div_ceil(nanos);
         u64::try_from(per_s).unwrap_or(u64::MAX)
+    }
+
+    /// Misses a second at sizes around an allocation: at [`CURVE_PERCENTS`] of it, by rising size.
+    pub fn around(&self, allocation: Bytes) -> [(Bytes, u64); CURVE_PERCENTS.len()] {
+        CURVE_PERCENTS.map(|percent| {
+            let bytes = u128::from(allocation.get()) * u128::from(percent) / 100;
+            let size = Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX));
+            (size, self.misses_per_s(size))
+        })
     }
 
     /// The least size at which there are at most `misses_per_s` misses a second; `None` where no

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_fleet::CompactCurve;
 use ballast_model::{Bytes, MissCurve};
 
 /// A guest's kernel keeps this part of what it holds.
@@ -17,9 +16,6 @@ const KEPT: u64 = 64;
 const MISSES_OF_ALL: u64 = 20_000;
 /// Misses a second that every guest should stay under.
 pub(crate) const MISSES_MAX: u64 = 100;
-/// Parts of the working set, in per cent, at which hosts know their guests' misses; at 93 % the
-/// objective is just met.
-const KNOWN_AT: [u64; 6] = [50, 75, 85, 93, 97, 100];
 /// Step of the curves that policies get, in MiB.
 const STEP: u64 = 64;
 
@@ -49,20 +45,7 @@ pub(crate) fn least_usable(demand: u64) -> u64 {
     (demand * 93).div_ceil(100)
 }
 
-/// The curve of a guest, by what it holds; `None`: it needs nothing.
-pub(crate) fn curve(demand: u64) -> Option<CompactCurve> {
-    let mut points: Vec<(Bytes, u64)> = Vec::new();
-    for percent in KNOWN_AT {
-        let part = (demand * percent).div_ceil(100);
-        let size = Bytes::mib(held_for(part));
-        if points.last().is_none_or(|last| last.0 < size) {
-            points.push((size, misses_per_s(demand, part)));
-        }
-    }
-    CompactCurve::new(points).ok()
-}
-
-/// The same for the policy of its host, in even steps.
+/// What an exact tracker tells of a guest with this working set, in MiB.
 pub(crate) fn tracked_curve(demand: u64) -> Arc<MissCurve> {
     let steps = held_for(demand).div_ceil(STEP);
     let misses = (0..=steps).map(|at| misses_per_s(demand, usable(at * STEP))).collect();
@@ -79,8 +62,7 @@ mod tests {
         assert!(!is_slow(1000, 930));
         assert!(is_slow(1000, 928));
         assert_eq!((misses_per_s(1000, 1000), misses_per_s(1000, 0)), (0, MISSES_OF_ALL));
-        let size = curve(1000).unwrap().size_for(MISSES_MAX).unwrap();
-        assert_eq!(size, Bytes::mib(945));
+        assert_eq!(tracked_curve(1000).size_for(MISSES_MAX), Some(Bytes::mib(960)));
         for demand in 1..20_000 {
             let held = held_for(least_usable(demand));
             assert!(!is_slow(demand, usable(held)), "{demand}");

@@ -8,13 +8,12 @@
 use std::time::Duration;
 
 use ballast_fleet::{
-    Compatibility, FleetSettings, FleetSnapshot, GuestRecord, HostRecord, HypervisorVersion, Label,
-    LastMove, check, plan,
+    CompactCurve, Compatibility, FleetSettings, FleetSnapshot, GuestRecord, HostRecord,
+    HypervisorVersion, Label, LastMove, check, plan,
 };
-use ballast_model::{Bytes, Timestamp};
+use ballast_model::{Bytes, MissCurve, Timestamp};
 
-use crate::miss_model::held_for;
-use crate::miss_model::{MISSES_MAX, curve};
+use crate::miss_model::{MISSES_MAX, held_for, tracked_curve};
 use crate::play::{ROUND_MINUTES, ROUNDS_A_DAY};
 use crate::policy_host::name;
 use crate::{Balancer, World};
@@ -69,6 +68,12 @@ impl Balancer for Planned {
     }
 }
 
+/// A curve as a daemon tells it of a guest that holds this, in MiB.
+fn told(curve: &MissCurve, allocation: u64) -> Option<CompactCurve> {
+    let objective = curve.size_for(MISSES_MAX).map(|size| (size, MISSES_MAX));
+    CompactCurve::with_objective(curve.around(Bytes::mib(allocation)).to_vec(), objective).ok()
+}
+
 impl Planned {
     /// One that knows guests' misses by size, as an exact tracker would tell, and what they are to
     /// stay under.
@@ -107,9 +112,11 @@ impl Planned {
                     floor: Bytes::mib(guest.floor),
                     allocation: Bytes::mib(guest.allocation),
                     demand: Bytes::mib(estimated.min(guest.boot)),
-                    curve: match self.knows_curves {
-                        true => curve(guest.demand.max(foreseen)),
-                        false => None,
+                    curve: match foreseen > guest.demand {
+                        true => told(&tracked_curve(foreseen), guest.allocation),
+                        false => {
+                            world.curves[place].as_ref().and_then(|it| told(it, guest.allocation))
+                        }
                     },
                     misses_per_s_max: self.knows_curves.then_some(MISSES_MAX),
                     resident: Bytes::mib(guest.allocation),

@@ -211,6 +211,7 @@ impl FleetState {
         let places: Vec<usize> = world.on(host).map(|(place, _)| place).collect();
         for (place, part) in places.into_iter().zip(&plan.guests) {
             let guest = &mut world.guests[place];
+            world.curves[place] = part.estimate.as_ref().and_then(|it| it.curve.clone());
             let demand = part.estimate.as_ref().map(|it| it.demand.size);
             guest.estimated = demand.map_or(guest.allocation, |it| it.get().div_ceil(1 << 20));
         }
@@ -239,7 +240,7 @@ impl Balloon {
             self.curve = Some((guest.demand, tracked_curve(guest.demand)));
         }
         TrackerReport {
-            working_set: Bytes::mib(self.in_use),
+            working_set: Bytes::mib(guest.demand),
             curve: self.curve.as_ref().map(|(_, curve)| Arc::clone(curve)),
             source: TrackingSource::default(),
         }

@@ -5,6 +5,10 @@
 //! Cost: a host knows its guests, so that sums over one are O(its guests).
 //! Limits: sizes are MiB; all hosts can run all guests.
 
+use std::sync::Arc;
+
+use ballast_model::MissCurve;
+
 /// A simulated host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SimHost {
@@ -46,13 +50,16 @@ pub struct World {
     pub hosts: Vec<SimHost>,
     /// The guests.
     pub guests: Vec<SimGuest>,
+    /// What each guest's host's policy says of its misses, if it knows them.
+    pub curves: Vec<Option<Arc<MissCurve>>>,
 }
 
 impl World {
     /// Hosts with these budgets, in MiB, and guests that are on them.
     pub fn new(budgets: &[u64], guests: Vec<SimGuest>) -> World {
         let host = |&budget: &u64| SimHost { budget, distributable: budget, ..SimHost::default() };
-        let mut world = World { hosts: budgets.iter().map(host).collect(), guests };
+        let curves = vec![None; guests.len()];
+        let mut world = World { hosts: budgets.iter().map(host).collect(), guests, curves };
         for (place, guest) in world.guests.iter().enumerate() {
             world.hosts[guest.host].guests.push(place);
         }

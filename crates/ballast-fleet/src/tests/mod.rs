@@ -170,7 +170,10 @@ fn explained(guest: &GuestId, size: u64) -> ExplainReply {
                 "size_bytes": 0, "source": {"code": "used", "text": ""}, "age_ms": 0,
                 "confidence_percent": 1,
             },
-            "curve": {"interval_ms": 1000, "step_bytes": 4096, "points": points},
+            "curve": {
+                "interval_ms": 1000, "step_bytes": 4096, "points": points,
+                "objective_bytes": size * MIB * 149 / 100,
+            },
         },
     }))
     .unwrap()

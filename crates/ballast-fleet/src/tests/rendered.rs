@@ -110,7 +110,8 @@ fn the_daemon_and_the_configuration_make_the_record() {
         assert_eq!((cache.stays, cache.storage.len(), cache.gives), (None, 1, true));
         assert_eq!((cache.misses_per_s_max, cache.floor), (Some(20), Bytes::gib(2)));
         let curve = cache.curve.as_ref().unwrap();
-        assert_eq!(curve.points().len(), 6);
+        assert_eq!(curve.points().len(), 7);
+        assert_eq!(curve.size_for(20), Some(Bytes::gib(2).fraction(149, 100)));
         assert_eq!(curve.misses_per_s(Bytes::gib(2)), 50);
         assert_eq!((record.budget, record.committed), (Bytes::gib(4), Bytes::gib(5)));
     });

@@ -102,8 +102,10 @@ pub(super) fn chain(reply: &ExplainReply) -> String {
             None => "none: there is nothing to estimate from".to_owned(),
         },
     );
-    for (name, text) in reply.estimate.iter().flat_map(need) {
-        step(name, text);
+    if let Some(estimate) = &reply.estimate {
+        for (name, text) in need(estimate, reply.limits.miss_rate_max_per_s) {
+            step(name, text);
+        }
     }
     step(
         "policy",
@@ -135,7 +137,7 @@ pub(super) fn chain(reply: &ExplainReply) -> String {
 }
 
 /// A guest's demand, its source, and the cost of more or less memory.
-fn need(estimate: &EstimateView) -> Vec<(&'static str, String)> {
+fn need(estimate: &EstimateView, objective: Option<u64>) -> Vec<(&'static str, String)> {
     let demand = &estimate.demand;
     let (source, age) = (&demand.source.text, span(demand.age_ms));
     let told = format!(
@@ -154,6 +156,13 @@ fn need(estimate: &EstimateView) -> Vec<(&'static str, String)> {
             lines.push(("misses", "known by size, but not what it holds".to_owned()));
         }
         Some(curve) => lines.extend(misses(curve)),
+    }
+    if let (Some(most), Some(curve)) = (objective, &estimate.curve) {
+        let kept = match curve.objective_bytes {
+            Some(bytes) => format!("at most {most} misses/s need {}", size(bytes)),
+            None => format!("at most {most} misses/s: no size in sight keeps that"),
+        };
+        lines.push(("objective", kept));
     }
     lines
 }

@@ -18,10 +18,10 @@
 //!   guest gets its floor, and the shortfall is reported.
 //!
 //! The lower bound of a guest with a service objective is raised to the smallest size that meets
-//! it, within the guest's limits and while the budget lasts, by priority and then the cheapest
-//! first. Objectives that are not met are reported. A guest without a curve is assumed to touch as
-//! many pages in an interval as it demands, with frequencies that fall linearly from the hottest to
-//! the coldest, so that it misses `(E − m)² / E` of them.
+//! it, or to its upper bound if that is less, while the budget lasts, by priority and then the
+//! cheapest first. Objectives that are not met are reported. A guest without a curve is assumed to
+//! touch as many pages in an interval as it demands, with frequencies that fall linearly from the
+//! hottest to the coldest, so that it misses `(E − m)² / E` of them.
 //!
 //! Source: MEB §4. Deviations: the paper does not clamp the bonus, which breaks its own limits.
 //! Shares, objectives, guests without curves, the growth by a step, and the handling of bounds that
@@ -155,14 +155,15 @@ fn lowers(ranges: &[SizeRange]) -> u64 {
     ranges.iter().map(|range| range.lower).sum()
 }
 
-/// Raises lower bounds to the sizes that objectives need, while the budget lasts.
+/// Raises lower bounds to the sizes that objectives need, or as far towards them as a decision
+/// goes, while the budget lasts.
 fn raise_to_objectives(contenders: &[Contender], ranges: &mut [SizeRange], budget: u64) {
     let mut left = budget.saturating_sub(lowers(ranges));
     let need = |(at, contender): (usize, &Contender)| {
         let size = contender.curve.as_ref()?.size_for(contender.miss_rate_max?)?;
-        let pages = size.page_ceil().to_pages();
-        let reachable = (ranges[at].lower + 1..=ranges[at].upper).contains(&pages);
-        reachable.then(|| (Reverse(contender.priority), pages - ranges[at].lower, at))
+        let more =
+            size.page_ceil().to_pages().min(ranges[at].upper).checked_sub(ranges[at].lower)?;
+        Some((Reverse(contender.priority), more, at))
     };
     let mut needs: Vec<_> = contenders.iter().enumerate().filter_map(need).collect();
     needs.sort_unstable();

@@ -180,6 +180,20 @@ fn unmet_objectives_are_reported() {
     assert!(balance(&problem(&guests)).violations.contains(&violation("c", 10, None)));
 }
 
+#[test]
+fn an_objective_out_of_reach_is_approached() {
+    let mut guests = [guest("a", 100, 200), guest("b", 100, 200), guest("c", 100, 200)];
+    for guest in &mut guests {
+        guest.curve = curve(|size| 5 * 200_u64.saturating_sub(size));
+    }
+    guests[1].shares *= 100;
+    // It needs 195 MiB, and a decision goes no further than 130 MiB.
+    guests[0].miss_rate_max = Some(5);
+    let decided = balance(&Problem::new(mib(330), guests.to_vec()));
+    assert_eq!(decided.targets[0].size, mib(130));
+    assert_eq!(decided.violations.len(), 1);
+}
+
 fn contender() -> impl Strategy<Value = Contender> {
     let falls = prop::collection::vec(prop_oneof![0..50_u64, Just(0), 0..5000_u64], 1..40);
     let curve = (falls, 1..8_u64, 1..10_u64).prop_map(|(falls, step, seconds)| {
