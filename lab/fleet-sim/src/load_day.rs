@@ -248,3 +248,58 @@ impl Scene for LoadDay {
         self.spec.rounds
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn day(guests: usize, placing: Placement) -> LoadDay {
+        LoadDay::new(LoadSpec { placing, ..LoadSpec::usual(guests, 3) }).unwrap()
+    }
+
+    fn demands(day: &mut LoadDay) -> Vec<Vec<u64>> {
+        let mut world = day.world();
+        (0..ROUNDS_A_DAY).map(|round| day.next(&mut world, round)).collect()
+    }
+
+    #[test]
+    fn a_larger_fleet_has_the_guests_of_a_smaller_one() {
+        let small = demands(&mut day(40, Placement::Spread));
+        let large = demands(&mut day(60, Placement::Spread));
+        for (small, large) in small.iter().zip(&large) {
+            assert_eq!(small[..], large[..40]);
+        }
+    }
+
+    #[test]
+    fn sizes_of_the_peak_keep_the_objective() {
+        let mut day = day(100, Placement::AtPeak);
+        let world = day.world();
+        let mut slow = vec![0; world.guests.len()];
+        for demands in demands(&mut day) {
+            for (place, guest) in world.guests.iter().enumerate() {
+                slow[place] += u64::from(is_slow(demands[place], usable(guest.allocation)));
+            }
+        }
+        let most = ROUNDS_A_DAY * day.spec.slow_per_mille / 1000;
+        assert!(slow.iter().all(|rounds| *rounds <= most), "{slow:?}");
+        assert!(slow.iter().any(|rounds| *rounds > 0), "{slow:?}");
+    }
+
+    /// The hours are the same, the chance is not.
+    #[test]
+    fn yesterday_is_like_today() {
+        let mut day = day(100, Placement::Spread);
+        let yesterday = day.yesterday();
+        let today = demands(&mut day);
+        let all = |day: &[Vec<u64>]| day.iter().flatten().sum::<u64>();
+        let apart: u64 = today
+            .iter()
+            .flatten()
+            .zip(yesterday.iter().flatten())
+            .map(|(now, then)| now.abs_diff(*then))
+            .sum();
+        assert_ne!(today, yesterday);
+        assert!(apart < all(&today) / 10, "{apart} of {}", all(&today));
+    }
+}

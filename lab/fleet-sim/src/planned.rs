@@ -155,3 +155,53 @@ impl Planned {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SimGuest;
+
+    /// Two hosts of 10 GiB; three guests of the first need 3 GiB each.
+    fn world() -> World {
+        let guest = |host| SimGuest {
+            host,
+            boot: 8192,
+            floor: 512,
+            demand: 3000,
+            allocation: 3200,
+            estimated: 3100,
+            ..SimGuest::default()
+        };
+        let mut world = World::new(&[10 << 10, 10 << 10], vec![guest(0), guest(0), guest(0)]);
+        for curve in &mut world.curves {
+            *curve = Some(tracked_curve(3000));
+        }
+        for host in &mut world.hosts {
+            host.free = 4096;
+        }
+        world
+    }
+
+    #[test]
+    fn a_host_that_keeps_objectives_is_left_alone() {
+        assert!(Planned::with_curves().migrations(&world(), 0, 8).is_empty());
+    }
+
+    #[test]
+    fn an_objective_out_of_reach_moves_a_guest() {
+        let mut world = world();
+        world.curves[1] = Some(tracked_curve(6000));
+        assert_eq!(Planned::with_curves().migrations(&world, 0, 8).len(), 1);
+        // Without curves there are no objectives.
+        assert!(Planned::default().migrations(&world, 0, 8).is_empty());
+    }
+
+    #[test]
+    fn what_is_foreseen_moves_a_guest_before_its_peak() {
+        let mut yesterday = vec![vec![3000; 3]; ROUNDS_A_DAY as usize];
+        yesterday[60][1] = 6000;
+        let mut planned = Planned::foreseeing(yesterday);
+        assert!(planned.migrations(&world(), 60 - FORESEEN_ROUNDS - 1, 8).is_empty());
+        assert_eq!(planned.migrations(&world(), 60 - FORESEEN_ROUNDS, 8).len(), 1);
+    }
+}

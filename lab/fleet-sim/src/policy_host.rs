@@ -286,3 +286,69 @@ fn mib(size: Bytes) -> u64 {
 pub(crate) fn name(place: usize) -> GuestId {
     format!("g{place:07}").parse().expect("a name")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::miss_model::is_slow;
+
+    /// Two hosts of 16 GiB; the first has four guests of 8 GiB that hold half of that each.
+    fn world() -> World {
+        let guest = |host| SimGuest {
+            host,
+            boot: 8192,
+            floor: 1024,
+            demand: 1000,
+            allocation: 4096,
+            ..SimGuest::default()
+        };
+        World::new(&[16 << 10, 16 << 10], vec![guest(0), guest(0), guest(0), guest(0), guest(1)])
+    }
+
+    fn seconds(hosts: &mut FleetState, world: &mut World, now: &mut u64, seconds: u64) {
+        for _ in 0..seconds {
+            *now += 1;
+            hosts.second(world, Timestamp::from_millis(*now * 1000));
+            for host in 0..world.hosts.len() {
+                let held: u64 = world.on(host).map(|(_, guest)| guest.allocation).sum();
+                assert!(held <= world.hosts[host].budget, "host {host} at {now} s: {held} MiB");
+            }
+        }
+    }
+
+    const BY_MEB: Division = Division::ByPolicy { name: PolicyName::Meb, is_tracked: true };
+
+    #[test]
+    fn a_guest_that_needs_more_gets_it_from_the_others() {
+        let (mut world, mut now) = (world(), 0);
+        let mut hosts = FleetState::new(&world, BY_MEB);
+        seconds(&mut hosts, &mut world, &mut now, 10);
+        world.guests[2].demand = 7000;
+        seconds(&mut hosts, &mut world, &mut now, 60);
+        let guest = world.guests[2];
+        assert!(!is_slow(guest.demand, usable(guest.allocation)), "{guest:?}");
+    }
+
+    #[test]
+    fn a_guest_arrives_once_its_memory_is_free() {
+        let (mut world, mut now) = (world(), 0);
+        let mut hosts = FleetState::new(&world, BY_MEB);
+        seconds(&mut hosts, &mut world, &mut now, 10);
+        assert!(!hosts.arrive(&mut world, 4, 0, 2048), "nothing was reserved");
+        hosts.reserve(4, 0, 2048, Timestamp::from_millis(now * 1000));
+        seconds(&mut hosts, &mut world, &mut now, 30);
+        assert!(hosts.arrive(&mut world, 4, 0, 2048), "{:?}", hosts.plans[0]);
+        assert_eq!((world.guests[4].host, world.guests[4].allocation), (0, 2048));
+        seconds(&mut hosts, &mut world, &mut now, 30);
+    }
+
+    #[test]
+    fn nothing_moves_where_nobody_divides() {
+        let (mut world, mut now) = (world(), 0);
+        let mut hosts = FleetState::new(&world, Division::Fixed);
+        world.guests[2].demand = 7000;
+        seconds(&mut hosts, &mut world, &mut now, 30);
+        assert!(world.guests.iter().all(|guest| guest.allocation == 4096), "{world:?}");
+        assert!(hosts.arrive(&mut world, 0, 1, 4096), "the other host has room");
+    }
+}
