@@ -2,8 +2,8 @@
 //!
 //! Idea: each host is a libvirtd of its own, for one user, with a host's identity of its own, which
 //! is all that libvirt tells two hosts apart by. Daemons are stand-ins, and the coordinator is in
-//! memory. The domain has no disk: its firmware waits.
-//! Limits: one machine; what the domain's memory holds is not looked at.
+//! memory. The domain has a disk that both reach over NBD, and no system on it: its firmware waits.
+//! Limits: one machine; what the domain's memory and disk hold is not looked at.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -23,14 +23,53 @@ use super::{block_on, configured};
 use crate::carry::{Carrier, Libvirt, LibvirtConfig};
 use crate::member::Member;
 
-const DOMAIN: &str = "<domain type='qemu'><name>cache</name><memory unit='MiB'>64</memory>\
-    <vcpu>1</vcpu><os><type arch='x86_64' machine='pc'>hvm</type></os>\
-    <devices><emulator>/usr/bin/qemu-system-x86_64</emulator><memballoon model='virtio'/></devices>\
-    </domain>";
 const GUEST: &str = "cache";
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Root is somebody else to itself there: root's libvirt is the host's only one.
 const AS_USER: [&str; 5] = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--"];
+
+/// The domain, with a disk that is served at a socket.
+fn domain(disk: &Path) -> String {
+    format!(
+        "<domain type='qemu'><name>{GUEST}</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>\
+         <os><type arch='x86_64' machine='pc'>hvm</type></os>\
+         <devices><emulator>/usr/bin/qemu-system-x86_64</emulator><memballoon model='virtio'/>\
+         <disk type='network' device='disk'><driver name='qemu' type='raw' cache='none'/>\
+         <source protocol='nbd' name='disk'><host transport='unix' socket='{}'/></source>\
+         <target dev='vda' bus='virtio'/></disk></devices></domain>",
+        disk.display()
+    )
+}
+
+/// Storage that both hosts reach; it ends with this.
+struct Storage(Child);
+
+impl Storage {
+    fn serve(file: &Path, socket: &Path) -> Storage {
+        fs::write(file, vec![0; 1 << 20]).unwrap();
+        let (file, path) = (file.display(), socket.display());
+        let child = Command::new("qemu-storage-daemon")
+            .args(["--blockdev", &format!("driver=file,filename={file},node-name=disk")])
+            .args(["--nbd-server", &format!("addr.type=unix,addr.path={path},max-connections=0")])
+            .args(["--export", "type=nbd,id=disk,node-name=disk,name=disk,writable=on"])
+            .spawn()
+            .expect("qemu-storage-daemon is installed");
+        let storage = Storage(child);
+        let began = Instant::now();
+        while !socket.exists() {
+            assert!(began.elapsed() < PATIENCE, "the storage does not serve");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        storage
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// One host's libvirt; it ends with this.
 struct Host {
@@ -123,6 +162,7 @@ fn is_root() -> bool {
 /// Two hosts on one coordinator; the first is short, and its domain runs.
 struct World {
     hosts: [Host; 2],
+    _storage: Storage,
     machines: [Machine; 2],
     addresses: [SocketAddr; 2],
     coordinator: MemoryCoordinator,
@@ -137,7 +177,9 @@ impl World {
         let at = |place: usize| folder.path().join(addresses[place].to_string());
         let hosts = [Host::start(&at(0), 1), Host::start(&at(1), 2)];
         let file = folder.path().join("domain.xml");
-        fs::write(&file, DOMAIN).unwrap();
+        let socket = folder.path().join("nbd");
+        let storage = Storage::serve(&folder.path().join("disk"), &socket);
+        fs::write(&file, domain(&socket)).unwrap();
         hosts[0].virsh(&["define", file.to_str().unwrap()]).expect("a domain");
         hosts[0].virsh(&["start", GUEST]).expect("a domain that starts");
         let network = Network::default();
@@ -145,7 +187,7 @@ impl World {
         machines[0].guest("db", 3072, 4096, 1);
         machines[0].guest(GUEST, 2048, 3072, 7);
         let coordinator = MemoryCoordinator::default();
-        World { hosts, machines, addresses, coordinator, folder }
+        World { hosts, _storage: storage, machines, addresses, coordinator, folder }
     }
 
     /// The programs of both hosts.
