@@ -13,6 +13,11 @@
 //! The working set is at least the memory touched in the interval, which may all be cold. If
 //! nothing was touched twice, the aged curve gives it.
 //!
+//! When the share rises, the granules that are watched anew have no history: the list lacks them,
+//! and with the new share every distance in it would seem too short, so that a working set would
+//! seem to fall by half as the share doubles. Until the new sample has caught up, distances are
+//! those among the granules of the sample before it, by its share; both take in all touches.
+//!
 //! With few touches chance decides which miss. So the share that may miss is ε plus one standard
 //! deviation plus one touch. Otherwise one touch, in a sample of sixty, to a page that the kernel
 //! uses once a minute would put all memory touched in that minute into the working set.
@@ -32,7 +37,11 @@ use std::time::Duration;
 use ballast_model::{Bytes, MissCurve, TrackerReport, TrackingSource};
 use ballast_mrc::{Aging, Curve, Form, Granularity, Histogram, Layout};
 
-use crate::recency::Recency;
+use crate::recency::{Recency, Touch};
+
+/// Intervals after which a larger sample counts though it has not caught up: the working set of a
+/// guest that takes as many to return to its pages is out of date by then.
+const CATCH_UP_MAX: u32 = 32;
 
 /// Settings of the analysis.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -100,12 +109,62 @@ pub struct IntervalAnalysis {
     pub lost: u64,
 }
 
+/// A sample that was watched before the share rose; those of its granules that were touched by
+/// then.
+#[derive(Debug)]
+struct PreviousSample {
+    share: f64,
+    recency: Recency,
+    /// Intervals since.
+    intervals: u32,
+}
+
+/// The distances of one interval's touches in a sample.
+struct SampleDistances {
+    share: f64,
+    histogram: Histogram,
+    /// Counted from the end of the interval of the previous touch.
+    histogram_min: Histogram,
+    warm: u64,
+}
+
+impl SampleDistances {
+    fn new(share: f64) -> SampleDistances {
+        // In a sample, a bucket's width is less than the sampling error of a distance.
+        let layout = if share >= 1.0 { Layout::Exact } else { Layout::LogLinear };
+        let (histogram, histogram_min) = (Histogram::new(layout), Histogram::new(layout));
+        SampleDistances { share, histogram, histogram_min, warm: 0 }
+    }
+
+    fn add(&mut self, touch: Touch) {
+        let weight = 1.0 / self.share;
+        let Some(distance) = touch.distance else {
+            self.histogram.add_cold(weight);
+            return;
+        };
+        let among_all = |distance: u32| 1 + (f64::from(distance - 1) / self.share).round() as u64;
+        self.warm += 1;
+        self.histogram.add(among_all(distance), weight);
+        self.histogram_min.add(among_all(touch.distance_min.unwrap_or(distance)), weight);
+    }
+
+    /// Pages in which at most `miss_ratio` of the warm touches miss, and what may by chance;
+    /// `None`: nothing was touched twice.
+    fn working_set(&self, granule: Granularity, miss_ratio: f64) -> Option<u64> {
+        let miss_ratio = with_sampling_error(miss_ratio, self.warm as f64);
+        let curve = Curve::new(&self.histogram_min, granule);
+        (self.warm > 0).then(|| curve.working_set(miss_ratio))
+    }
+}
+
 /// Accumulates the touches of one guest.
 #[derive(Debug)]
 pub struct Analysis {
     settings: AnalysisSettings,
     watched: Sampling,
     recency: Recency,
+    /// While the present sample catches up with the one before.
+    previous: Option<PreviousSample>,
     aging: Aging,
     /// Number of intervals in the aged sum, each by its aged weight.
     intervals: f64,
@@ -128,6 +187,7 @@ impl Analysis {
             settings,
             watched: Sampling::ALL,
             recency: Recency::default(),
+            previous: None,
             aging: Aging::new(settings.aging, Layout::Exact).unwrap_or_default(),
             intervals: 0.0,
             interval: 0,
@@ -144,12 +204,9 @@ impl Analysis {
     ) -> IntervalAnalysis {
         self.watch_by(seen.watched, has);
         let mut lost = seen.lost;
-        let (mut granules, mut warm) = (0_u64, 0_u64);
-        // In a sample, a bucket's width is less than the sampling error of a distance.
-        let is_all = self.watched.share >= 1.0;
-        let layout = if is_all { Layout::Exact } else { Layout::LogLinear };
-        let (mut histogram, mut histogram_min) = (Histogram::new(layout), Histogram::new(layout));
-        let weight = 1.0 / self.watched.share;
+        let mut granules = 0_u64;
+        let mut distances = SampleDistances::new(self.watched.share);
+        let mut before = self.previous.as_ref().map(|it| SampleDistances::new(it.share));
         for &page in seen.touches {
             let granule = self.watched.granule.tag(page);
             let Ok(found) = self.recency.touch(granule, self.interval) else {
@@ -157,29 +214,32 @@ impl Analysis {
                 continue;
             };
             granules += u64::from(found.is_first);
-            let Some(distance) = found.distance else {
-                histogram.add_cold(weight);
-                continue;
-            };
-            let among_all =
-                |distance: u32| 1 + (f64::from(distance - 1) / self.watched.share).round() as u64;
-            warm += 1;
-            histogram.add(among_all(distance), weight);
-            histogram_min.add(among_all(found.distance_min.unwrap_or(distance)), weight);
+            distances.add(found);
+            if let Some((previous, before)) = self.previous.as_mut().zip(before.as_mut())
+                && previous.recency.has(granule)
+                && let Ok(found) = previous.recency.touch(granule, self.interval)
+            {
+                before.add(found);
+            }
         }
         self.interval = self.interval.wrapping_add(1);
-        self.aging.end_interval(&histogram);
+        self.aging.end_interval(&before.as_ref().unwrap_or(&distances).histogram);
         self.intervals = self.intervals * self.settings.aging + 1.0;
 
         let curve = Curve::new(self.aging.histogram(), self.watched.granule);
         let touched = self.watched.memory(granules as f64);
-        let pages = if warm == 0 {
-            curve.working_set(self.settings.miss_ratio)
-        } else {
-            let miss_ratio = with_sampling_error(self.settings.miss_ratio, warm as f64);
-            Curve::new(&histogram_min, self.watched.granule).working_set(miss_ratio)
+        let pages_of = |distances: &SampleDistances| {
+            distances.working_set(self.watched.granule, self.settings.miss_ratio)
         };
+        let (now, then) = (pages_of(&distances), before.as_ref().and_then(pages_of));
+        let pages = now.max(then).unwrap_or_else(|| curve.working_set(self.settings.miss_ratio));
         let working_set = Bytes::pages(pages).max(touched);
+        let has_caught_up = now.is_some() && now >= then;
+        self.previous = self.previous.take().and_then(|previous| {
+            let intervals = previous.intervals + 1;
+            let lasts = !has_caught_up && intervals < CATCH_UP_MAX;
+            lasts.then_some(PreviousSample { intervals, ..previous })
+        });
         let half_miss = curve.inverse(0.5, Form::Warm).unwrap_or(0);
         IntervalAnalysis {
             touched,
@@ -218,7 +278,15 @@ impl Analysis {
             order = if was_all { from.regroup(to, &order) } else { Vec::new() };
         }
         order.retain(|&granule| has(granule));
-        self.recency.restore(&order);
+        let share = self.watched.share;
+        let rises = from == to && share < watched.share && self.recency.len() > 0;
+        let restored = Recency::of(&order);
+        let recency = std::mem::replace(&mut self.recency, restored);
+        if rises && self.previous.is_none() {
+            self.previous = Some(PreviousSample { share, recency, intervals: 0 });
+        }
+        // A sample that is part of the one before has all of its history.
+        self.previous.take_if(|previous| from != to || watched.share <= previous.share);
         self.watched = watched;
     }
 
@@ -433,6 +501,45 @@ mod tests {
         let seen = guest.interval(&passes(4096, 2));
         assert!(within(seen.report.working_set, 4096, 3), "{}", seen.report.working_set);
         assert!(guest.analysis.granules() < 600, "granules no longer watched are forgotten");
+    }
+
+    /// A guest that visits 4,000 pages at random takes some ten intervals to visit all that are
+    /// watched anew.
+    #[test]
+    fn a_rising_share_leaves_working_set_and_curve() {
+        let mut guest = Guest::new(Sampling { share: 0.25, ..Sampling::ALL }, usize::MAX);
+        let mut seen = |share: f64, seed| {
+            guest.watched.share = share;
+            let seen = guest.interval(&random(4000, 1500, seed)).report;
+            (seen.working_set, seen.curve.map_or(0, |curve| curve.misses(Bytes::mib(8))))
+        };
+        let mut settled = (Bytes::ZERO, 0);
+        for seed in 0..30 {
+            settled = seen(0.25, seed);
+        }
+        assert!(within(settled.0, 3800, 10), "{settled:?}");
+        for (share, seeds) in [(0.5, 30..32), (1.0, 32..60)] {
+            for seed in seeds {
+                let (working_set, misses) = seen(share, seed);
+                assert!(within(working_set, 3800, 12), "{seed}: {working_set}");
+                // Half of the pages: half of the visits miss.
+                assert!(misses.abs_diff(750) < 150, "{seed}: {misses}");
+            }
+        }
+    }
+
+    /// It grows in the very interval from which on more is watched.
+    #[test]
+    fn growth_is_seen_while_a_larger_sample_catches_up() {
+        let mut guest = Guest::new(Sampling { share: 0.25, ..Sampling::ALL }, usize::MAX);
+        for _ in 0..4 {
+            guest.interval(&passes(4000, 1));
+        }
+        guest.watched.share = 1.0;
+        for (pages, error) in [(6000, 3), (6000, 3), (4000, 3), (4000, 3)] {
+            let found = guest.interval(&passes(pages, 1)).report.working_set;
+            assert!(within(found, pages, error), "{found} of {pages}");
+        }
     }
 
     #[test]

@@ -95,23 +95,29 @@ impl Recency {
         }
     }
 
+    /// Whether a granule was ever touched.
+    pub(crate) fn has(&self, granule: u64) -> bool {
+        self.numbers.contains_key(&granule)
+    }
+
     /// All granules, latest touch first.
     pub(crate) fn order(&self) -> Vec<u64> {
         self.stack.order().into_iter().map(|number| self.granules[number as usize]).collect()
     }
 
-    /// Replaces all granules by `order`, latest touch first, cut off at [`GRANULES_MAX`].
-    pub(crate) fn restore(&mut self, order: &[u64]) {
-        *self = Recency::default();
+    /// These granules, latest touch first, cut off at [`GRANULES_MAX`].
+    pub(crate) fn of(order: &[u64]) -> Recency {
+        let mut recency = Recency::default();
         let kept = &order[..order.len().min(GRANULES_MAX)];
         for &granule in kept.iter().rev() {
             // This leaves its stamp at 0, so the next touch is the first of its interval.
-            if self.touch(granule, u32::MAX).is_err() {
+            if recency.touch(granule, u32::MAX).is_err() {
                 break;
             }
         }
         // It is not known when they were touched.
-        self.counts.clear();
+        recency.counts.clear();
+        recency
     }
 
     /// Number of granules remembered.
@@ -138,7 +144,8 @@ mod tests {
         assert_eq!(touch(70, 0), (Some(2), false));
         assert_eq!(touch(70, 1), (Some(1), true));
         assert_eq!(recency.order(), [70, 1 << 40]);
-        recency.restore(&[5, 6]);
+        assert!(recency.has(70) && !recency.has(71));
+        let mut recency = Recency::of(&[5, 6]);
         assert_eq!((recency.len(), recency.order()), (2, vec![5, 6]));
         let touched = Touch { distance: Some(2), distance_min: Some(2), is_first: true };
         assert_eq!(recency.touch(6, 0), Ok(touched));
