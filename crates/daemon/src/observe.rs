@@ -33,7 +33,7 @@ use super::pager::RAM_MIN;
 use super::warn_once::WarnOnce;
 use crate::agents::{AgentNotice, Agents};
 use crate::proxmox_settings::ProxmoxSettings;
-use crate::track::{PresentGuest, Service};
+use crate::track::{HIDES_LITTLE, PresentGuest, Service};
 use ballast_config::{AgentSettings, TrackingSettings};
 
 /// How long it counts who else moves balloons: all processes are looked at for that.
@@ -219,11 +219,27 @@ impl Observer {
             if let Some(trackers) = &self.trackers {
                 trackers.expect_paging(&guest.id, is_expected);
             }
+            if let Some(trackers) = self.trackers.as_ref().filter(|_| self.shows_all(&guest.id)) {
+                trackers.show_memory(&guest.id);
+            }
             let is_counted = is_expected || self.hides_memory(&guest.id);
             let process = self.processes.get(&guest.id).filter(|_| is_counted);
             counted.extend(process.map(|process| process.reader.pid()));
         }
         self.occupancy.count(counted);
+    }
+
+    /// Whether the last count of a guest's memory found no more than its page table has.
+    fn shows_all(&self, id: &GuestId) -> bool {
+        let Some(process) = self.processes.get(id) else { return false };
+        let Some(Some(Count { shared: Ok(Some(shared)), .. })) =
+            self.occupancy.latest(process.reader.pid())
+        else {
+            return false;
+        };
+        let mapped = process.latest.and_then(|(memory, _)| memory.resident_shared);
+        let little = shared.fraction(HIDES_LITTLE.millionths().into(), 1_000_000);
+        mapped.is_some_and(|mapped| shared.saturating_sub(mapped) <= little)
     }
 
     /// Looks for who else moves balloons, if a plan says that somebody does.

@@ -12,7 +12,7 @@ use crate::DemandSource;
 use crate::unit::is_none;
 
 /// A share in parts of a million; of processor time it may exceed a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Share(u32);
 

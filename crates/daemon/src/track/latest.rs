@@ -1,11 +1,13 @@
 //! What a guest's tracking thread found last.
 //!
-//! Idea: a report lasts while tracking rests. What is seen at rest renews it, or moves it.
+//! Idea: a report lasts while tracking rests. What is seen at rest renews it, or moves it. So does
+//! what watching took from the page table: a page that was revoked is missing there until it is
+//! touched, also while tracking rests or has ended.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use ballast_model::{Bytes, TrackerReport, Tracking, TrackingState};
+use ballast_model::{Bytes, Share, TrackerReport, Tracking, TrackingState};
 use ballast_reclaim::Coldness;
 
 use super::tiny::WorkingSetShift;
@@ -16,9 +18,40 @@ pub(super) struct Latest {
     pub(super) report: Option<(TrackerReport, Instant)>,
     pub(super) tracking: Tracking,
     pub(super) coldness: Option<Arc<Coldness>>,
+    /// The part of the guest's memory that may be missing from the page table: the largest that was
+    /// watched since all of it was last found there.
+    pub(super) hidden: Share,
+    /// The part that was watched last: the next interval may revoke as much.
+    watched_last: Share,
 }
 
 impl Latest {
+    /// Nothing is known yet.
+    pub(super) fn new(state: TrackingState) -> Latest {
+        Latest {
+            report: None,
+            tracking: Tracking::new(state),
+            coldness: None,
+            hidden: Share::default(),
+            watched_last: Share::default(),
+        }
+    }
+
+    /// Notes how the guest was tracked in an interval that ended.
+    pub(super) fn track(&mut self, tracking: Tracking) {
+        // Other sources revoke nothing.
+        if tracking.state == TrackingState::Watching {
+            self.watched_last = tracking.watched.unwrap_or_default();
+            self.hidden = self.hidden.max(self.watched_last);
+        }
+        self.tracking = tracking;
+    }
+
+    /// All of the guest's memory was found in the page table.
+    pub(super) fn show(&mut self) {
+        self.hidden = self.watched_last;
+    }
+
     /// Tracking rests and no new phase was detected: renews the age of the report.
     pub(super) fn confirm(&mut self) {
         if let Some((_, at)) = &mut self.report {
@@ -61,8 +94,8 @@ mod tests {
             curve: None,
             source: TrackingSource::Library,
         };
-        let tracking = Tracking::new(TrackingState::Resting);
-        let mut latest = Latest { report: Some((report, seen)), tracking, coldness: None };
+        let mut latest =
+            Latest { report: Some((report, seen)), ..Latest::new(TrackingState::Resting) };
         latest.move_by(WorkingSetShift { before: 100, now: 150 }, Bytes::mib(512));
         let (shifted, at) = latest.report.clone().unwrap();
         assert!(shifted.working_set == Bytes::mib(90) && at > seen);
@@ -72,8 +105,7 @@ mod tests {
 
     #[test]
     fn confirming_renews_a_report_but_invents_none() {
-        let tracking = Tracking::new(TrackingState::Waiting);
-        let mut latest = Latest { report: None, tracking, coldness: None };
+        let mut latest = Latest::new(TrackingState::Waiting);
         latest.confirm();
         assert!(latest.report.is_none());
         let seen = Instant::now() - Duration::from_secs(60);

@@ -36,7 +36,7 @@ pub use mglru::MglruFollower;
 pub use record::Recording;
 pub use row::{Row, Seen};
 pub use sampler::Sampler;
-pub use service::{PresentGuest, Service, TrackingStatus};
+pub use service::{HIDES_LITTLE, PresentGuest, Service, TrackingStatus};
 pub use shared::ServiceSettings;
 pub use signals::{GuestCounts, SignalReader, Signals};
 pub use source::{SourceError, WorkingSetSource};

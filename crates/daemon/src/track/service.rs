@@ -36,7 +36,7 @@ const THREADS_MAX: usize = 2 * GUESTS_MAX;
 /// Pause after a thread panicked. It is long: a fault of the program does not go away by itself.
 const RESTART_AFTER: Duration = Duration::from_secs(10);
 /// Watching this part of a guest's memory hides so little of it that no decision changes.
-const HIDES_LITTLE: Share = Share::from_millionths(20_000);
+pub const HIDES_LITTLE: Share = Share::from_millionths(20_000);
 
 /// The tracked guests.
 #[derive(Debug)]
@@ -154,9 +154,9 @@ impl Service {
 
     /// Whether a guest has a tracker, or may have one.
     pub fn has_tracker(&self, id: &GuestId) -> bool {
-        self.is_tracking(id, |tracking| {
+        self.latest_of(id, |latest| {
             !matches!(
-                tracking.state,
+                latest.tracking.state,
                 TrackingState::Absent
                     | TrackingState::Referenced
                     | TrackingState::Sampling
@@ -165,27 +165,27 @@ impl Service {
         })
     }
 
-    fn is_tracking(&self, id: &GuestId, is_so: impl FnOnce(&Tracking) -> bool) -> bool {
+    fn latest_of(&self, id: &GuestId, is_so: impl FnOnce(&Latest) -> bool) -> bool {
         self.followed.get(id).is_some_and(|followed| {
             let latest = followed.shared.latest.lock().unwrap_or_else(PoisonError::into_inner);
-            is_so(&latest.tracking)
+            is_so(&latest)
         })
     }
 
     /// Whether much of a guest's memory may be missing from its process's page table, because a
-    /// tracker has revoked it: this daemon's, or one of another client that keeps this one out.
+    /// tracker has revoked it: this daemon's, now or before, or one of another client that keeps
+    /// this one out.
     pub fn hides_memory(&self, id: &GuestId) -> bool {
-        self.is_tracking(id, |tracking| match tracking.state {
-            TrackingState::Absent
-            | TrackingState::Referenced
-            | TrackingState::Sampling
-            | TrackingState::Aging
-            | TrackingState::Waiting => false,
-            TrackingState::Watching | TrackingState::Resting => {
-                tracking.watched.is_some_and(|watched| watched > HIDES_LITTLE)
-            }
-            TrackingState::Failing => true,
+        self.latest_of(id, |latest| {
+            latest.tracking.state == TrackingState::Failing || latest.hidden > HIDES_LITTLE
         })
+    }
+
+    /// All of a guest's memory was found in its process's page table.
+    pub fn show_memory(&self, id: &GuestId) {
+        if let Some(followed) = self.followed.get(id) {
+            followed.shared.update(Latest::show);
+        }
     }
 
     /// A guest's cold pages, if requested with [`Service::expect_paging`].
@@ -203,11 +203,7 @@ impl Service {
             budget: AtomicU64::new(self.budget.to_bits()),
             may_track: AtomicBool::new(guest.is_running),
             expects_paging: AtomicBool::new(false),
-            latest: Mutex::new(Latest {
-                report: None,
-                tracking: Tracking::new(TrackingState::Waiting),
-                coldness: None,
-            }),
+            latest: Mutex::new(Latest::new(TrackingState::Waiting)),
             damon: Arc::clone(&self.damon),
         });
         let thread = if Arc::strong_count(&self.threads) > THREADS_MAX {
@@ -394,24 +390,38 @@ mod tests {
     }
 
     #[test]
-    fn a_tracker_that_watches_much_hides_memory() {
+    fn a_tracker_that_watched_much_hides_memory() {
         let id: GuestId = "a".parse().unwrap();
         let present =
             PresentGuest { id: &id, process: process(9), allocation: None, is_running: true };
         let mut service = Service::doing(|_, _, _| {}, settings());
         assert!(!service.hides_memory(&id));
         service.status(present);
+        let little = Some(Share::from_millionths(4_000));
         for (state, watched, hides) in [
             (TrackingState::Waiting, None, false),
-            (TrackingState::Watching, Some(Share::from_millionths(4_000)), false),
-            (TrackingState::Watching, Some(Share::WHOLE), true),
+            (TrackingState::Watching, little, false),
             (TrackingState::Resting, None, false),
-            (TrackingState::Failing, None, true),
             (TrackingState::Absent, None, false),
+            (TrackingState::Failing, None, true),
+            (TrackingState::Watching, Some(Share::WHOLE), true),
+            // What was revoked stays so until it is touched.
+            (TrackingState::Resting, None, true),
+            (TrackingState::Watching, little, true),
+            (TrackingState::Waiting, None, true),
         ] {
             let tracking = Tracking { watched, ..Tracking::new(state) };
-            service.followed[&id].shared.update(|latest| latest.tracking = tracking);
+            service.followed[&id].shared.update(|latest| latest.track(tracking));
             assert_eq!(service.hides_memory(&id), hides, "{state:?}");
+        }
+        service.show_memory(&id);
+        assert!(!service.hides_memory(&id), "little was watched last");
+        for state in [TrackingState::Watching, TrackingState::Resting] {
+            let watched = (state == TrackingState::Watching).then_some(Share::WHOLE);
+            let tracking = Tracking { watched, ..Tracking::new(state) };
+            service.followed[&id].shared.update(|latest| latest.track(tracking));
+            service.show_memory(&id);
+            assert!(service.hides_memory(&id), "all of it may be revoked again");
         }
     }
 

@@ -23,7 +23,6 @@ use ballast_tracker::{check_shared, clear_referenced, memory_paths_at, reference
 
 use super::damon::DamonFollower;
 use super::follow::{Follower, Remembered};
-use super::latest::Latest;
 use super::mglru::MglruFollower;
 use super::row::{Row, Seen};
 use super::shared::{ServiceSettings, Shared};
@@ -158,7 +157,7 @@ fn follow(
             (TrackerReport { working_set, curve, source }, Instant::now())
         });
         shared.update(|latest| {
-            latest.tracking = tracking;
+            latest.track(tracking);
             latest.coldness = coldness;
             if report.is_some() {
                 latest.report = report;
@@ -227,8 +226,9 @@ fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: &str) {
                     trouble: Some(why.to_owned()),
                     ..Tracking::new(TrackingState::Referenced)
                 };
-                *latest =
-                    Latest { report: Some((report, Instant::now())), tracking, coldness: None };
+                latest.report = Some((report, Instant::now()));
+                latest.tracking = tracking;
+                latest.coldness = None;
             }
             Ok(_) => latest.tracking = Tracking::new(TrackingState::Waiting),
             Err(error) => latest.fail(TrackingState::Failing, error.to_string()),
