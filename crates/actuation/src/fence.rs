@@ -95,7 +95,7 @@ fn height(
     planned: &GuestPlan,
     remembered: Option<&Handover>,
 ) -> Option<Bytes> {
-    let is_left_whole = matches!(sample.run_state, Some(RunState::Other(_)))
+    let is_left_whole = matches!(sample.run_state, Some(RunState::Incoming | RunState::Other(_)))
         || planned.compliance == Compliance::Inhibited
         || sample.capabilities.discard_inhibited == Some(true)
         || sample.capabilities.balloon == Some(false);

@@ -99,6 +99,7 @@ impl From<&RunState> for Coded {
             RunState::Paused => "paused",
             RunState::Shutdown => "shutdown",
             RunState::Panicked => "panicked",
+            RunState::Incoming => "incoming",
             RunState::Other(_) => "other",
         };
         Coded::new(code, state)

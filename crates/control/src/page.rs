@@ -68,7 +68,10 @@ pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Page
 pub(crate) fn keeps_caps(verdict: Result<(), &Held>, is_entitled: bool, may_page: bool) -> bool {
     may_page
         && match verdict {
-            Err(Held::OptedOut | Held::NotRunning { state: RunState::Other(_) }) => false,
+            Err(
+                Held::OptedOut
+                | Held::NotRunning { state: RunState::Incoming | RunState::Other(_) },
+            ) => false,
             Ok(()) | Err(Held::Stuck { .. }) => true,
             Err(_) => is_entitled,
         }

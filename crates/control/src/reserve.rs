@@ -2,7 +2,7 @@
 //!
 //! Idea: what is reserved is not divided, so guests give it up as they would to one another, and
 //! nobody is granted any of it. When the guest appears, the reservation ends and counts as what the
-//! guest was granted.
+//! guest was granted; so it does while an empty hypervisor waits for a guest to move in.
 //! Cost: O(reservations) a tick.
 //! Limits: a guest whose process is not known gets no promise: its reservation just stays until it
 //! ends. Which of several reservations is free first goes by their names.

@@ -133,7 +133,12 @@ impl Assessment {
         let last_seen = || log?.last_seen();
         let held = allocation.or_else(|| last_seen().max(holding.held()));
         let promised = log.and_then(ComplianceLog::promised);
-        let uncapped = held.max(promised).or(sample.present_memory()).unwrap_or(Bytes::ZERO);
+        // A guest that is still to come takes what was reserved for it; all of its memory if nobody
+        // reserved any.
+        let is_unawaited = sample.run_state == Some(RunState::Incoming) && promised.is_none();
+        let may_take = sample.present_memory().filter(|_| is_unawaited);
+        let uncapped = held.max(promised).max(may_take);
+        let uncapped = uncapped.or(sample.present_memory()).unwrap_or(Bytes::ZERO);
         let occupies = sample.resident.filter(|resident| resident.age <= stale_after);
         let granted = log.and_then(ComplianceLog::entitlement);
         let asked = log.and_then(|log| log.asked().or(granted));

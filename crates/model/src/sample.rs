@@ -334,6 +334,8 @@ pub enum RunState {
     Shutdown,
     /// Its kernel has panicked.
     Panicked,
+    /// There is none yet: its hypervisor waits for it to come from another one.
+    Incoming,
     /// Anything else, in the hypervisor's own word (migrating, I/O error, …).
     Other(String),
 }
@@ -345,6 +347,7 @@ impl fmt::Display for RunState {
             RunState::Paused => "paused",
             RunState::Shutdown => "shut down",
             RunState::Panicked => "panicked",
+            RunState::Incoming => "incoming",
             RunState::Other(word) => word,
         })
     }

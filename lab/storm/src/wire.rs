@@ -175,6 +175,7 @@ impl Wire {
             status: match guest.run_state(at.now) {
                 RunState::Running => "running",
                 RunState::Panicked => "guest-panicked",
+                RunState::Incoming => "inmigrate",
                 RunState::Other(_) => "save-vm",
                 RunState::Paused | RunState::Shutdown => "paused",
             },

@@ -71,6 +71,41 @@ fn a_guest_that_appears_was_granted_what_was_reserved() {
     assert_eq!(world.controller.plans_refused(), 0);
 }
 
+/// Its empty hypervisor has 1 GiB, of which nothing is used yet.
+fn incoming() -> ToyGuest {
+    ToyGuest { mood: Mood::Incoming, touched: Some(8), ..ToyGuest::new("new", 1024, 1024, 300) }
+}
+
+#[test]
+fn a_guest_still_to_come_counts_as_its_reservation_once() {
+    let mut world = two();
+    reserve(&mut world, 400);
+    world.ticks(20);
+    let others = world.committed();
+    world.guests.push(incoming());
+    // By what has come of it: less than was reserved, with what its hypervisor may need; and more.
+    for (come, counts) in [(8, 400), (300, 400), (592, 400), (692, 500)] {
+        world.guest("new").touched = Some(come);
+        let plan = world.ticks(3);
+        assert_eq!(plan.reservations, []);
+        assert_eq!(plan.budget.committed, Bytes::mib(others + counts), "{come} MiB have come");
+        assert_eq!(world.holds()[..2].iter().sum::<u64>(), others);
+    }
+    let came = world.guest("new");
+    (came.mood, came.holds, came.target, came.touched) = (Mood::Willing, 400, 400, None);
+    let plan = world.ticks(10);
+    assert!(plan.budget.committed <= Bytes::mib(1024), "{plan:?}");
+    assert_eq!(world.controller.plans_refused(), 0);
+}
+
+#[test]
+fn a_guest_nobody_reserved_for_counts_whole_before_it_comes() {
+    let mut world = two();
+    let others = world.committed();
+    world.guests.push(incoming());
+    assert_eq!(world.tick().budget.committed, Bytes::mib(others + 1024));
+}
+
 /// A guest that has moved here and uses little is not shrunk to where it thrashed before; what it
 /// brings comes while nothing is known of it but its process.
 #[test]

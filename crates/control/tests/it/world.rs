@@ -34,6 +34,8 @@ pub(crate) enum Mood {
     Unheard,
     /// Its kernel has panicked: nothing moves any more.
     Panicked,
+    /// It is to come from another host: its hypervisor is there, and its memory comes.
+    Incoming,
 }
 
 /// One guest of the toy host, in MiB.
@@ -146,7 +148,7 @@ impl ToyGuest {
     }
 
     pub(crate) fn step(&mut self) {
-        if self.mood == Mood::Gone {
+        if matches!(self.mood, Mood::Gone | Mood::Incoming) {
             return;
         }
         // The balloon keeps what it has when memory is plugged in or out.
@@ -206,9 +208,11 @@ impl ToyGuest {
         GuestSample {
             run_state: Some(match self.mood {
                 Mood::Panicked => RunState::Panicked,
+                Mood::Incoming => RunState::Incoming,
                 _ => RunState::Running,
             }),
-            allocation: Some(Measured::fresh(Bytes::mib(self.claims()))),
+            allocation: (self.mood != Mood::Incoming)
+                .then(|| Measured::fresh(Bytes::mib(self.claims()))),
             boot_memory: Some(Bytes::mib(self.boot)),
             hotplug: (self.plug_max > 0).then_some(Hotplug {
                 kind: HotplugKind::VirtioMem,
@@ -219,7 +223,7 @@ impl ToyGuest {
             }),
             process: self.process(),
             resident: Some(Measured::fresh(Bytes::mib(self.resident()))),
-            stats: (self.mood != Mood::Unheard).then(|| Measured {
+            stats: (!matches!(self.mood, Mood::Unheard | Mood::Incoming)).then(|| Measured {
                 value: GuestStats {
                     available: Some(Bytes::mib(available)),
                     swap_in: Some(Bytes::mib(self.swap_in)),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ballast_model::{
     Bounds, Bytes, Change, GuestLimits, GuestPlan, GuestSample, LeftGuest, LinkState, ProcessId,
-    Timestamp,
+    RunState, Timestamp,
 };
 
 use super::promise::Promise;
@@ -242,7 +242,10 @@ impl Memory {
         let holds = sample.claimed().or(self.last_seen);
         let holds = holds.max(self.evident);
         let promised = self.target.max(self.ordered).max(self.entitled);
-        holds.max(promised).or(sample.present_memory()).unwrap_or(Bytes::ZERO)
+        // Nobody knows what comes into an empty hypervisor that nothing was reserved for.
+        let is_empty = sample.run_state == Some(RunState::Incoming);
+        let comes = sample.present_memory().filter(|_| is_empty && promised.is_none());
+        holds.max(promised).max(comes).or(sample.present_memory()).unwrap_or(Bytes::ZERO)
     }
 
     /// The same, where the host takes what is beyond a cap, as long as the plan `keeps_cap`. The

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ballast_backend::StatsAge;
 use ballast_model::{
     Bytes, Capabilities, GuestId, GuestSample, GuestStats, HotplugKind, LinkDown, LinkState,
-    Measured, OutcomeKind, Pinned, Timestamp,
+    Measured, OutcomeKind, Pinned, RunState, Timestamp,
 };
 
 use super::events::event_device;
@@ -391,7 +391,8 @@ impl GuestMonitor {
 
     /// All readings, with their ages at `now`. Resident memory is not among them. Whatever the
     /// hypervisor claims, the allocation is whole pages, no more than the memory that the guest
-    /// has, and no less than what is plugged in beside what the balloon can take.
+    /// has, and no less than what is plugged in beside what the balloon can take. A guest that is
+    /// still to come holds nothing that its empty hypervisor would know of.
     pub fn sample(&self, id: GuestId, now: Timestamp) -> GuestSample {
         let age = |at: Timestamp| now.saturating_since(at);
         let mut sample = GuestSample {
@@ -408,7 +409,8 @@ impl GuestMonitor {
         let most = sample.present_memory().unwrap_or(Bytes::MAX);
         let virtio_mem = sample.hotplug.filter(|it| it.kind == HotplugKind::VirtioMem);
         let least = virtio_mem.map_or(Bytes::ZERO, |it| it.plugged);
-        sample.allocation = self.allocation.map(|(value, at)| {
+        let is_there = sample.run_state != Some(RunState::Incoming);
+        sample.allocation = self.allocation.filter(|_| is_there).map(|(value, at)| {
             let value = value.max(least).min(most).page_floor();
             Measured { value, age: age(at) }
         });

@@ -78,6 +78,7 @@ impl RunTracker {
             "paused" => RunState::Paused,
             "shutdown" => RunState::Shutdown,
             "guest-panicked" => RunState::Panicked,
+            "inmigrate" => RunState::Incoming,
             other => RunState::Other(printable(other, WORD_CHARS_MAX)),
         };
         self.state = Some(state);
@@ -98,6 +99,8 @@ mod tests {
         let table: &[(&[&str], RunState, bool)] = &[
             (&["running"], RunState::Running, false),
             (&["prelaunch"], other("prelaunch"), false),
+            (&["inmigrate"], RunState::Incoming, false),
+            (&["inmigrate", "RESUME"], RunState::Running, true),
             (&["running", "STOP"], RunState::Paused, true),
             (&["running", "STOP", "io-error"], other("io-error"), false),
             (&["running", "STOP", "paused", "RESUME"], RunState::Running, true),

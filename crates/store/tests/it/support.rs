@@ -250,6 +250,7 @@ fn run_state() -> impl Strategy<Value = RunState> + Clone {
         Just(RunState::Paused),
         Just(RunState::Shutdown),
         Just(RunState::Panicked),
+        Just(RunState::Incoming),
         text().prop_map(RunState::Other),
     ]
 }

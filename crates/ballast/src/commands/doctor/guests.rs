@@ -15,7 +15,7 @@ use super::probe::{RestHypervisor, RestSeen};
 use super::rest::{BalloonStart, programs};
 
 /// Codes of a guest's state in which its figures do not count.
-const NOT_RUNNING: [&str; 4] = ["paused", "shutdown", "panicked", "other"];
+const NOT_RUNNING: [&str; 5] = ["paused", "shutdown", "panicked", "incoming", "other"];
 
 /// By which source each guest that was seen can be tracked, by name; `None`: by none.
 type Sources = BTreeMap<String, Option<&'static str>>;
