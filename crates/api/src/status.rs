@@ -212,6 +212,10 @@ pub struct GuestView {
     pub demand_confidence_percent: Option<u8>,
     /// Host memory its process occupies.
     pub resident_bytes: Option<u64>,
+    /// Host memory its process occupies at most while it is copied to another host; `None`: not
+    /// known.
+    #[serde(default)]
+    pub copied_resident_bytes: Option<u64>,
     /// Memory of its process that is merged with like pages (KSM); `None`: not known, or none.
     #[serde(default)]
     pub merged_bytes: Option<u64>,
@@ -271,6 +275,7 @@ impl GuestView {
             demand_confidence_percent: estimate
                 .map(|estimate| estimate.demand.confidence.percent()),
             resident_bytes: sample.resident.map(|measured| measured.value.get()),
+            copied_resident_bytes: sample.occupied_while_copied().map(Bytes::get),
             merged_bytes: sample.merged.map(Bytes::get),
             boot_bytes: sample.boot_memory.map(Bytes::get),
             hotplug: sample.hotplug.as_ref().map(HotplugView::from),

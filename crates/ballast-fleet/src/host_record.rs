@@ -16,7 +16,7 @@ use ballast_api::{
 };
 use ballast_fleet::{CompactCurve, GuestRecord, HostRecord, ReservationRecord, Stays};
 use ballast_fleet_move::{Carried, CarriedThrash};
-use ballast_model::{Bytes, GuestChange, GuestId, Timestamp};
+use ballast_model::{Bytes, GuestChange, GuestId, Timestamp, overhead_assumed};
 
 use crate::config::{FleetConfig, FleetMode, GuestConfig};
 use crate::measured::Measured;
@@ -25,6 +25,9 @@ use crate::measured::Measured;
 const EXPLAINED_MAX: usize = 64;
 /// What the daemon saw longer ago is not true any more.
 const SEEN_AGE_MAX: Duration = Duration::from_secs(30);
+
+/// The code of a guest that is still to come into its hypervisor.
+const INCOMING: &str = "incoming";
 
 /// Why there is no record of this host.
 #[derive(Debug, thiserror::Error)]
@@ -232,7 +235,12 @@ fn guest(
     let known = explained.get(&id).cloned().unwrap_or_default();
     let resident = view.resident_bytes.unwrap_or(0);
     let most = view.ceiling_bytes.or(view.boot_bytes).unwrap_or(0).max(resident);
-    let allocation = view.allocation_bytes.unwrap_or(most);
+    // A guest that is still to come takes what was reserved for it.
+    let comes = view.target_bytes.filter(|_| view.state.code == INCOMING);
+    let holds = view.allocation_bytes.or(comes.map(|target| target.max(resident)));
+    let allocation = holds.unwrap_or(most);
+    let memory = Bytes::new(view.boot_bytes.unwrap_or(0).max(most));
+    let copied = view.copied_resident_bytes.map(Bytes::new);
     let is_seen = view.allocation_bytes.is_some() && view.floor_bytes.is_some();
     let stays = match (said.stays, &view.pinned, is_seen) {
         (true, _, _) => Some(Stays::Operator),
@@ -252,6 +260,7 @@ fn guest(
         curve: known.curve,
         misses_per_s_max: known.misses_per_s_max,
         resident: Bytes::new(resident),
+        copied_resident: copied.unwrap_or_else(|| memory.saturating_add(overhead_assumed(memory))),
         dirty_per_s: said.writes_per_s.or(writes_per_s).unwrap_or(Bytes::ZERO),
         gives,
         stays,
@@ -262,5 +271,55 @@ fn guest(
         moves_in_24h: 0,
         last_move: None,
         id,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::tests::configured;
+
+    const MIB: u64 = 1 << 20;
+
+    /// The record of a guest of 1 GiB, by what a daemon says of it in MiB.
+    fn record_of(
+        state: &str,
+        allocation: Option<u64>,
+        target: Option<u64>,
+        resident: u64,
+        copied: Option<u64>,
+    ) -> GuestRecord {
+        let bytes = |mib: Option<u64>| mib.map(|mib| mib * MIB);
+        let view = json!({
+            "guest": "g", "state": {"code": state, "text": ""}, "managed": true,
+            "allocation_bytes": bytes(allocation), "target_bytes": bytes(target),
+            "boot_bytes": 1024 * MIB, "floor_bytes": 128 * MIB, "resident_bytes": resident * MIB,
+            "copied_resident_bytes": bytes(copied),
+        });
+        let config = configured("a", &["http://h:1".to_owned()], "");
+        let view = serde_json::from_value(view).unwrap();
+        guest(&config, "g".parse().unwrap(), &view, &BTreeMap::new(), None)
+    }
+
+    #[test]
+    fn what_a_copy_fills_is_said_or_the_worst() {
+        let filled = |copied| record_of("running", Some(512), None, 300, copied).filled_by_copy();
+        assert_eq!(filled(Some(300)), Bytes::ZERO);
+        assert_eq!(filled(Some(1080)), Bytes::mib(780));
+        assert_eq!(filled(None), Bytes::mib(1024 + 64 + 128 - 300), "an earlier daemon");
+    }
+
+    #[test]
+    fn a_guest_still_to_come_holds_what_was_reserved() {
+        let holds = |target, resident| {
+            let record = record_of("incoming", None, target, resident, None);
+            assert_eq!(record.stays, Some(Stays::Unseen));
+            record.allocation
+        };
+        assert_eq!(holds(Some(400), 20), Bytes::mib(400));
+        assert_eq!(holds(Some(400), 450), Bytes::mib(450), "more has come");
+        assert_eq!(holds(None, 20), Bytes::mib(1024), "nothing was reserved");
     }
 }

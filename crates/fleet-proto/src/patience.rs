@@ -53,6 +53,7 @@ mod tests {
             to: "z".parse().unwrap(),
             shrink_to: None,
             reserve: Bytes::gib(1),
+            fills: Bytes::ZERO,
             bytes: Bytes::gib(1),
             traffic: Bytes::gib(1),
             takes: Duration::ZERO,

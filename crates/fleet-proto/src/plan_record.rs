@@ -65,6 +65,9 @@ pub struct MigrationRecord {
     pub shrink_to_bytes: Option<u64>,
     /// What the destination reserves.
     pub reserve_bytes: u64,
+    /// How much more its host's memory it occupies while it is copied.
+    #[serde(default)]
+    pub fills_bytes: u64,
     /// What is copied once.
     pub copy_bytes: u64,
     /// What is copied in all.
@@ -173,6 +176,7 @@ impl MigrationRecord {
             to: migration.to.to_string(),
             shrink_to_bytes: migration.shrink_to.map(Bytes::get),
             reserve_bytes: migration.reserve.get(),
+            fills_bytes: migration.fills.get(),
             copy_bytes: migration.bytes.get(),
             traffic_bytes: migration.traffic.get(),
             takes_ms: u64::try_from(migration.takes.as_millis()).unwrap_or(u64::MAX),

@@ -27,6 +27,10 @@ pub const RECORD_VERSION: u32 = 1;
 /// Most characters of a reason in an error: it may quote what others wrote.
 const REASON_CHARS_MAX: usize = 200;
 
+/// MiB by which what a copy occupies may differ and count as the same: a hypervisor's own need is
+/// in it, and moves.
+const COPIED_NEAR: u64 = 16;
+
 /// Why a value is no record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
@@ -104,6 +108,10 @@ struct SlowGuest {
     /// MiB a second.
     #[serde(default, skip_serializing_if = "is_zero")]
     dirty: u64,
+    /// MiB that its process occupies at most while it is copied; 0: no more than otherwise, or an
+    /// earlier program that does not say.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    copied: u64,
     #[serde(default, skip_serializing_if = "is_false")]
     gives: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -272,17 +280,19 @@ impl SlowPart {
     }
 
     /// Whether the other one differs in nothing but its number and what is measured all the time:
-    /// miss curves, rates of writing and copying.
+    /// miss curves, rates of writing and copying, and a little of what copies occupy.
     pub(crate) fn differs_in_measures_only(&self, other: &SlowPart) -> bool {
         let bare = |part: &SlowPart| {
             let mut part = SlowPart { number: 0, bandwidth: 0, ..part.clone() };
             for guest in &mut part.guests {
-                guest.dirty = 0;
+                (guest.dirty, guest.copied) = (0, 0);
                 guest.curve.clear();
             }
             part
         };
-        bare(self) == bare(other)
+        let mut copied = self.guests.iter().zip(&other.guests);
+        let is_near = |(a, b): (&SlowGuest, &SlowGuest)| a.copied.abs_diff(b.copied) < COPIED_NEAR;
+        copied.all(is_near) && bare(self) == bare(other)
     }
 }
 
@@ -302,6 +312,10 @@ impl SlowGuest {
             curve,
             misses_max: guest.misses_per_s_max,
             dirty: mib_up(guest.dirty_per_s),
+            copied: match guest.filled_by_copy() {
+                Bytes::ZERO => 0,
+                _ => mib_up(guest.copied_resident),
+            },
             gives: guest.gives,
             stays: guest.stays.map(|stays| match stays {
                 Stays::Operator => StaysWord::Operator,
@@ -435,6 +449,7 @@ fn guest(slow: &SlowGuest, sizes: &[u64; 3]) -> Result<GuestRecord, RecordError>
         })?,
         misses_per_s_max: slow.misses_max,
         resident,
+        copied_resident: Bytes::mib(slow.copied),
         dirty_per_s: Bytes::mib(slow.dirty),
         gives: slow.gives,
         stays,

@@ -154,6 +154,7 @@ fn guest_fault(host: &HostRecord, guest: &GuestRecord) -> Option<String> {
         ("allocation", guest.allocation),
         ("demand", guest.demand),
         ("resident", guest.resident),
+        ("resident while it is copied", guest.copied_resident),
         ("dirty rate", guest.dirty_per_s),
     ];
     let last = guest.curve.as_ref().and_then(|curve| curve.points().last());

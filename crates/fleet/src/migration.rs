@@ -35,6 +35,8 @@ pub struct Migration {
     pub shrink_to: Option<Bytes>,
     /// What the destination reserves before anything is copied.
     pub reserve: Bytes,
+    /// How much more its host's memory it occupies while it is copied.
+    pub fills: Bytes,
     /// What is copied once.
     pub bytes: Bytes,
     /// What is copied in all, with the pages it writes meanwhile.
@@ -103,6 +105,8 @@ pub enum Obstacle {
     },
     /// It writes pages faster than they can be copied.
     WritesTooFast,
+    /// Its copy fills more memory than its host has free.
+    FillsTooMuch,
     /// No other host is compatible, and none of those has room, runs nothing of its group, and has
     /// no guest of its name.
     NoDestination,
@@ -124,15 +128,19 @@ impl MigrationReason {
 
 impl fmt::Display for Migration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Migration { guest, from, to, bytes, traffic, takes, reason, .. } = self;
+        let Migration { guest, from, to, fills, bytes, traffic, takes, reason, .. } = self;
         write!(f, "{guest} from {from} to {to}: {reason}; copies {bytes}")?;
         if traffic > bytes {
             write!(f, ", {traffic} with what it writes meanwhile")?;
         }
         write!(f, ", in about {} s", takes.as_secs().max(1))?;
         match self.shrink_to {
-            Some(size) => write!(f, ", shrunk to {size} first"),
-            None => f.write_str(", not shrunk first, as it gives nothing"),
+            Some(size) => write!(f, ", shrunk to {size} first")?,
+            None => f.write_str(", not shrunk first, as it gives nothing")?,
+        }
+        match *fills {
+            Bytes::ZERO => Ok(()),
+            fills => write!(f, "; {from} has {fills} less meanwhile, which the copy fills"),
         }
     }
 }
@@ -178,6 +186,7 @@ impl fmt::Display for Obstacle {
             Obstacle::Stays(stays) => stays.fmt(f),
             Obstacle::Rests { until } => write!(f, "moved lately: at rest until {until}"),
             Obstacle::WritesTooFast => f.write_str("writing faster than can be copied"),
+            Obstacle::FillsTooMuch => f.write_str("whose copy fills more memory here than is free"),
             Obstacle::NoDestination => f.write_str("without a compatible host that has room"),
             Obstacle::NotEnough => f.write_str("free to go, which would not be enough"),
         }

@@ -72,6 +72,9 @@ pub struct GuestRecord {
     pub misses_per_s_max: Option<u64>,
     /// Host memory that its process occupies.
     pub resident: Bytes,
+    /// Host memory that its process occupies at most while it is copied: more than `resident` where
+    /// a copy fills memory that it left empty. No more than that: copying takes none.
+    pub copied_resident: Bytes,
     /// Bytes a second that it writes to pages.
     pub dirty_per_s: Bytes,
     /// Whether it gives memory when asked: its balloon works, and the pages leave the host.
@@ -90,6 +93,13 @@ pub struct GuestRecord {
     pub moves_in_24h: u32,
     /// When it was moved last.
     pub last_move: Option<LastMove>,
+}
+
+impl GuestRecord {
+    /// How much more of its host's memory it occupies while it is copied.
+    pub fn filled_by_copy(&self) -> Bytes {
+        self.copied_resident.saturating_sub(self.resident)
+    }
 }
 
 /// A migration that is over.

@@ -18,7 +18,7 @@ use crate::kernel::{CacheAction, CacheStat};
 use crate::maps::parse_maps;
 use crate::pagemap::{CHUNK_PAGES, Pagemap, PagemapEntry};
 use crate::process::VmmProcess;
-use crate::ram::{GuestRam, GuestRegion, find_regions};
+use crate::ram::{GuestRam, GuestRegion, find_regions, in_files};
 use crate::ranges::{AddressRange, runs};
 use crate::shared_file::SharedFile;
 use crate::swap::SwapUsage;
@@ -124,6 +124,14 @@ impl GuestMemory {
         }
         self.check_alive()?;
         Ok(sum)
+    }
+
+    /// Guest memory that lies in files, as large as it is there, filled or not.
+    ///
+    /// # Errors
+    /// As [`GuestMemory::regions`].
+    pub fn in_files(&self) -> Result<Bytes, ReclaimError> {
+        Ok(in_files(&self.regions()?))
     }
 
     pub(crate) fn check_alive(&self) -> Result<(), ReclaimError> {

@@ -8,6 +8,8 @@
 //! Limits: by size alone, the hypervisor's own large buffers pass for guest memory, and so do small
 //! ones directly beside it; that costs time, not data.
 
+use std::collections::BTreeMap;
+
 use ballast_model::Bytes;
 
 use crate::error::ReclaimError;
@@ -104,6 +106,18 @@ pub(crate) fn find_regions(
     Ok(found)
 }
 
+/// The length of the files in which regions lie, each up to the end of what is mapped of it: in
+/// pieces, twice, or mapped privately.
+pub(crate) fn in_files(regions: &[GuestRegion]) -> Bytes {
+    let mut ends: BTreeMap<((u32, u32), u64), Bytes> = BTreeMap::new();
+    for region in regions.iter().filter(|region| region.inode != 0) {
+        let end = Bytes::new(region.offset).saturating_add(region.range.len());
+        let known = ends.entry((region.device, region.inode)).or_default();
+        *known = end.max(*known);
+    }
+    ends.into_values().fold(Bytes::ZERO, Bytes::saturating_add)
+}
+
 fn is_memory(mapping: &Mapping<'_>) -> bool {
     let is_special = mapping.path.starts_with(b"[") && !mapping.path.starts_with(b"[anon");
     let is_huge = [&b"/anon_hugepage"[..], b"/dev/hugepages/"]
@@ -148,6 +162,21 @@ mod tests {
         let none = find_regions(1, &parse_maps(MAPS).unwrap(), &GuestRam::AtLeast(Bytes::gib(1)));
         let message = none.unwrap_err().to_string();
         assert!(message.contains("expected writable memory of at least 1GiB"), "{message}");
+    }
+
+    #[test]
+    fn files_count_once_and_private_memory_not_at_all() {
+        let maps = b"\
+10000000-10400000 rw-p 00000000 00:00 0 
+20000000-20200000 rw-s 00000000 00:01 7                          /memfd:ram (deleted)
+20200000-20400000 rw-s 00200000 00:01 7                          /memfd:ram (deleted)
+30000000-30400000 rw-s 00000000 00:01 7                          /memfd:ram (deleted)
+40000000-40200000 rw-p 00000000 00:01 8                          /memfd:copied (deleted)
+";
+        let least = GuestRam::AtLeast(Bytes::mib(2));
+        let found = find_regions(1, &parse_maps(maps).unwrap(), &least).unwrap();
+        assert_eq!(in_files(&found), Bytes::mib(6));
+        assert_eq!(in_files(&found[..1]), Bytes::ZERO);
     }
 
     #[test]

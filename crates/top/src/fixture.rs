@@ -35,6 +35,7 @@ pub(crate) fn guest(name: &str) -> GuestView {
         demand_bytes: Some(600 * MIB),
         demand_confidence_percent: Some(90),
         resident_bytes: Some(540 * MIB),
+        copied_resident_bytes: None,
         merged_bytes: None,
         boot_bytes: Some(1024 * MIB),
         hotplug: None,

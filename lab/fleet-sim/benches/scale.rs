@@ -71,6 +71,7 @@ fn fleet(hosts: usize, kind: &Kind) -> FleetSnapshot {
                 curve: Some(CompactCurve::new(points.collect()).expect("a curve")),
                 misses_per_s_max: None,
                 resident: floor.fraction(rng.u64(30..=100), 100),
+                copied_resident: Bytes::ZERO,
                 dirty_per_s: Bytes::mib(rng.u64(0..200)),
                 gives: true,
                 stays: None,

@@ -120,6 +120,7 @@ impl Planned {
                     },
                     misses_per_s_max: self.knows_curves.then_some(MISSES_MAX),
                     resident: Bytes::mib(guest.allocation),
+                    copied_resident: Bytes::ZERO,
                     dirty_per_s: BANDWIDTH.fraction(guest.dirty_per_mille, 1000),
                     gives: true,
                     stays: None,

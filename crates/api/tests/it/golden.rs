@@ -73,6 +73,7 @@ fn seen() -> Seen {
             block: Bytes::mib(2),
         }),
         resident: Some(Measured::fresh(Bytes::mib(540))),
+        file_backed: Some(Bytes::mib(1152)),
         stats: Some(Measured {
             value: GuestStats {
                 total: Some(Bytes::mib(980)),
@@ -339,6 +340,7 @@ fn status() {
                   "demand_bytes": 629145600,
                   "demand_confidence_percent": 90,
                   "resident_bytes": 566231040,
+                  "copied_resident_bytes": 1426063360,
                   "merged_bytes": null,
                   "boot_bytes": 1073741824,
                   "hotplug": {
@@ -418,6 +420,7 @@ fn status() {
                   "demand_bytes": null,
                   "demand_confidence_percent": null,
                   "resident_bytes": null,
+                  "copied_resident_bytes": null,
                   "merged_bytes": null,
                   "boot_bytes": null,
                   "hotplug": null,

@@ -211,7 +211,7 @@ impl Daemon for Machine {
                 json!({
                     "guest": name, "state": running, "managed": true,
                     "boot_bytes": hyper.boot_mib * MIB, "allocation_bytes": size,
-                    "demand_bytes": size, "resident_bytes": size,
+                    "demand_bytes": size, "resident_bytes": size, "copied_resident_bytes": size,
                     "floor_bytes": hyper.floor_mib * MIB,
                     "ceiling_bytes": hyper.limits.ceiling.map_or(hyper.boot_mib * MIB, Bytes::get),
                     "compliance": {"code": "compliant", "text": ""},

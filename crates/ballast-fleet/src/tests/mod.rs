@@ -117,6 +117,7 @@ impl Daemon for StandIn {
             view.allocation_bytes = Some(size * MIB);
             view.demand_bytes = Some((size - less) * MIB);
             view.resident_bytes = Some((size - less / 2) * MIB);
+            view.copied_resident_bytes = view.resident_bytes;
         }
         Ok(reply.clone())
     }

@@ -24,6 +24,7 @@ pub(crate) fn host(name: &str, budget_mib: u64, allocations: &[u64]) -> HostReco
             ),
             misses_per_s_max: None,
             resident: Bytes::mib(*mib),
+            copied_resident: Bytes::ZERO,
             dirty_per_s: Bytes::ZERO,
             gives: true,
             stays: None,

@@ -39,6 +39,7 @@ fn whole_mebibytes_come_back_as_they_were() {
     record.guests[1].group = Some("pair".parse().unwrap());
     record.guests[1].misses_per_s_max = Some(7);
     record.guests[2].curve = None;
+    record.guests[2].copied_resident = Bytes::mib(700);
     record.reservations.push(ReservationRecord {
         guest: "new".parse().unwrap(),
         size: Bytes::mib(256),

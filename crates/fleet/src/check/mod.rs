@@ -8,6 +8,7 @@
 //! stay, rests or is on its way; that it can run where it goes, beside no guest of its group or
 //! name; that it is not shrunk below what it should have; that every destination has room for all
 //! that comes to it with nothing of what leaves it, so that any migration may fail at any moment;
+//! that every host has free what copies of its guests fill, beside all that comes to it;
 //! that there are not too many at once; that each has the reason it gives, and none is needless.
 //!
 //! Cost: O(guests of the hosts concerned), O(n log n) over the migrations.
@@ -53,7 +54,9 @@ pub fn check(
         }
     }
     check.neighbours(&known);
-    check.rooms(&known);
+    let filled = check.filled(&known);
+    check.rooms(&known, &filled);
+    check.copies(&known, &filled);
     check.needless(&known);
     let under_way: usize = snapshot
         .hosts()
@@ -93,6 +96,10 @@ struct Part {
 /// Sums of one host, in bytes.
 #[derive(Default)]
 struct Sums {
+    /// What its kernel has for guests.
+    seen: i128,
+    /// What was promised beyond allocations.
+    promised: i128,
     capacity: i128,
     needed: i128,
     full: i128,
@@ -249,7 +256,7 @@ impl<'a> Check<'a> {
     }
 
     /// Every destination has room for all that comes, whatever becomes of what leaves it.
-    fn rooms(&mut self, all: &[Joined<'_>]) {
+    fn rooms(&mut self, all: &[Joined<'_>], filled: &BTreeMap<&HostId, i128>) {
         let mut coming: BTreeMap<&HostId, (&HostRecord, i128, bool)> = BTreeMap::new();
         for Joined { migration, to, .. } in all {
             let (_, reserved, gentle) = coming.entry(&to.id).or_insert((to, 0, false));
@@ -260,10 +267,58 @@ impl<'a> Check<'a> {
             let sums = Sums::of(host);
             // For a benefit nobody gives way.
             let taken = if gentle { sums.full } else { sums.needed };
-            let room = sums.capacity - taken;
+            let seen = sums.seen - filled.get(id).unwrap_or(&0);
+            let room = seen.min(i128::from(host.budget.get())) - sums.promised - taken;
             if reserved > room {
                 let (reserved, room) = (bytes(reserved), bytes(room));
                 self.found.push(Violation::NoRoom { host: id.clone(), reserved, room });
+            }
+        }
+    }
+
+    /// What the copies of all guests that leave a host fill of it, those under way among them; no
+    /// host without any.
+    fn filled(&self, all: &[Joined<'a>]) -> BTreeMap<&'a HostId, i128> {
+        let mut filled = BTreeMap::new();
+        let mut add = |host: &'a HostId, guest: &GuestRecord| {
+            let fills = fills(guest);
+            if fills > 0 {
+                *filled.entry(host).or_insert(0) += fills;
+            }
+        };
+        for host in self.snapshot.hosts() {
+            let under_way = host.guests.iter().filter(|it| it.moving_to.is_some());
+            under_way.for_each(|guest| add(&host.id, guest));
+        }
+        for Joined { guest, from, .. } in all {
+            if guest.moving_to.is_none() {
+                add(&from.id, guest);
+            }
+        }
+        filled
+    }
+
+    /// Every host has free what copies fill, beside what was promised and what comes: its reserve
+    /// stays whole at every moment. What is under way already is nobody's fault.
+    fn copies(&mut self, all: &[Joined<'_>], filled: &BTreeMap<&HostId, i128>) {
+        let mut more: BTreeMap<&HostId, (&HostRecord, i128)> = BTreeMap::new();
+        for Joined { migration, guest, from, to } in all {
+            if fills(guest) > 0 {
+                more.entry(&from.id).or_insert((from, 0));
+            }
+            let (_, comes) = more.entry(&to.id).or_insert((to, 0));
+            *comes += i128::from(migration.reserve.get());
+        }
+        for (id, (host, comes)) in more {
+            let Some(filled) = filled.get(id) else { continue };
+            let there: i128 =
+                host.reservations.iter().map(|it| i128::from(it.resident.get())).sum();
+            let awaited = (Sums::of(host).promised - there).max(0);
+            let beyond = i128::from(host.free.get()) - i128::from(host.reserve.get());
+            let (taken, vacant) = (filled + comes, beyond - awaited);
+            if taken > vacant {
+                let (fills, vacant) = (bytes(taken), bytes(vacant));
+                self.found.push(Violation::FillsTooMuch { host: id.clone(), fills, vacant });
             }
         }
     }
@@ -294,6 +349,12 @@ impl<'a> Check<'a> {
     }
 }
 
+/// What the copy of a guest fills of its host's memory.
+fn fills(guest: &GuestRecord) -> i128 {
+    let more = i128::from(guest.copied_resident.get()) - i128::from(guest.resident.get());
+    more.max(0)
+}
+
 /// Whether the sizes of a migration follow from the guest's record.
 fn sizes(joined: &Joined<'_>, found: &mut Vec<Violation>) {
     let Joined { migration, guest, from, to } = joined;
@@ -318,6 +379,9 @@ fn sizes(joined: &Joined<'_>, found: &mut Vec<Violation>) {
     if reserve < part.full {
         let (reserve, least) = (migration.reserve, bytes(part.full));
         found.push(Violation::ReservesTooLittle { guest: id(), reserve, least });
+    }
+    if i128::from(migration.fills.get()) != fills(guest) {
+        found.push(Violation::WrongFigure(id(), "bytes that the copy fills"));
     }
     if i128::from(migration.bytes.get()) != copied {
         found.push(Violation::WrongFigure(id(), "bytes copied once"));
@@ -392,6 +456,7 @@ impl Sums {
             seen += i128::from(reservation.resident.get());
         }
         sums.capacity = seen.min(i128::from(host.budget.get())) - promised;
+        (sums.seen, sums.promised) = (seen, promised);
         sums
     }
 }

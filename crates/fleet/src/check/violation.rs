@@ -83,6 +83,16 @@ pub enum Violation {
         /// What there is.
         room: Bytes,
     },
+    /// Copies fill more memory of the host that their guests leave than it has.
+    #[error("copies fill {fills} of {host}, which has {vacant} free beyond its reserve")]
+    FillsTooMuch {
+        /// The host.
+        host: HostId,
+        /// What all copies from it fill, and what comes to it meanwhile.
+        fills: Bytes,
+        /// What is free.
+        vacant: Bytes,
+    },
     /// More migrations at once than may be.
     #[error("{migrations} migrations at once: at most {max}")]
     TooMany {

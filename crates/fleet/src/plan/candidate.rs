@@ -25,6 +25,8 @@ pub(crate) struct Candidate<'a> {
     pub(crate) sizes: GuestSizes,
     /// Its target before it is copied; `None`: it gives nothing.
     pub(crate) shrink_to: Option<u64>,
+    /// How much more of its host's memory it occupies meanwhile.
+    pub(crate) fills: u64,
     /// What is copied once.
     pub(crate) bytes: u64,
     /// What is copied in all.
@@ -56,7 +58,8 @@ impl<'a> Candidate<'a> {
         let bytes = shrink_to.unwrap_or(u64::MAX).min(guest.resident.get());
         let again =
             Bytes::new(bytes).fraction(guest.dirty_per_s.get(), host.bandwidth_per_s.get()).get();
-        Ok(Candidate { host: place, guest, sizes, shrink_to, bytes, traffic: bytes + again })
+        let fills = guest.filled_by_copy().get();
+        Ok(Candidate { host: place, guest, sizes, shrink_to, fills, bytes, traffic: bytes + again })
     }
 
     /// How long the copy takes to a host of this bandwidth.

@@ -1,4 +1,4 @@
-//! Where is room for a guest?
+//! Where is room for a guest, and for its copy on the host that it leaves?
 //!
 //! Idea: hosts that offer the same (hypervisor, version, processor model, storage, networks) form a
 //! class, and there are few of those. What one host alone offers, as a local disk, makes no class:
@@ -6,7 +6,9 @@
 //! by a search and not by going through all of them. Room comes in two sizes: what is left when the
 //! guests there have all they should have (`full`), and when they have what floors and objectives
 //! need (`needed`). The first is preferred, as nobody gives way.
-//! Room only shrinks while a plan is made: a leaving guest still counts.
+//! Room only shrinks while a plan is made: a leaving guest still counts. A guest may leave if what
+//! its copy fills is free. Where copies under way fill memory, whoever comes has to find room beside
+//! them in what is free.
 //! Cost: O(classes × log hosts) a search, and one step for each host that is passed over because it
 //! runs a guest of the same group or name, at most [`PASSED_OVER_MAX`] of them.
 //! Limits: a guest whose own host lacks the storage it uses, and that one other host alone has, is
@@ -51,6 +53,10 @@ pub(crate) struct Destinations<'a> {
 struct Room {
     needed: i64,
     full: i64,
+    /// Free now, and neither promised nor to be filled.
+    vacant: i64,
+    /// What copies of leaving guests fill.
+    filling: i64,
     /// Whether it may receive guests at all.
     is_open: bool,
 }
@@ -105,8 +111,10 @@ impl<'a> Destinations<'a> {
             });
             class_of.push(class);
             rooms.push(Room {
-                needed: figures.capacity - figures.needed,
-                full: figures.capacity - figures.full,
+                needed: figures.capacity - figures.needed - figures.filling,
+                full: figures.capacity - figures.full - figures.filling,
+                vacant: figures.vacant - figures.filling,
+                filling: figures.filling,
                 is_open: figures.is_fresh && !host.is_draining,
             });
             let here = host.guests.iter().map(|guest| &guest.group);
@@ -131,6 +139,12 @@ impl<'a> Destinations<'a> {
     /// Gives back what was reserved.
     pub(crate) fn give_back(&mut self, candidate: &Candidate<'a>, to: u32) {
         self.change(candidate, to, 1);
+    }
+
+    /// Whether the guest's host has free what its copy fills.
+    pub(crate) fn may_fill(&self, candidate: &Candidate<'a>) -> bool {
+        let vacant = self.rooms[candidate.host as usize].vacant;
+        candidate.fills == 0 || signed(candidate.fills) <= vacant
     }
 
     /// Whether any host could receive the guest.
@@ -175,14 +189,17 @@ impl<'a> Destinations<'a> {
     fn compatible(&self, candidate: &Candidate<'a>) -> impl Iterator<Item = &Class<'a>> {
         let from = &self.snapshot.hosts()[candidate.host as usize].compatibility;
         let guest = candidate.guest;
-        self.classes.iter().filter(move |class| offers(from, &class.offers, guest))
+        let classes = if self.may_fill(candidate) { &self.classes[..] } else { &[] };
+        classes.iter().filter(move |class| offers(from, &class.offers, guest))
     }
 
     /// What depends on the pair of guest and host.
     fn may_go(&self, candidate: &Candidate<'a>, to: u32) -> bool {
         let host = &self.snapshot.hosts()[to as usize];
         let id = &candidate.guest.id;
+        let room = &self.rooms[to as usize];
         to != candidate.host
+            && (room.filling == 0 || signed(candidate.sizes.full) <= room.vacant)
             && candidate.guest.dirty_per_s < host.bandwidth_per_s
             && !candidate.guest.group.as_ref().is_some_and(|it| self.groups.contains(&(it, to)))
             && host.guests.binary_search_by(|it| it.id.cmp(id)).is_err()
@@ -196,7 +213,13 @@ impl<'a> Destinations<'a> {
         let room = &mut self.rooms[to as usize];
         room.needed += size;
         room.full += size;
+        room.vacant += size;
         self.list(to);
+        // A host that guests leave receives none in the same plan.
+        let fills = sign * signed(candidate.fills);
+        let source = &mut self.rooms[candidate.host as usize];
+        source.vacant += fills;
+        source.filling -= fills;
         let arrival = (to, &candidate.guest.id);
         let group = candidate.guest.group.as_ref().map(|group| (group, to));
         if sign < 0 {

@@ -3,7 +3,8 @@
 //! Idea: two limits, the budget and what the host's kernel has for guests; the smaller one counts.
 //! What was promised beyond allocations (reservations, grants on their way, debts) is gone. Against
 //! that stand three sums over the guests: floors; what floors and objectives need; and what every
-//! guest should have. A guest that gives nothing needs what it holds.
+//! guest should have. A guest that gives nothing needs what it holds. A copy fills what is free at
+//! the moment: nobody gives way for it.
 //! Cost: O(guests), once a plan.
 //! Limits: a guest on its way out still counts where room is offered, and no longer where relief is
 //! sought: should its migration fail, the next plan sees it.
@@ -28,6 +29,10 @@ pub(crate) struct GuestSizes {
 pub(crate) struct HostFigures {
     /// What there is for guests.
     pub(crate) capacity: i64,
+    /// What is free beyond the reserve and what was promised: copies may fill it.
+    pub(crate) vacant: i64,
+    /// What the copies of guests on their way out still fill.
+    pub(crate) filling: i64,
     /// Sums over all guests.
     pub(crate) needed: i64,
     pub(crate) full: i64,
@@ -60,7 +65,7 @@ impl HostFigures {
         let is_fresh =
             host.seen_at <= now && now.saturating_since(host.seen_at) <= settings.stale_after;
         let mut figures = HostFigures { is_fresh, ..HostFigures::default() };
-        let (mut allocated, mut resident) = (0, 0);
+        let (mut allocated, mut resident, mut arrived) = (0, 0, 0);
         for guest in &host.guests {
             let sizes = GuestSizes::of(guest);
             allocated += signed(guest.allocation.get());
@@ -72,13 +77,16 @@ impl HostFigures {
                 figures.needed_staying += signed(sizes.needed);
             } else {
                 figures.moving += 1;
+                figures.filling += signed(guest.filled_by_copy().get());
             }
         }
         for reservation in &host.reservations {
-            resident += signed(reservation.resident.get());
+            arrived += signed(reservation.resident.get());
         }
-        let physical = signed(host.free.get()) + resident - signed(host.reserve.get());
+        let vacant = signed(host.free.get()) - signed(host.reserve.get());
+        let physical = vacant + resident + arrived;
         let beyond = signed(host.committed.get()) - allocated;
+        figures.vacant = vacant - (beyond - arrived).max(0);
         figures.capacity = physical.min(signed(host.budget.get())) - beyond;
         figures
     }

@@ -75,6 +75,7 @@ fn migration(snapshot: &FleetSnapshot, chosen: &Chosen<'_>) -> Migration {
         to: to.id.clone(),
         shrink_to: candidate.shrink_to.map(Bytes::new),
         reserve: Bytes::new(candidate.sizes.full),
+        fills: Bytes::new(candidate.fills),
         bytes: Bytes::new(candidate.bytes),
         traffic: Bytes::new(candidate.traffic),
         takes: candidate.takes(from, to),
@@ -136,6 +137,7 @@ fn obstacles(
                 continue;
             }
             Err(obstacle) => obstacle,
+            Ok(candidate) if !destinations.may_fill(&candidate) => Obstacle::FillsTooMuch,
             Ok(candidate) if destinations.has_room(&candidate) => Obstacle::NotEnough,
             Ok(_) => Obstacle::NoDestination,
         };

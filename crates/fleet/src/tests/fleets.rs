@@ -34,6 +34,7 @@ pub(crate) fn guest(name: &str, mib: u64) -> GuestRecord {
         curve: None,
         misses_per_s_max: None,
         resident: Bytes::mib(mib),
+        copied_resident: Bytes::ZERO,
         dirty_per_s: Bytes::ZERO,
         gives: true,
         stays: None,
@@ -173,6 +174,10 @@ fn random_guest(rng: &mut fastrand::Rng, name: &str, mib: u64, is_varied: bool) 
         guest.misses_per_s_max = (rng.u8(0..3) == 0).then(|| rng.u64(0..=20_000));
     }
     guest.gives = rng.u8(0..8) != 0;
+    if rng.u8(0..3) == 0 {
+        // Its memory is shared: a copy fills all that it may hold.
+        guest.copied_resident = guest.allocation + Bytes::mib(rng.u64(0..=mib / 2 + 32));
+    }
     guest.stays = (rng.u8(0..10) == 0).then_some(Stays::Operator);
     guest.group = (rng.u8(0..4) == 0).then(|| label(&format!("group{}", rng.u8(0..3))));
     if rng.u8(0..6) == 0 {
@@ -212,6 +217,7 @@ pub(crate) fn applied(
         hosts[from].committed -= guest.allocation;
         guest.allocation = migration.reserve;
         guest.resident = migration.bytes;
+        guest.copied_resident = guest.copied_resident.max(guest.resident);
         guest.moves_in_24h += 1;
         guest.last_move = Some(LastMove { at: now, took: migration.takes });
         hosts[to].free = hosts[to].free.saturating_sub(guest.resident);

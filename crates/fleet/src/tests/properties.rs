@@ -78,6 +78,32 @@ proptest! {
         prop_assert!(short_of_floors(&after) <= short_of_floors(&snapshot));
     }
 
+    /// While all migrations are under way and every copy is complete, what has come is there, too.
+    #[test]
+    fn no_copy_takes_a_host_below_its_reserve(seed: u64) {
+        let snapshot = random(seed, MIDDLE);
+        let plan = plan(&snapshot, &all_at_once(), NOW);
+        for host in snapshot.hosts() {
+            let (mut filled, mut come, mut is_new) = (0, 0, false);
+            for guest in &host.guests {
+                let fills = guest.copied_resident.get().saturating_sub(guest.resident.get());
+                let leaves = |it: &Migration| it.from == host.id && it.guest == guest.id;
+                let is_planned = plan.migrations.iter().any(leaves);
+                if is_planned || guest.moving_to.is_some() {
+                    filled += fills;
+                    is_new |= is_planned && fills > 0;
+                }
+            }
+            for migration in plan.migrations.iter().filter(|it| it.to == host.id) {
+                come += migration.reserve.get();
+            }
+            let left = i128::from(host.free.get()) - i128::from(filled) - i128::from(come);
+            if is_new || filled > 0 && come > 0 {
+                prop_assert!(left >= i128::from(host.reserve.get()), "{} left on {}", left, host.id);
+            }
+        }
+    }
+
     #[test]
     fn order_of_records_does_not_matter(seed: u64) {
         let snapshot = random(seed, MIDDLE);

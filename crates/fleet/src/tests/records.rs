@@ -85,6 +85,7 @@ fn figures_at_their_bounds_overflow_nothing() {
             allocation: Bytes::ZERO,
             demand: most,
             resident: most,
+            copied_resident: most,
             dirty_per_s: most - Bytes::new(1),
             curve: Some(CompactCurve::new(vec![(Bytes::ZERO, 1 << 32), (most, 0)]).unwrap()),
             misses_per_s_max: Some(u64::MAX),

@@ -31,7 +31,7 @@ fn to<'a>(plan: &MigrationPlan, hosts: &'a mut [HostRecord]) -> &'a mut HostReco
     &mut hosts[at]
 }
 
-const SABOTAGES: [(&str, Sabotage); 28] = [
+const SABOTAGES: [(&str, Sabotage); 31] = [
     ("unknown guest", |plan, _| {
         plan.migrations[0].guest = guest_id("nobody");
         true
@@ -150,6 +150,24 @@ const SABOTAGES: [(&str, Sabotage); 28] = [
     ("fewer bytes than it has", |plan, _| {
         plan.migrations[0].traffic = Bytes::ZERO;
         plan.migrations[0].bytes > Bytes::ZERO
+    }),
+    ("other bytes that the copy fills", |plan, _| {
+        plan.migrations[0].fills += Bytes::pages(1);
+        true
+    }),
+    ("the copy fills more than its host has free", |plan, hosts| {
+        plan.migrations[0].fills = from(plan, hosts).free + Bytes::pages(1);
+        let fills = plan.migrations[0].fills;
+        let guest = guest_of(plan, hosts);
+        guest.copied_resident = guest.resident + fills;
+        true
+    }),
+    ("all that is free is promised while a copy fills some", |plan, hosts| {
+        let fills = plan.migrations[0].fills;
+        let host = from(plan, hosts);
+        host.committed += host.free;
+        host.budget += host.free;
+        fills > Bytes::ZERO
     }),
     ("a reason that is not so", |plan, _| {
         plan.migrations[0].reason = match plan.migrations[0].reason {

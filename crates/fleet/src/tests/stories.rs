@@ -131,6 +131,45 @@ fn need_that_nothing_meets_says_why() {
 }
 
 #[test]
+fn guest_whose_copy_fills_too_much_stays_for_another() {
+    // `a` has 5 GiB free, and keeps 1 GiB.
+    let fills = |mib: u64| {
+        short(move |a, _| cheap(a).copied_resident = cheap(a).resident + Bytes::mib(mib))
+    };
+    assert_eq!(moves(fills(4096)), ["cheap>b"]);
+    assert_eq!(moves(fills(4097)), ["dear>b"]);
+    let text = plan_of(fills(100)).migrations[0].to_string();
+    assert!(text.ends_with("; a has 100MiB less meanwhile, which the copy fills"), "{text}");
+    let mut hosts = fills(100);
+    hosts[0].guests.retain(|it| it.id.as_str() == "cheap");
+    hosts[0].is_draining = true;
+    hosts[0].free = hosts[0].reserve;
+    let plan = plan_of(hosts);
+    assert_eq!(
+        plan.unmet[0].to_string(),
+        "a keeps 1 guests to be drained: 1 guest whose copy fills more memory here than is free"
+    );
+}
+
+#[test]
+fn copies_at_once_find_room_for_all_that_they_fill() {
+    let filling = |name: &str| {
+        let guest = guest(name, 1024);
+        GuestRecord { copied_resident: guest.resident + Bytes::mib(600), ..guest }
+    };
+    let mut a = host("a", 4096, vec![filling("x"), filling("y")]);
+    a.is_draining = true;
+    a.free = a.reserve + Bytes::mib(1199);
+    let drained = |a: &HostRecord| moves(vec![a.clone(), host("b", 4096, vec![])]);
+    assert_eq!(drained(&a), ["x>b"]);
+    a.free += Bytes::mib(1);
+    assert_eq!(drained(&a), ["x>b", "y>b"]);
+    a.guests[0].moving_to = Some(host_id("b"));
+    a.free = a.reserve + Bytes::mib(1199);
+    assert_eq!(drained(&a), [""; 0], "the copy of x is under way");
+}
+
+#[test]
 fn guest_is_shrunk_to_working_set_before_the_copy() {
     let large =
         GuestRecord { floor: Bytes::mib(256), demand: Bytes::mib(700), ..guest("large", 3000) };

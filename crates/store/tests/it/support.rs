@@ -349,6 +349,7 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
                     }),
                     unmapped: resident.as_ref().map(|it| it.value),
                     overhead: resident.as_ref().map(|it| it.value),
+                    file_backed: resident.as_ref().map(|it| it.value),
                     merged: resident.as_ref().map(|it| it.value),
                     resident,
                     stats,
