@@ -61,7 +61,7 @@ pub struct FleetConfig {
     pub mode: FleetMode,
     /// Where this host notes what it does about moves.
     pub state: PathBuf,
-    /// How guests of QEMU are moved, in mode `move`.
+    /// How guests of QEMU are moved; in mode `advise` only those whose copies have begun.
     pub qemu: Option<QemuConfig>,
     /// How domains of libvirt are, where guests of QEMU are not.
     pub libvirt: Option<LibvirtConfig>,
@@ -335,8 +335,8 @@ pub fn parse(text: &str, file: &Path, machine: &str) -> Result<FleetConfig, Erro
     Ok(FleetConfig {
         mode: read.mode,
         state: read.state,
-        qemu: qemu.filter(|_| read.mode == FleetMode::Move),
-        libvirt: libvirt.filter(|_| read.mode == FleetMode::Move),
+        qemu,
+        libvirt,
         keys,
         cluster: read.cluster,
         host,
@@ -534,7 +534,8 @@ mod tests {
         }
         let qemu = "[qemu]\nqmp = \"/run/{guest}\"\nstart = [\"/bin/x\", \"{guest}\"]\n\
                     listen = \"10.0.0.1\"\n";
-        assert_eq!(parsed(&format!("{LEAST}{qemu}")).unwrap().qemu, None);
+        let advises = parsed(&format!("{LEAST}{qemu}")).unwrap();
+        assert!(advises.qemu.is_some(), "what it began before is finished with that");
         let moves = format!("mode = \"move\"\n{LEAST}{qemu}");
         assert!(parsed(&moves).unwrap().qemu.is_some());
         for (from, to, needle) in [

@@ -35,6 +35,9 @@ pub struct HostView<'a> {
     /// destination that is open to a guest is [`Process::Waiting`], with a hypervisor or not, and a
     /// guest whose copy was begun for this order and is not under way is [`CopyState::Failed`].
     pub ends_source: bool,
+    /// Whether the host begins moves. One that does not gives up what is not copied yet, and
+    /// finishes the rest.
+    pub begins: bool,
 }
 
 /// A guest's hypervisor on one host.

@@ -4,7 +4,8 @@
 //! of this host is about, asks `ballast-fleet-move` for the one next thing, and does that. Then all
 //! is read and looked at again. What a crash must not lose is noted before it is done.
 //! Only the machine that is registered under the host's name begins anything; what it began, it
-//! ends also when its registration is gone.
+//! ends also when its registration is gone, or its mode is no longer `move`: what is not copied yet
+//! is given up then, and the rest finished.
 //!
 //! | file | answers |
 //! |---|---|
@@ -41,6 +42,7 @@ use ballast_fleet_proto::{
 use ballast_model::GuestId;
 use tokio::time::{sleep, timeout};
 
+use crate::config::FleetMode;
 use crate::host_record::Daemon;
 use crate::session::{Member, RETRY};
 use note::{Note, Notes};
@@ -69,6 +71,17 @@ pub struct Carrier<'a, C, D, H> {
     last: RefCell<BTreeMap<GuestId, MoveRecord>>,
 }
 
+/// The guests that a host has noted something of in `folder`: moves that it has begun.
+///
+/// # Errors
+/// The notes cannot be read.
+pub fn noted_moves(folder: &Path) -> io::Result<Vec<GuestId>> {
+    match folder.exists() {
+        true => Ok(Notes::open(folder)?.guests().cloned().collect()),
+        false => Ok(Vec::new()),
+    }
+}
+
 /// What a turn came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
@@ -94,11 +107,15 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         Ok(Carrier { member, hypervisor, notes, last: RefCell::default() })
     }
 
-    /// Carries out orders, and measures, for as long as this is polled.
+    /// Carries out orders, and measures, for as long as this is polled. In mode `advise` it only
+    /// ends what has begun.
     pub async fn run(&self) {
-        tokio::select! {
-            () = self.carry() => {}
-            () = self.measure() => {}
+        match self.member.config.mode {
+            FleetMode::Advise => self.carry().await,
+            FleetMode::Move => tokio::select! {
+                () = self.carry() => {}
+                () = self.measure() => {}
+            },
         }
     }
 

@@ -11,6 +11,7 @@ use ballast_model::{Bytes, GuestId};
 
 use super::hypervisor::{CopyProgress, HypervisorView};
 use super::note::Note;
+use crate::config::FleetMode;
 use crate::host_record::Daemon;
 use crate::session::Member;
 
@@ -44,6 +45,7 @@ impl Seen {
             is_taken_over: self.is_taken_over,
             carried: &self.carried,
             ends_source: self.ends_source,
+            begins: member.config.mode == FleetMode::Move,
         }
     }
 

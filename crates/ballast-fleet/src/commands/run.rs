@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use ballast_api::Client;
+use ballast_model::GuestId;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::Place;
 use crate::beside::other_owner;
-use crate::carry::Carrier;
+use crate::carry::{Carrier, noted_moves};
 use crate::config::{self, FleetMode};
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
@@ -83,7 +84,20 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         notify(NotifyState::Stopping);
     };
     let carrier = match member.config.hypervisor() {
-        None => None,
+        None => {
+            let left =
+                noted_moves(&member.config.state).context("cannot read the notes of moves")?;
+            if !left.is_empty() {
+                let guests: Vec<&str> = left.iter().map(GuestId::as_str).collect();
+                return Err(anyhow!(
+                    "{} has begun to move {}: to finish that it needs the table [qemu] or \
+                     [libvirt] that it had, also in mode `advise`",
+                    member.config.host,
+                    guests.join(", ")
+                ));
+            }
+            None
+        }
         Some(hypervisor) => {
             let carrier = Carrier::new(&member, hypervisor, &member.config.state);
             Some(carrier.context("cannot read the notes of moves")?)

@@ -218,6 +218,32 @@ fn a_program_that_dies_in_any_phase_goes_on() {
     }
 }
 
+/// One host or both are started again in mode `advise`, in each phase of a move.
+#[test]
+fn a_mode_that_goes_back_to_advise_ends_what_has_begun() {
+    let advises = MOVES.replace("mode = \"move\"\n", "");
+    for phase in ["ordered", "ready", "copying", "copied", "starting", "moved"] {
+        for switched in [&[0][..], &[1], &[0, 1]] {
+            run(async |world| {
+                let programs = [world.program(0, MOVES), world.program(1, MOVES)];
+                let is_there = async |world: &World| world.phase(GUEST).await == Some(phase);
+                world.until(GUEST, is_there, 120).await;
+                switched.iter().for_each(|&host| programs[host].abort());
+                sleep(s(3)).await;
+                let _again: Vec<_> =
+                    switched.iter().map(|&host| world.program(host, &advises)).collect();
+                world.until_over(GUEST).await;
+                let place = world.is_at(GUEST);
+                assert_ne!(place, "nowhere", "{phase} {switched:?}");
+                let is_given_up = matches!(phase, "ordered" | "ready");
+                assert!(place == "a" || switched.len() < 2 || !is_given_up, "{phase}");
+                sleep(s(90)).await;
+                assert_eq!((world.is_at(GUEST), world.phase(GUEST).await), (place, None));
+            });
+        }
+    }
+}
+
 #[test]
 fn another_leader_finishes_what_a_dead_one_has_ordered() {
     run(async |world| {

@@ -76,6 +76,7 @@ fn next(
         is_taken_over: false,
         carried: &carried,
         ends_source: false,
+        begins: true,
     };
     host_step(Some(&record(phase)), &view)
 }
@@ -156,11 +157,48 @@ fn without_the_store_only_a_copy_is_cancelled() {
                 is_taken_over: true,
                 carried: &carried,
                 ends_source: false,
+                begins: true,
             };
             let cancels = matches!(phase, Phase::Copying { .. })
                 && (at, process) == (&a, Process::Runs(CopyState::Partly));
             let expected = if cancels { Next::Act(HostAction::CancelCopy) } else { Next::Wait };
             assert_eq!(host_step_without_store(&record(phase.clone()), &view), expected);
+        }
+    }
+}
+
+/// As after a change of mode. Every order of events of what is given up is that of a cancelled move.
+#[test]
+fn a_host_that_begins_nothing_gives_up_what_is_not_copied() {
+    let carried = carried();
+    for phase in phases() {
+        for (at, process) in [
+            ("a", Process::Runs(CopyState::Nothing)),
+            ("b", Process::Absent),
+            ("b", Process::Waiting(address())),
+            ("c", Process::Absent),
+        ] {
+            let id = host(at);
+            let begins = HostView {
+                host: &id,
+                now: NOW,
+                term: TERM,
+                process,
+                promise: RESERVED,
+                shrink: None,
+                is_taken_over: false,
+                carried: &carried,
+                ends_source: false,
+                begins: true,
+            };
+            let view = HostView { begins: false, ..begins };
+            let record = record(phase.clone());
+            let is_given_up = at != "c" && matches!(phase, Phase::Ordered | Phase::Ready { .. });
+            let expected = match is_given_up {
+                true => Next::write(record.abandoned(WhyAbandoned::Cancelled)),
+                false => host_step(Some(&record), &begins),
+            };
+            assert_eq!(host_step(Some(&record), &view), expected, "{at} in {}", phase.code());
         }
     }
 }

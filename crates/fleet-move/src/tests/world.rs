@@ -732,6 +732,7 @@ impl World {
             is_taken_over: side.is_taken_over,
             carried,
             ends_source: self.ends_source,
+            begins: true,
         }
     }
 
