@@ -178,11 +178,12 @@ fn make_private(folder: &Path) -> Result<(), LabError> {
 
 impl RunFolder {
     /// Creates the folder of the run `name` below `base`, owned by this process. Removes the
-    /// remains of a run of that name whose owner is dead first.
+    /// remains of a run of that name whose owner is dead first. Nobody but [`RunFolder::end`] ends
+    /// what is recorded in it.
     ///
     /// # Errors
     /// [`LabError::RunExists`] when a run of that name is alive.
-    pub(crate) fn create(base: &Path, name: &GuestId) -> Result<RunFolder, LabError> {
+    pub fn create(base: &Path, name: &GuestId) -> Result<RunFolder, LabError> {
         make_private(base)?;
         let unfinished = tempfile::Builder::new()
             .prefix(UNFINISHED_PREFIX)

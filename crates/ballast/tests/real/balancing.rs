@@ -6,6 +6,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -24,7 +25,6 @@ use ballast_lab_host::{Balloon, GuestSpec, Hotplug};
 use ballast_model::{Bytes, OutcomeKind, PolicyName};
 use ballast_policy::catalogue::{ENTRIES, PolicyEntry};
 use ballast_store::{Range, Reader, What};
-use tempfile::TempDir;
 
 /// Four times as fast as usual, so that there is less to wait for.
 const FAST: &str = "tick = \"250ms\"";
@@ -923,13 +923,13 @@ fn moves_twice_in_mid_action() -> bool {
     let daemon = ground.start();
     wait_holds(&daemon, "leaves", Bytes::mib(380));
 
-    let mut monitor = Monitor::connect(lab.guest("leaves").lab_qmp_socket());
-    let comes = ComingIn::begin(&daemon, &lab, lab.guest("leaves").pid(), &mut monitor, "comes");
+    let left = lab.guest("leaves").lab_qmp_socket();
+    let comes = ComingIn::begin(&daemon, &lab, left, "comes");
     set(&ground, &["leaves", "--ceiling", "200MiB"]);
     wait_for("the balloon on its way", || {
         (allocation(&daemon, "leaves")? < Bytes::mib(370)).then_some(())
     });
-    if !comes.end(&daemon, &mut monitor, "leaves", Bytes::mib(200)) {
+    if !comes.end(&daemon, left, "leaves", Bytes::mib(200)) {
         return false;
     }
     lab.guest("leaves").kill();
@@ -939,11 +939,12 @@ fn moves_twice_in_mid_action() -> bool {
         return false;
     }
 
-    let mut monitor = comes.destination.monitor();
-    let stays = ComingIn::begin(&daemon, &lab, comes.destination.pid(), &mut monitor, "stays");
-    let (plugged, requested) = set_ceiling_and_wait(&ground, &mut monitor, "comes", 780);
+    let left = comes.destination.second_qmp();
+    let stays = ComingIn::begin(&daemon, &lab, &left, "stays");
+    let (plugged, requested) =
+        set_ceiling_and_wait(&ground, &mut Monitor::connect(&left), "comes", 780);
     eprintln!("moves with {plugged} plugged in of {requested} asked for");
-    if !stays.end(&daemon, &mut monitor, "comes", Bytes::mib(780)) {
+    if !stays.end(&daemon, &left, "comes", Bytes::mib(780)) {
         return false;
     }
     comes.destination.kill();
@@ -961,30 +962,21 @@ fn moves_twice_in_mid_action() -> bool {
 struct ComingIn {
     destination: Destination,
     name: &'static str,
-    // Removed after its QEMU has ended.
-    _folder: TempDir,
 }
 
 impl ComingIn {
-    /// Begins a move so slow that it lasts until [`ComingIn::end`].
-    fn begin(
-        daemon: &Daemon<'_>,
-        lab: &Lab,
-        pid: i32,
-        source: &mut Monitor,
-        name: &'static str,
-    ) -> ComingIn {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = lab.sockets().join(format!("{name}.sock"));
-        let destination = Destination::start(pid, &socket, folder.path());
+    /// Begins a move out of the QEMU with the QMP socket `source`, so slow that it lasts until
+    /// [`ComingIn::end`].
+    fn begin(daemon: &Daemon<'_>, lab: &Lab, source: &Path, name: &'static str) -> ComingIn {
+        let destination = Destination::start(lab, "leaves", name);
         wait_for("the guest that is to come", || state(daemon, name));
         destination.begin(source, 8);
-        ComingIn { destination, name, _folder: folder }
+        ComingIn { destination, name }
     }
 
     /// Ends the move. The guest is held on both sides until it runs here, and then on the other; in
     /// the end it holds `size`. Returns false if its kernel died.
-    fn end(&self, daemon: &Daemon<'_>, source: &mut Monitor, from: &str, size: Bytes) -> bool {
+    fn end(&self, daemon: &Daemon<'_>, source: &Path, from: &str, size: Bytes) -> bool {
         wait_settled(daemon);
         assert_ne!(state(daemon, self.name).as_deref(), Some("running"));
         self.destination.finish(source);

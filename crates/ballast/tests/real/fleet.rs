@@ -1,5 +1,5 @@
-//! A real guest moves by order of a fleet's leader, and another leader finishes what the first one,
-//! which is killed, has begun.
+//! A real guest moves by order of a fleet's leader, through the death of the leader and through
+//! that of the hypervisor that it moves into.
 //!
 //! Idea: three hosts on this machine, each with a daemon and a `ballast-fleet` of its own, and a
 //! real etcd. `a` is drained, and only `b` has room. `c` leads; it is killed once hosts have begun
@@ -13,17 +13,18 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use ballast_api::GuestView;
 use ballast_etcd::EtcdClient;
 use ballast_etcd::testing::{EtcdCluster, is_installed};
 use ballast_fleet_move::{MoveRecord, Phase};
 use ballast_fleet_proto::{Author, Coordinator, FleetKey, Keyspace, decode};
-use ballast_lab_host::{Guest, GuestSpec, GuestState};
+use ballast_lab_host::{Guest, GuestRecord, GuestSpec, GuestState};
 use ballast_model::Bytes;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::harness::{Daemon, Ground, PATIENCE, guest, wait_for};
-use crate::support::{CHECKSUM, Lab, assert_unrefused, lab_program, wait_guests};
+use crate::support::{CHECKSUM, Data, Lab, assert_unrefused, lab_program, wait_guests};
 
 const GUEST: &str = "moves";
 const MEMORY: Bytes = Bytes::mib(256);
@@ -31,6 +32,12 @@ const MEMORY: Bytes = Bytes::mib(256);
 const SHARES: u32 = 1700;
 const FLOOR: &str = "208MiB";
 const DATA_MIB: u64 = 48;
+/// The guest that the destination has already.
+const STAYS: Bytes = Bytes::mib(128);
+/// What an emulator may come to need beyond what was measured.
+const EMULATOR: Bytes = Bytes::mib(32);
+/// How exact a balloon is.
+const SLACK: Bytes = Bytes::mib(16);
 /// Most tries with a guest whose kernel survives its move: see `GuestRecord::kernel_death`.
 const TRIES: u32 = 4;
 /// Room for the guest, and for less than that.
@@ -164,6 +171,110 @@ fn host(runs: &Path, name: &str, guest: &str, memory: Bytes) -> Lab {
     Lab::boot_with(vec![spec], settle).unwrap()
 }
 
+/// Three hosts: the guest is on the first, the second has room for it, the third has no guest.
+struct Hosts {
+    store: Store,
+    source: Lab,
+    destination: Lab,
+    data: Data,
+    _runs: TempDir,
+}
+
+impl Hosts {
+    fn boot() -> Hosts {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path().join("runs");
+        let (source, destination) =
+            (host(&runs, "a", GUEST, MEMORY), host(&runs, "b", "stays", STAYS));
+        let data = source.store_data(GUEST, DATA_MIB);
+        Hosts { store: Store::start(), source, destination, data, _runs: folder }
+    }
+
+    /// The grounds of their daemons.
+    fn grounds(&self) -> [Ground; 3] {
+        let grounds = [Ground::new(), Ground::new(), Ground::new()];
+        let tick = "tick = \"250ms\"";
+        grounds[0].configure_for(self.source.sockets(), tick, ROOMY);
+        grounds[1].configure_for(self.destination.sockets(), tick, ROOMY);
+        grounds[2].configure(tick, NARROW);
+        grounds
+    }
+
+    /// Their members, of which the third leads, and since which revision. The daemons know their
+    /// guests, and the first host is drained.
+    fn drained(&self, grounds: &[Ground; 3], daemons: &[Daemon<'_>]) -> ([Member; 3], u64) {
+        wait_guests(&daemons[0], 1);
+        wait_guests(&daemons[1], 1);
+        let shares = SHARES.to_string();
+        let change = ["set", GUEST, "--shares", &shares, "--floor", FLOOR];
+        let (code, out, err) = grounds[0].ballast(&change);
+        assert_eq!(code, Some(0), "{out}{err}");
+        let endpoint = self.store.endpoint();
+        let run_of = |lab: &Lab| lab.run.folder().path().to_owned();
+        let mut a = Member::new("a", &grounds[0], Some(&run_of(&self.source)), &endpoint);
+        let mut b = Member::new("b", &grounds[1], Some(&run_of(&self.destination)), &endpoint);
+        let mut c = Member::new("c", &grounds[2], None, &endpoint);
+        c.start();
+        let leads = || self.store.leader().filter(|(host, _)| host == "c");
+        let (_, term) = wait_for("c to lead", leads);
+        a.start();
+        b.start();
+        for host in ["a", "b"] {
+            let identity = FleetKey::Identity(host.parse().unwrap());
+            wait_for("its registration", || self.store.value(&identity));
+        }
+        a.command(&["drain", "a"]);
+        ([a, b, c], term)
+    }
+
+    /// The guest's record in its destination's run, once it was started there.
+    fn listener(&self) -> Option<GuestRecord> {
+        let guests = self.destination.run.folder().guests();
+        guests.into_iter().find(|it| it.id.as_str() == GUEST)
+    }
+}
+
+/// What both daemons say of the guest on its way.
+#[derive(Default)]
+struct Watched {
+    /// The most that its process may occupy while it is copied, as was said before.
+    copied_resident: u64,
+    copies_seen: u32,
+    incoming_seen: u32,
+}
+
+impl Watched {
+    /// It runs on one host at most. It is copied as small as was ordered, and while that occupies
+    /// no more of its host than was said. An empty QEMU counts as its reservation.
+    fn look(&mut self, daemons: &[Daemon<'_>], order: &MoveRecord) {
+        let statuses = [daemons[0].status(), daemons[1].status()];
+        let views = statuses.each_ref().map(|it| guest(it.as_ref()?, GUEST));
+        let runs = |view: &Option<&GuestView>| view.is_some_and(|it| it.state.code == "running");
+        assert!(!views.iter().all(runs), "it runs twice");
+        if let (Phase::Copying { .. }, Some(view)) = (&order.phase, views[0])
+            && let (Some(resident), Some(holds)) = (view.resident_bytes, view.allocation_bytes)
+        {
+            self.copies_seen += 1;
+            // An emulator's own need grows, too.
+            let most = self.copied_resident + EMULATOR.get();
+            assert!(resident <= most, "{resident} occupied while it is copied, {most} expected");
+            let small = order.shrink_to.unwrap().saturating_add(SLACK);
+            assert!(Bytes::new(holds) <= small, "copied with {holds}");
+        }
+        if let (Some(status), Some(view)) = (&statuses[1], views[1])
+            && view.state.code == "incoming"
+            && view.target_bytes.is_some()
+        {
+            self.incoming_seen += 1;
+            assert_eq!(status.reservations.len(), 0);
+            let occupied = view.resident_bytes.unwrap_or(0);
+            let least = STAYS.get() + order.reserve.get().max(occupied);
+            let committed = status.budget.committed_bytes;
+            assert!(committed <= least, "{committed} committed, {least} expected at most");
+        }
+    }
+}
+
 #[test]
 fn another_leader_finishes_a_move_of_the_killed_one() {
     if !is_installed() {
@@ -174,73 +285,93 @@ fn another_leader_finishes_a_move_of_the_killed_one() {
 
 /// Returns false if the guest's kernel is found to have died.
 fn moves() -> bool {
-    let folder = tempfile::tempdir().unwrap();
-    let runs = folder.path().join("runs");
-    let (source, destination) =
-        (host(&runs, "a", GUEST, MEMORY), host(&runs, "b", "stays", Bytes::mib(128)));
-    let data = source.store_data(GUEST, DATA_MIB);
-    let store = Store::start();
-    let grounds = [Ground::new(), Ground::new(), Ground::new()];
-    let tick = "tick = \"250ms\"";
-    grounds[0].configure_for(source.sockets(), tick, ROOMY);
-    grounds[1].configure_for(destination.sockets(), tick, ROOMY);
-    grounds[2].configure(tick, NARROW);
+    let hosts = Hosts::boot();
+    let (store, grounds) = (&hosts.store, hosts.grounds());
     let daemons: Vec<Daemon<'_>> = grounds.iter().map(Ground::start).collect();
-    wait_guests(&daemons[0], 1);
-    wait_guests(&daemons[1], 1);
-    let shares = SHARES.to_string();
-    let change = ["set", GUEST, "--shares", &shares, "--floor", FLOOR];
-    let (code, out, err) = grounds[0].ballast(&change);
-    assert_eq!(code, Some(0), "{out}{err}");
-
-    let endpoint = store.endpoint();
-    let run_of = |lab: &Lab| lab.run.folder().path().to_owned();
-    let mut a = Member::new("a", &grounds[0], Some(&run_of(&source)), &endpoint);
-    let mut b = Member::new("b", &grounds[1], Some(&run_of(&destination)), &endpoint);
-    let mut c = Member::new("c", &grounds[2], None, &endpoint);
-    c.start();
-    let first = wait_for("c to lead", || store.leader().filter(|(host, _)| host == "c"));
-    a.start();
-    b.start();
-    for host in ["a", "b"] {
-        let identity = FleetKey::Identity(host.parse().unwrap());
-        wait_for("its registration", || store.value(&identity));
-    }
-    a.command(&["drain", "a"]);
+    let ([_a, _b, mut c], term) = hosts.drained(&grounds, &daemons);
+    let mut watched = Watched::default();
     let is_begun = |order: &MoveRecord| order.phase != Phase::Ordered;
-    let order = wait_for("a begun order", || store.order().filter(is_begun));
+    let order = wait_for("a begun order", || {
+        watched.copied_resident = guest(&daemons[0].status()?, GUEST)?.copied_resident_bytes?;
+        store.order().filter(is_begun)
+    });
+    assert!(watched.copied_resident >= MEMORY.get(), "its memory is shared");
     c.kill();
     assert_eq!((order.from.as_str(), order.to.as_str()), ("a", "b"));
-    assert_eq!(order.term.0, first.1);
+    assert_eq!(order.term.0, term);
 
-    let second = wait_for("another leader", || store.leader().filter(|(host, _)| host != "c"));
-    assert!(second.1 > first.1, "{second:?} after {first:?}");
+    let second = wait_for("another leader", || {
+        store.order().iter().for_each(|order| watched.look(&daemons, order));
+        store.leader().filter(|(host, _)| host != "c")
+    });
+    assert!(second.1 > term, "{second:?} after {term}");
     let mut last = order;
     wait_for("the end of the move", || match store.order() {
         Some(order) => {
+            watched.look(&daemons, &order);
             last = order;
             None
         }
         None => wait_guests_now(&daemons[1]).then_some(()),
     });
-    assert_eq!((last.phase, last.term.0), (Phase::Moved, first.1), "the order of the killed one");
+    assert_eq!((last.phase, last.term.0), (Phase::Moved, term), "the order of the killed one");
+    assert!(watched.copies_seen > 0 && watched.incoming_seen > 0, "nothing was watched");
 
     wait_guests(&daemons[0], 0);
-    assert_eq!(source.guest(GUEST).state(), GuestState::Exited);
-    let record = destination.run.folder().guests().into_iter().find(|it| it.id.as_str() == GUEST);
-    let spec = source.guest(GUEST).spec();
-    let moved = Guest::arrived(destination.run.folder(), spec, PATIENCE);
-    if record.unwrap().kernel_death().is_some() {
+    assert_eq!(hosts.source.guest(GUEST).state(), GuestState::Exited);
+    let spec = hosts.source.guest(GUEST).spec();
+    let moved = Guest::arrived(hosts.destination.run.folder(), spec, PATIENCE);
+    if hosts.listener().unwrap().kernel_death().is_some() {
         return false;
     }
     let argv = ["/bin/sh", "-c", CHECKSUM].map(str::to_owned);
     let output = moved.unwrap().exec(&argv, PATIENCE).unwrap();
-    data.assert_is(&output.stdout);
+    hosts.data.assert_is(&output.stdout);
     let carried = || Some(guest(&daemons[1].status()?, GUEST)?.shares? == SHARES);
     wait_for("what it brought along", || carried()?.then_some(()));
     assert_eq!(daemons[1].status().unwrap().reservations.len(), 0);
     daemons.iter().for_each(assert_unrefused);
     true
+}
+
+/// All of the guest was copied, and its destination dies before it has said that it starts it.
+#[test]
+fn a_copied_guest_whose_destination_dies_runs_on() {
+    if !is_installed() {
+        return;
+    }
+    let hosts = Hosts::boot();
+    let (store, grounds) = (&hosts.store, hosts.grounds());
+    let daemons: Vec<Daemon<'_>> = grounds.iter().map(Ground::start).collect();
+    let ([a, mut b, _c], _) = hosts.drained(&grounds, &daemons);
+    let is_copied = |order: &MoveRecord| matches!(order.phase, Phase::Copying { .. });
+    wait_for("the copy", || store.order().filter(is_copied));
+    // Nobody says that the guest is to start.
+    b.kill();
+    a.command(&["drain", "a", "--undo"]);
+    let is_whole = |order: &MoveRecord| matches!(order.phase, Phase::Copied { .. });
+    wait_for("the end of the copy", || store.order().filter(is_whole));
+    assert!(hosts.listener().unwrap().process.kill(PATIENCE));
+    b.start();
+
+    let mut last = None;
+    wait_for("the end of the move", || match store.order() {
+        Some(order) => {
+            last = Some(order.phase);
+            None
+        }
+        None => Some(()),
+    });
+    assert!(matches!(last, Some(Phase::Abandoned { .. })), "{last:?}");
+    wait_for("the guest as it was", || {
+        let status = daemons[0].status()?;
+        let view = guest(&status, GUEST)?;
+        (view.state.code == "running" && view.ceiling_bytes? == MEMORY.get()).then_some(())
+    });
+    wait_guests(&daemons[1], 1);
+    wait_for("nothing reserved", || daemons[1].status()?.reservations.is_empty().then_some(()));
+    hosts.source.assert_intact(&hosts.data);
+    daemons.iter().for_each(assert_unrefused);
 }
 
 /// Whether the destination runs the guest that has come and the one that it had.

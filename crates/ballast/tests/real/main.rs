@@ -8,7 +8,6 @@ mod fleet_unit;
 mod harness;
 mod libvirt;
 mod merging;
-mod moving;
 mod neighbours;
 mod packages;
 mod paging;

@@ -385,13 +385,11 @@ fn a_guest_moved_in_mid_page_out_keeps_its_memory() {
     wait_stuck(&daemon, "stubborn");
     wait_mid_page_out(&lab, &daemon, "stubborn");
 
-    let folder = tempfile::tempdir().unwrap();
-    let arriving = lab.sockets().join("comes.sock");
-    let destination = Destination::start(lab.guest("stubborn").pid(), &arriving, folder.path());
-    let mut monitor = Monitor::connect(lab.guest("stubborn").lab_qmp_socket());
-    destination.begin(&mut monitor, 8);
+    let destination = Destination::start(&lab, "stubborn", "comes");
+    let left = lab.guest("stubborn").lab_qmp_socket();
+    destination.begin(left, 8);
     wait_settled(&daemon);
-    destination.finish(&mut monitor);
+    destination.finish(left);
     wait_for("the guest to run", || {
         (guest(&daemon.status()?, "comes")?.state.code == "running").then_some(())
     });

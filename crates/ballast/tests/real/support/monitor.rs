@@ -1,4 +1,4 @@
-//! What a test tells a guest's QEMU beside the daemon: reboots, moves, and what is plugged in.
+//! What a test tells a guest's QEMU beside the daemon: reboots, and what is plugged in.
 //!
 //! Limits: one line an answer; events in between are passed over.
 

@@ -1,171 +1,115 @@
-//! A guest's QEMU once more, into which the guest moves.
+//! A guest's QEMU once more, in a run of its own, into which the guest moves.
 //!
-//! Idea: the same command line as that of the QEMU it moves out of, as `/proc` has it, with other
-//! names for all that can be there once, and waiting for the guest to come in. Limits: guests
-//! without disks, whose files are inherited.
+//! Idea: the lab starts it, as `ballast-lab lab listen` does, and the guest is copied by what hosts
+//! of a fleet copy by. The daemon under test finds it among the sockets of the first run, where the
+//! guest has another name.
+//! Limits: the run has no other guest; its QEMU ends with this.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ballast_lab_guest::protocol::{FromGuest, PROTOCOL_VERSION, ToGuest};
-use serde_json::json;
+use ballast_lab_host::{Guest, GuestRecord, GuestSpec, RunFolder, listen};
+use ballast_model::{Bytes, GuestId};
+use ballast_qmp::migration::{CopyLimits, GuestMigration, MigrationClient, MigrationStage, Origin};
+use tokio::runtime::Runtime;
 
-use super::monitor::Monitor;
-use super::{CHECKSUM, Data};
-use crate::harness::wait_for;
+use super::{CHECKSUM, Data, Lab};
+use crate::harness::{PATIENCE, wait_for};
 
-const INCOMING: &str = "-incoming";
-const SECOND_QMP: &str = "qmp";
-/// The lab's port, by the name of its device.
-const CHANNEL: &str = "lab";
-const CONSOLE_LOG: &str = "log";
-/// What a kernel prints on its console when it dies.
-const DEATHS: [&str; 3] = ["Oops: ", "Kernel panic", "general protection fault"];
-const CHANNEL_PATIENCE: Duration = Duration::from_secs(20);
+const DOWNTIME: Duration = Duration::from_millis(300);
+/// As fast as can be, a second.
+const FAST: Bytes = Bytes::gib(4);
 
 /// The QEMU that is moved into; it ends with this.
 pub struct Destination {
-    child: Child,
-    incoming: String,
-    qmp: PathBuf,
-    folder: PathBuf,
+    folder: RunFolder,
+    record: GuestRecord,
+    spec: GuestSpec,
+    /// Where the daemon finds it.
+    found_at: PathBuf,
+    runtime: Runtime,
 }
 
 impl Destination {
-    /// Waits for the guest of process `pid`. Its QMP socket is `qmp`, everything else it makes is
-    /// in `folder`.
-    pub fn start(pid: i32, qmp: &Path, folder: &Path) -> Destination {
-        let socket: PathBuf = folder.join("in");
-        let incoming = format!("unix:{}", socket.display());
-        let destination = Destination::spawn(pid, qmp, folder, &[INCOMING, &incoming]);
-        wait_for("the QEMU to move into", || socket.exists().then_some(()));
-        destination
-    }
-
-    /// The same, but it listens nowhere until an order comes, and does not start the guest.
-    pub fn empty(pid: i32, qmp: &Path, folder: &Path) -> Destination {
-        let destination = Destination::spawn(pid, qmp, folder, &[INCOMING, "defer", "-S"]);
-        let monitor = destination.second_qmp();
-        wait_for("the QEMU to move into", || UnixStream::connect(&monitor).ok());
-        destination
-    }
-
-    fn spawn(pid: i32, qmp: &Path, folder: &Path, waits: &[&str]) -> Destination {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
-        let words: Vec<String> = line
-            .split(|byte| *byte == 0)
-            .filter(|word| !word.is_empty())
-            .map(|word| String::from_utf8(word.to_vec()).unwrap())
-            // One that was moved into itself: that comes last.
-            .take_while(|word| word != INCOMING)
-            .collect();
-        let mut sockets = 0;
-        let mut renamed = |word: &String| match word {
-            word if word.starts_with("unix:") => {
-                sockets += 1;
-                let path = if sockets == 1 { qmp.to_owned() } else { folder.join(SECOND_QMP) };
-                format!("unix:{},server=on,wait=off", path.display())
-            }
-            word if word.starts_with("socket,id=") => {
-                let (device, _) = word.split_once(",path=").unwrap();
-                let path = folder.join(device.rsplit('=').next().unwrap());
-                format!("{device},path={},server=on,wait=off", path.display())
-            }
-            word if word.starts_with("file:") => {
-                format!("file:{}", folder.join(CONSOLE_LOG).display())
-            }
-            word => word.clone(),
-        };
-        let arguments: Vec<String> = words[1..].iter().map(&mut renamed).collect();
-        let child = Command::new(&words[0])
-            .args(arguments)
-            .args(waits)
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        let incoming = waits[1].to_owned();
-        Destination { child, incoming, qmp: qmp.to_owned(), folder: folder.to_owned() }
+    /// An empty QEMU for guest `guest` of `lab`, wherever that is now. The daemon of `lab` finds it
+    /// as the guest `name`.
+    pub fn start(lab: &Lab, guest: &str, name: &str) -> Destination {
+        let base = lab.run.folder().path().parent().unwrap();
+        let id: GuestId = guest.parse().unwrap();
+        let folder = RunFolder::create(base, &name.parse().unwrap()).unwrap();
+        let record = listen(base, name, &id).unwrap();
+        let found_at = lab.sockets().join(format!("{name}.sock"));
+        std::os::unix::fs::symlink(&record.qmp_socket, &found_at).unwrap();
+        let spec = lab.guest(guest).spec().clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Destination { folder, record, spec, found_at, runtime }
     }
 
     /// A QMP socket that the daemon does not use.
     pub fn second_qmp(&self) -> PathBuf {
-        self.folder.join(SECOND_QMP)
+        self.folder.path().join("lab").join(format!("{}.qmp", self.record.id))
     }
 
-    /// Of its process.
-    pub fn pid(&self) -> i32 {
-        self.child.id().try_into().unwrap()
+    fn with<T>(&self, socket: &Path, does: impl AsyncFnOnce(&mut MigrationClient) -> T) -> T {
+        // Whoever was connected last may still be in its queue.
+        let connect = || self.runtime.block_on(MigrationClient::connect(socket, PATIENCE)).ok();
+        let mut client = wait_for("its QMP socket", connect);
+        self.runtime.block_on(does(&mut client))
     }
 
-    /// By its second QMP socket.
-    pub fn monitor(&self) -> Monitor {
-        Monitor::connect(&self.second_qmp())
+    /// Begins to copy the guest from the QEMU with the QMP socket `source`, which nobody else uses,
+    /// so slowly that there is something to see: so many MiB a second.
+    pub fn begin(&self, source: &Path, mib_per_s: u64) {
+        self.with(&self.second_qmp(), async |client| {
+            client.listen(IpAddr::V4(Ipv4Addr::LOCALHOST)).await.unwrap();
+        });
+        let origin = Origin { is_listener: true, began_copy: false };
+        let to = wait_for("where it listens", || {
+            let look = async |client: &mut MigrationClient| client.look(origin).await.unwrap().0;
+            match self.with(&self.second_qmp(), look) {
+                GuestMigration::Listens(to) => Some(to),
+                _ => None,
+            }
+        });
+        let slow = CopyLimits { bandwidth_per_s: Bytes::mib(mib_per_s), downtime: DOWNTIME };
+        self.with(source, async |client| client.copy(to, slow).await.unwrap());
+    }
+
+    /// From now on as fast as can be; waits until all of the guest is here, and starts it.
+    pub fn finish(&self, source: &Path) {
+        let fast = CopyLimits { bandwidth_per_s: FAST, downtime: DOWNTIME };
+        self.with(source, async |client| client.limit(fast).await.unwrap());
+        wait_for("the end of the move", || {
+            let stage = self.with(source, async |client| client.progress().await.unwrap().stage);
+            let has_failed = matches!(stage, MigrationStage::Failed | MigrationStage::Cancelled);
+            assert!(!has_failed, "{stage:?}");
+            (stage == MigrationStage::Completed).then_some(())
+        });
+        self.with(&self.second_qmp(), async |client| client.start().await.unwrap());
     }
 
     /// Reads all of the guest's data where it is now, and compares.
     pub fn assert_intact(&self, data: &Data) {
-        let found = wait_for("the guest's answer", || self.try_shell(CHECKSUM));
-        assert_eq!(found, data.sum, "data of {}", data.guest);
+        let moved = Guest::arrived(&self.folder, &self.spec, PATIENCE).unwrap();
+        let argv = ["/bin/sh", "-c", CHECKSUM].map(str::to_owned);
+        data.assert_is(&moved.exec(&argv, PATIENCE).unwrap().stdout);
     }
 
-    /// What a line of shell prints in the guest. `None`: it was not heard, as its port is about to
-    /// open.
-    fn try_shell(&self, line: &str) -> Option<String> {
-        let mut stream = UnixStream::connect(self.folder.join(CHANNEL)).unwrap();
-        stream.set_read_timeout(Some(CHANNEL_PATIENCE)).unwrap();
-        let hello = ToGuest::Hello { version: PROTOCOL_VERSION, nonce: 1 };
-        for message in [hello, ToGuest::shell(1, line, CHANNEL_PATIENCE.as_millis() as u64)] {
-            write!(stream, "\n{}\n", serde_json::to_string(&message).unwrap()).unwrap();
-        }
-        let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
-        lines.find_map(|line| match serde_json::from_str(&line) {
-            Ok(FromGuest::ExecDone { stdout, .. }) => Some(stdout),
-            _ => None,
-        })
-    }
-
-    /// Whether the guest's kernel has died here. Under emulation it may, through no fault of
-    /// Ballast's: QEMU 7.2 can lose a write that a guest makes while its memory is copied.
+    /// Whether the guest's kernel has died here: see `GuestRecord::kernel_death`.
     pub fn has_kernel_died(&self) -> bool {
-        let console = std::fs::read(self.folder.join(CONSOLE_LOG)).unwrap_or_default();
-        let console = String::from_utf8_lossy(&console);
-        DEATHS.iter().any(|death| console.contains(death))
+        self.record.kernel_death().is_some()
     }
 
     /// Its process is gone.
-    pub fn kill(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_file(&self.qmp);
-    }
-
-    /// Begins to move the guest of `source`, so slowly that there is something to see: so many MiB
-    /// a second.
-    pub fn begin(&self, source: &mut Monitor, mib_per_s: u64) {
-        source.run("migrate-set-parameters", &json!({ "max-bandwidth": mib_per_s << 20 }));
-        source.run("migrate", &json!({ "uri": self.incoming }));
-    }
-
-    /// From now on as fast as can be; waits until the guest is here.
-    pub fn finish(&self, source: &mut Monitor) {
-        source.run("migrate-set-parameters", &json!({ "max-bandwidth": 4_u64 << 30 }));
-        wait_for("the end of the move", || {
-            let seen = source.run("query-migrate", &json!({}));
-            assert!(!["failed", "cancelled"].contains(&seen["status"].as_str()?), "{seen}");
-            (seen["status"] == "completed").then_some(())
-        });
+    pub fn kill(self) {
+        drop(self);
     }
 }
 
 impl Drop for Destination {
     fn drop(&mut self) {
-        self.end();
+        self.folder.end();
+        let _ = std::fs::remove_file(&self.found_at);
     }
 }
