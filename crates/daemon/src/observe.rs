@@ -6,8 +6,8 @@
 //!
 //! Cost: that of the fleet plus two reads of /proc per guest (about 10 µs), and one of its mappings
 //! (about 0.3 ms) when the size of its memory changes. An urgent snapshot samples only the urgent
-//! guests and reuses the last readings of the others, which carry their age and are at most one tick
-//! old.
+//! guests and reuses the last readings of the others, which carry their age and are at most one
+//! tick old.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

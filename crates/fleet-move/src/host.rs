@@ -18,7 +18,7 @@ pub fn host_step(record: Option<&MoveRecord>, view: &HostView<'_>) -> Next {
     }
 }
 
-/// Whether a host that begins no moves takes a part in this one, of which nothing is copied yet.
+/// Whether a host that begins no moves takes a part in this one, and nothing of it is copied yet.
 fn is_given_up(record: &MoveRecord, view: &HostView<'_>) -> bool {
     let is_about_here = record.from == *view.host || record.to == *view.host;
     let is_begun = !matches!(record.phase, Phase::Ordered | Phase::Ready { .. });

@@ -220,7 +220,7 @@ fn a_program_that_dies_in_any_phase_goes_on() {
 
 /// One host or both are started again in mode `advise`, in each phase of a move.
 #[test]
-fn a_mode_that_goes_back_to_advise_ends_what_has_begun() {
+fn a_mode_back_at_advise_ends_what_has_begun() {
     let advises = MOVES.replace("mode = \"move\"\n", "");
     for phase in ["ordered", "ready", "copying", "copied", "starting", "moved"] {
         for switched in [&[0][..], &[1], &[0, 1]] {

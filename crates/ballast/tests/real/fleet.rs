@@ -200,7 +200,7 @@ impl Hosts {
         grounds
     }
 
-    /// Their members, of which the third leads, and since which revision. The daemons know their
+    /// Their members, and since which revision the third one leads. The daemons know their
     /// guests, and the first host is drained.
     fn drained(&self, grounds: &[Ground; 3], daemons: &[Daemon<'_>]) -> ([Member; 3], u64) {
         wait_guests(&daemons[0], 1);

@@ -71,7 +71,7 @@ fn a_guest_that_appears_was_granted_what_was_reserved() {
     assert_eq!(world.controller.plans_refused(), 0);
 }
 
-/// Its empty hypervisor has 1 GiB, of which nothing is used yet.
+/// Its empty hypervisor has 1 GiB, and uses nothing of that yet.
 fn incoming() -> ToyGuest {
     ToyGuest { mood: Mood::Incoming, touched: Some(8), ..ToyGuest::new("new", 1024, 1024, 300) }
 }

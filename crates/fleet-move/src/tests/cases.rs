@@ -167,9 +167,9 @@ fn without_the_store_only_a_copy_is_cancelled() {
     }
 }
 
-/// As after a change of mode. Every order of events of what is given up is that of a cancelled move.
+/// As after a change of mode. What is given up goes on as a cancelled move does.
 #[test]
-fn a_host_that_begins_nothing_gives_up_what_is_not_copied() {
+fn whoever_begins_nothing_gives_up_what_is_not_copied() {
     let carried = carried();
     for phase in phases() {
         for (at, process) in [

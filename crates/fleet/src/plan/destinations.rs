@@ -7,8 +7,8 @@
 //! guests there have all they should have (`full`), and when they have what floors and objectives
 //! need (`needed`). The first is preferred, as nobody gives way.
 //! Room only shrinks while a plan is made: a leaving guest still counts. A guest may leave if what
-//! its copy fills is free. Where copies under way fill memory, whoever comes has to find room beside
-//! them in what is free.
+//! its copy fills is free. Where copies under way fill memory, whoever comes has to find room
+//! beside them in what is free.
 //! Cost: O(classes × log hosts) a search, and one step for each host that is passed over because it
 //! runs a guest of the same group or name, at most [`PASSED_OVER_MAX`] of them.
 //! Limits: a guest whose own host lacks the storage it uses, and that one other host alone has, is
