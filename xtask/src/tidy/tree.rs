@@ -17,6 +17,9 @@ const FILES_MAX: usize = 20_000;
 /// Folders, by path from the root, that hold no sources.
 const GENERATED: [&str; 5] = [".git", "target", "fuzz/target", "fuzz/corpus", "fuzz/artifacts"];
 
+/// The folder of the fuzz targets, which reach into every crate and are on no map.
+const FUZZ: &str = "fuzz";
+
 /// A workspace.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
@@ -24,7 +27,7 @@ pub struct Tree {
     pub files: BTreeMap<String, String>,
     /// Names under `[workspace.dependencies]`.
     pub workspace_dependencies: Vec<String>,
-    /// The members.
+    /// The members but for the fuzz targets.
     pub packages: Vec<Package>,
 }
 
@@ -76,6 +79,9 @@ impl Tree {
         for package in &metadata.packages {
             let dir = package.manifest_path.parent().context("a manifest without a folder")?;
             let dir = dir.strip_prefix(&metadata.workspace_root)?.to_string();
+            if dir == FUZZ {
+                continue;
+            }
             let dependencies = package.dependencies.iter().map(|dependency| Dependency {
                 name: dependency.name.clone(),
                 kind: match dependency.kind {
