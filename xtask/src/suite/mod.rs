@@ -1,13 +1,13 @@
 //! The test suite: builds every test program with one call of cargo, runs them, counts outcomes.
 //!
-//! Idea: a program without guests runs all its tests in parallel, on all cores. Tests with real
-//! guests (in programs named `real`) run each in its own process, those of a module one at a time.
-//! Two modules run side by side, as guests mostly wait, but for those that use the host's swap; and
-//! some tests run once more on a KVM host, in an outer machine beside them. A failed one runs again
-//! at the end, alone, and so does one of a program whose subject is time (`TIMED`); if it then
-//! passes, it is flaky, not failed. A test that prints [`SKIPPED`]
-//! cannot run on this machine and does not count as passed. Limits: relies on the output format of
-//! Rust's test harness.
+//! Idea: a program without guests runs all its tests in parallel, on all cores, one program after
+//! the other. Beside them tests with real guests (in programs named `real`) run each in its own
+//! process, those of a module one at a time: guests mostly wait. Two modules run side by side, but
+//! for those that use the host's swap; and some tests run once more on a KVM host, in an outer
+//! machine beside them. A failed one runs again at the end, alone, and so does one of a program
+//! whose subject is time (`TIMED`); if it then passes, it is flaky, not failed. A test that prints
+//! [`SKIPPED`] cannot run on this machine and does not count as passed. Limits: relies on the
+//! output format of Rust's test harness.
 
 mod log;
 mod nested;
@@ -69,6 +69,9 @@ impl Selection {
 /// busy can make them fail.
 const TIMED: [&str; 1] = ["ballast-tracker-preload::it"];
 
+/// Why the threads of a run can be joined.
+const NO_PANIC: &str = "a thread of the run does not panic";
+
 /// Modules whose tests turn the host's swap on, or page out to it: they run as one.
 const USE_HOST_SWAP: [&str; 2] = ["paging", "unit"];
 
@@ -85,61 +88,84 @@ pub fn run(selection: Selection, beside: usize, cargo: &[String]) -> anyhow::Res
     let mut tally = Tally::default();
     let (with_guests, without): (Vec<&Program>, Vec<_>) =
         programs.partition(|program| program.has_guests());
-    for program in without {
-        run_at_once(program, &logs, &mut tally)?;
-    }
-    let nested = thread::scope(|scope| {
+    let failed = thread::scope(|scope| {
         let nested = scope.spawn(|| {
             let mut tally = Tally::default();
             for (host, chosen) in selection.nested() {
                 tally.append(nested::run(host, chosen, &built, &logs)?);
             }
-            anyhow::Ok(tally)
+            anyhow::Ok((tally, Vec::new()))
         });
-        run_with_guests(&with_guests, beside, &logs, &mut tally)?;
-        nested.join().expect("the thread of the outer machine does not panic")
+        let whole = scope.spawn(|| run_without_guests(&without, &logs));
+        let with_guests = run_with_guests(&with_guests, beside, &logs);
+        let mut failed = Vec::new();
+        for ended in [with_guests, whole.join().expect(NO_PANIC), nested.join().expect(NO_PANIC)] {
+            let (counted, again) = ended?;
+            tally.append(counted);
+            failed.extend(again);
+        }
+        anyhow::Ok(failed)
     })?;
-    tally.append(nested);
+    for Again { program, test, log } in failed {
+        let outcome = match run_one(program, &test, &logs, ".again.log")?.outcome {
+            Outcome::Failed => Outcome::Failed,
+            _ => Outcome::Flaky { log },
+        };
+        tally.add(format!("{}::{test}", program.name()), outcome);
+    }
     print!("{tally}");
     Ok(tally)
 }
 
-/// Runs all tests of a program in one process.
-fn run_at_once(program: &Program, logs: &Path, tally: &mut Tally) -> anyhow::Result<()> {
-    let run = execute(program, &["--show-output"], log_file(logs, &program.name(), ".log"))?;
-    let read = output::read_all(&run.log);
-    let seconds = run.seconds;
-    let (mut failures, mut explained) = (0, false);
-    for (test, mut outcome) in read.special {
-        explained |= outcome == Outcome::Failed;
-        if outcome == Outcome::Failed && TIMED.contains(&&*program.name()) {
-            outcome = run_again(program, &test, logs, run.path.clone())?;
-        }
-        failures += usize::from(outcome == Outcome::Failed);
-        tally.add(format!("{}::{test}", program.name()), outcome);
-    }
-    // A program that crashed has printed no result for some of its tests.
-    if read.passed.is_none() || (!run.success && !explained) {
-        failures += 1;
-        tally.add(format!("{}::{}", program.name(), run.end), Outcome::Failed);
-    }
-    let passed = read.passed.unwrap_or(0);
-    tally.add_passed(passed);
-    tally.time(program.name(), seconds);
-    println!("{}: {passed} passed, {failures} failed, {seconds:.1} s", program.name());
-    if failures > 0 {
-        print_end(&run.log, &run.path);
-    }
-    Ok(())
+/// A test that failed once, as `log` shows, and is to run again.
+struct Again<'a> {
+    program: &'a Program,
+    test: String,
+    log: PathBuf,
 }
 
-/// Runs the tests of `beside` modules at a time, then runs failed tests again, one at a time.
-fn run_with_guests(
-    programs: &[&Program],
+/// What was counted, and what is to run again before it counts.
+type Counted<'a> = (Tally, Vec<Again<'a>>);
+
+/// Runs all tests of each program in one process, the programs one after the other.
+fn run_without_guests<'a>(programs: &[&'a Program], logs: &Path) -> anyhow::Result<Counted<'a>> {
+    let (mut tally, mut again) = (Tally::default(), Vec::new());
+    for &program in programs {
+        let run = execute(program, &["--show-output"], log_file(logs, &program.name(), ".log"))?;
+        let read = output::read_all(&run.log);
+        let seconds = run.seconds;
+        let (mut failures, mut explained) = (0, false);
+        for (test, outcome) in read.special {
+            explained |= outcome == Outcome::Failed;
+            if outcome == Outcome::Failed && TIMED.contains(&&*program.name()) {
+                again.push(Again { program, test, log: run.path.clone() });
+                continue;
+            }
+            failures += usize::from(outcome == Outcome::Failed);
+            tally.add(format!("{}::{test}", program.name()), outcome);
+        }
+        // A program that crashed has printed no result for some of its tests.
+        if read.passed.is_none() || (!run.success && !explained) {
+            failures += 1;
+            tally.add(format!("{}::{}", program.name(), run.end), Outcome::Failed);
+        }
+        let passed = read.passed.unwrap_or(0);
+        tally.add_passed(passed);
+        tally.time(program.name(), seconds);
+        println!("{}: {passed} passed, {failures} failed, {seconds:.1} s", program.name());
+        if failures > 0 {
+            print_end(&run.log, &run.path);
+        }
+    }
+    Ok((tally, again))
+}
+
+/// Runs the tests of `beside` modules at a time.
+fn run_with_guests<'a>(
+    programs: &[&'a Program],
     beside: usize,
     logs: &Path,
-    tally: &mut Tally,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Counted<'a>> {
     let mut listed = Vec::new();
     for &program in programs {
         let modules = by_module(programs::tests(program)?);
@@ -149,39 +175,32 @@ fn run_with_guests(
     listed.sort_by_key(|(_, tests)| tests.len());
     let left = Mutex::new(listed);
     let lane = || {
-        let mut ended = Vec::new();
+        let (mut tally, mut again) = (Tally::default(), Vec::new());
         loop {
             let next = left.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let Some((program, tests)) = next else { return Ok(ended) };
+            let Some((program, tests)) = next else { return Ok((tally, again)) };
             for test in tests {
-                ended.push((program, run_one(program, &test, logs, ".log")?));
+                let Single { test, outcome, log, seconds } = run_one(program, &test, logs, ".log")?;
+                let name = format!("{}::{test}", program.name());
+                tally.time(name.clone(), seconds);
+                match outcome {
+                    Outcome::Failed => again.push(Again { program, test, log }),
+                    outcome => tally.add(name, outcome),
+                }
             }
         }
     };
-    let ended: Vec<anyhow::Result<Vec<_>>> = thread::scope(|scope| {
+    let ended: Vec<anyhow::Result<Counted<'_>>> = thread::scope(|scope| {
         let lanes: Vec<_> = (0..beside.max(1)).map(|_| scope.spawn(lane)).collect();
-        lanes.into_iter().map(|lane| lane.join().expect("a lane does not panic")).collect()
+        lanes.into_iter().map(|lane| lane.join().expect(NO_PANIC)).collect()
     });
+    let (mut tally, mut again) = (Tally::default(), Vec::new());
     for ended in ended {
-        for (program, first) in ended? {
-            let name = format!("{}::{}", program.name(), first.test);
-            let outcome = match first.outcome {
-                Outcome::Failed => run_again(program, &first.test, logs, first.log)?,
-                outcome => outcome,
-            };
-            tally.time(name.clone(), first.seconds);
-            tally.add(name, outcome);
-        }
+        let (counted, failed) = ended?;
+        tally.append(counted);
+        again.extend(failed);
     }
-    Ok(())
-}
-
-/// The outcome of a test that failed once, as `log` shows, and runs again.
-fn run_again(program: &Program, test: &str, logs: &Path, log: PathBuf) -> anyhow::Result<Outcome> {
-    Ok(match run_one(program, test, logs, ".again.log")?.outcome {
-        Outcome::Failed => Outcome::Failed,
-        _ => Outcome::Flaky { log },
-    })
+    Ok((tally, again))
 }
 
 /// The tests of each module, and together those of modules that use the host's swap.

@@ -36,14 +36,17 @@ fn cargo() -> Command {
 }
 
 /// Builds all test programs with one call: separate calls would select different features and
-/// recompile everything.
+/// recompile everything. With them cargo builds the programs of packages with integration tests;
+/// that of the fleet has none, as there are as many as the census allows, and tests of other
+/// packages start it.
 pub(super) fn build(more: &[String]) -> anyhow::Result<Vec<Program>> {
     let mut child = cargo()
-        .args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"])
+        .args(["build", "--workspace", "--tests", "--bin", "ballast-fleet"])
+        .arg("--message-format=json-render-diagnostics")
         .args(more)
         .stdout(Stdio::piped())
         .spawn()
-        .context("run cargo test --no-run")?;
+        .context("run cargo build --tests")?;
     let messages = BufReader::new(child.stdout.take().expect("it is piped"));
     let mut programs = Vec::new();
     for message in Message::parse_stream(messages) {
@@ -63,13 +66,6 @@ pub(super) fn build(more: &[String]) -> anyhow::Result<Vec<Program>> {
     }
     if !child.wait()?.success() {
         bail!("cargo could not build the tests");
-    }
-    // Cargo builds the programs of packages with integration tests, and this one has none, as there
-    // are as many as the census allows. Tests of other packages start it.
-    let fleet =
-        cargo().args(["build", "--workspace", "--bin", "ballast-fleet"]).args(more).status();
-    if !fleet.context("run cargo build")?.success() {
-        bail!("cargo could not build ballast-fleet");
     }
     let metadata = MetadataCommand::new().no_deps().exec().context("run cargo metadata")?;
     for program in &mut programs {
