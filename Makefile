@@ -38,8 +38,8 @@ test-quick: ## format and the tests without guests
 
 demo: ## two real guests, without balancing and with it, side by side
 	@scripts/setup lab
-	@scripts/build
-	@$${CARGO_TARGET_DIR:-target}/release/ballast demo
+	@CARGO_INCREMENTAL=0 scripts/build demo
+	@$${CARGO_TARGET_DIR:-target}/debug/ballast demo
 
 bench: ## run the benchmarks and print their figures
 	@scripts/setup build
