@@ -121,7 +121,8 @@ fn check(plan: &Plan, snapshot: &Snapshot) {
 
 fn outcome(action: &Action, from: &mut Source<'_>) -> Outcome {
     // Now and then it is of another plan.
-    let generation = if from.byte() % 16 == 0 { Default::default() } else { action.generation };
+    let generation =
+        if from.byte().is_multiple_of(16) { Default::default() } else { action.generation };
     let (guest, target) = (action.guest.clone(), action.target);
     Outcome { guest, generation, target, kind: from.outcome() }
 }

@@ -57,7 +57,7 @@ impl Run<'_> {
         self.read.clear();
         let pid = 1 + u32::from(self.from.byte() % 2);
         self.guest.connected(self.now, Some(pid));
-        if self.from.byte() % 16 != 0 {
+        if !self.from.byte().is_multiple_of(16) {
             self.receive(GREETING.as_bytes());
         }
     }
