@@ -16,6 +16,7 @@ mod balloon_owner;
 mod bounds;
 mod bytes;
 mod carried;
+mod copied_memory;
 mod demand;
 mod divisor;
 mod estimate;

@@ -11,7 +11,7 @@ use crate::guest_id::place_near;
 use crate::unit::{self, is_none};
 use crate::{
     AgentReport, Bytes, DemandSource, Fence, GuestId, HostSample, Measured, Pinned, Timestamp,
-    TrackerReport, Tracking, WORKING_SET_AGE_MAX, overhead_at_most,
+    TrackerReport, Tracking, WORKING_SET_AGE_MAX,
 };
 
 /// Everything seen in one tick.
@@ -216,22 +216,6 @@ impl GuestSample {
         let is_exact = report.value.source.of_demand() != DemandSource::Coarse;
         (is_exact && report.age < WORKING_SET_AGE_MAX)
             .then_some(Measured { value: report.value.working_set, age: report.age })
-    }
-
-    /// Host memory that its process occupies at most while it is copied to another host. A copy
-    /// reads all of the guest's memory, also what its balloon gave back: private memory stays as
-    /// empty as it was, memory in files is filled. `None`: not known.
-    pub fn occupied_while_copied(&self) -> Option<Bytes> {
-        let resident = self.resident?.value;
-        let memory = self.present_memory()?;
-        let in_files = self.file_backed?.min(memory);
-        let most = if in_files < memory {
-            // Which part of it is resident already is not known.
-            resident.saturating_add(in_files)
-        } else {
-            in_files.saturating_add(overhead_at_most(self.overhead, memory))
-        };
-        Some(resident.max(most))
     }
 
     /// The most memory the guest can ever hold: booted with and all that can be plugged in.
@@ -507,37 +491,5 @@ mod row {
                 LinkRow::Closed(how) => LinkDown::Closed(how),
             })
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A guest with 1,024 MiB, all in MiB.
-    fn copied(file_backed: Option<u64>, resident: u64, overhead: Option<u64>) -> Option<u64> {
-        let sample = GuestSample {
-            boot_memory: Some(Bytes::gib(1)),
-            resident: Some(Measured::fresh(Bytes::mib(resident))),
-            file_backed: file_backed.map(Bytes::mib),
-            overhead: overhead.map(Bytes::mib),
-            ..GuestSample::unknown("a".parse().unwrap(), LinkState::Up)
-        };
-        Some(sample.occupied_while_copied()?.get() >> 20)
-    }
-
-    #[test]
-    fn a_copy_fills_memory_in_files_and_no_other() {
-        assert_eq!(copied(Some(0), 300, None), Some(300));
-        assert_eq!(copied(Some(1024), 300, Some(40)), Some(1024 + 40 + 16));
-        assert_eq!(copied(Some(1024), 300, None), Some(1024 + 64 + 128), "at most an eighth");
-        assert_eq!(
-            copied(Some(4096), 300, Some(40)),
-            Some(1080),
-            "what can be plugged is not there"
-        );
-        assert_eq!(copied(Some(1024), 1200, Some(40)), Some(1200), "no less than now");
-        assert_eq!(copied(Some(256), 700, None), Some(956), "a module plugged into private memory");
-        assert_eq!(copied(None, 300, None), None);
     }
 }
