@@ -36,6 +36,8 @@ const WORKS_WITH: Bytes = Bytes::mib(160);
 /// What a process may occupy above its bound: what is not worth paging, and what it touches between
 /// two looks.
 const SLACK: Bytes = Bytes::mib(16);
+/// The policy `static` makes no smaller change.
+const DEAD_BAND: Bytes = Bytes::mib(10);
 /// Two guests: `stubborn`, which has idle memory, something to do and a balloon that does nothing,
 /// and `needy`. Told to reboot they do, and do not end.
 fn guests() -> Vec<GuestSpec> {
@@ -500,7 +502,9 @@ fn a_short_host_reclaims_from_the_richest_then_recovers() {
         let report = lab.fresh_report(name);
         assert_eq!(report.vm.oom_kill, Some(0), "{name}");
     }
-    wait_allocation("all the rest again", &daemon, "stubborn", |holds| holds == BOOT);
+    // It gave a little, in steps of 64 KiB, while the other one was below its floor.
+    let nearly = BOOT.saturating_sub(DEAD_BAND);
+    wait_allocation("all the rest again", &daemon, "stubborn", |holds| holds >= nearly);
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
     assert_file_intact(&ground.journal());
