@@ -27,8 +27,8 @@ pub const RECORD_VERSION: u32 = 1;
 /// Most characters of a reason in an error: it may quote what others wrote.
 const REASON_CHARS_MAX: usize = 200;
 
-/// MiB by which what a copy occupies may differ and count as the same: a hypervisor's own need is
-/// in it, and moves.
+/// The least change of `copied` that is written at once, in MiB. Smaller changes are noise: the
+/// figure includes the hypervisor's own need, which varies.
 const COPIED_NEAR: u64 = 16;
 
 /// Why a value is no record.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::{Bytes, PAGE_SIZE};
 
-/// Sizes at which others are told of a guest's misses, in percent of its allocation.
+/// Sizes at which replies and fleet records give a guest's misses, in percent of its allocation.
 pub const CURVE_PERCENTS: [u32; 6] = [25, 50, 75, 100, 125, 150];
 
 /// Misses in one interval for every size of memory, `0, step, 2 step, …`.

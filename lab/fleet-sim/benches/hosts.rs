@@ -33,10 +33,8 @@ fn main() {
     let spec = LoadSpec { hosts, rounds, migrations_max, ..LoadSpec::usual(hosts * guests, 1) };
     println!("{spec:?}, {dividing:?}");
     let is_moved_only = std::env::var("BALLAST_FLEET_MOVES").is_ok_and(|it| it == "only");
-    for moves in [false, true] {
-        if is_moved_only && !moves {
-            continue;
-        }
+    let days: &[bool] = if is_moved_only { &[true] } else { &[false, true] };
+    for &moves in days {
         let Some(mut day) = LoadDay::new(spec) else {
             println!("so many guests cannot be placed");
             return;

@@ -161,14 +161,14 @@ impl Controller {
     ) -> Vec<Lack> {
         let guard = &settings.guard;
         let dead_band = self.dead_band(settings);
-        // What many guests do not give, as it is little of each, is in the way of a guest that
-        // comes, and of one that is below its floor.
-        let is_awaited =
-            self.reservations.sum() > tick.kept_free || below_floors(tick) > tick.budget.grantable;
         let lack = |guest: &GuestTick<'_>| Lack::of(&guest.assessment, guest.state.goal.as_ref());
         let Some(Divided { given_back, wanted }) = divided else {
             return tick.guests.iter().map(lack).collect();
         };
+        // Each of many guests may have less to give than the dead band. A guest that comes, or one
+        // below its floor, would then wait for good.
+        let is_awaited =
+            self.reservations.sum() > tick.kept_free || below_floors(tick) > tick.budget.grantable;
         let mut wanted = wanted.into_iter();
         let bounded = tick.guests.iter_mut().enumerate().map(|(place, guest)| {
             let request = guest.request().map(|request| request.number);
