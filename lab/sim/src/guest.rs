@@ -50,6 +50,8 @@ pub(crate) struct Guest {
     pub(crate) tick: Counters,
     pub(crate) moved: Bytes,
     pub(crate) oom_kills: u64,
+    /// Time in which its workloads had work to do.
+    pub(crate) working: Duration,
     /// Time its processes waited for disks in the last tick, at most a tick each, in ns.
     pub(crate) waiting_ns: u64,
     /// Since when it holds more than its target.
@@ -85,6 +87,7 @@ impl Guest {
             tick: Counters::default(),
             moved: Bytes::ZERO,
             oom_kills: 0,
+            working: Duration::ZERO,
             waiting_ns: 0,
             over_since: None,
             rng,
@@ -185,6 +188,9 @@ impl Guest {
             }
             let waited = owed.saturating_add(self.memory.counters.waited_ns - before);
             self.waiting_ns += waited.min(slice.tick_ns);
+        }
+        if self.processes.iter().any(|process| process.has_work(now)) {
+            self.working += tick;
         }
     }
 

@@ -34,7 +34,9 @@ mod tracker;
 mod visits;
 mod zipf;
 
-pub use ballast_workload::{Pattern, Phase, Ramp, Step, TracePoint, WorkloadError, WorkloadSpec};
+pub use ballast_workload::{
+    Pace, Pattern, Phase, Ramp, Step, TracePoint, WorkloadError, WorkloadSpec,
+};
 pub use capacity::{Capacity, max_guests};
 pub use compare::{Progress, compare, named};
 pub use limits::{BLOCKS_MAX, GUESTS_MAX, TICKS_MAX, WORKLOADS_MAX};

@@ -215,6 +215,7 @@ impl Sums {
             id: guest.id().clone(),
             shares: guest.spec.limits.shares,
             work: counters.touches,
+            working: guest.working,
             work_ratio: None,
             major_faults: counters.major_faults,
             swap_in: Bytes::pages(counters.swap_in_pages),
@@ -241,15 +242,16 @@ impl PolicyReport {
     /// one under `static`.
     pub(crate) fn compare(&mut self, unlimited: &PolicyReport, equal: &PolicyReport) {
         for (guest, best) in self.guests.iter_mut().zip(&unlimited.guests) {
-            guest.work_ratio = ratio(guest.work, best.work);
+            guest.work_ratio = guest.work_of(best);
         }
         let ratios: Vec<f64> = self.guests.iter().filter_map(|guest| guest.work_ratio).collect();
         let n = ratios.len() as f64;
         self.work_ratio = (n > 0.0).then(|| ratios.iter().sum::<f64>() / n);
         let pairs = self.guests.iter().zip(&equal.guests);
         let logs: Vec<f64> = pairs
-            .filter(|(own, other)| own.work > 0 && other.work > 0)
-            .map(|(own, other)| log(own.work as f64 / other.work as f64))
+            .filter_map(|(own, other)| own.work_of(other))
+            .filter(|times| *times > 0.0)
+            .map(log)
             .collect();
         self.speedup_vs_static =
             (!logs.is_empty()).then(|| exp(logs.iter().sum::<f64>() / logs.len() as f64));

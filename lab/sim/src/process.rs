@@ -37,6 +37,9 @@ const TOUCH: u128 = 1_000_000_000;
 enum Stage {
     Waiting,
     Running,
+    /// The OOM killer ended it.
+    Killed,
+    /// It did all that it was to do.
     Over,
 }
 
@@ -60,6 +63,8 @@ pub(crate) struct Process {
     credit: u128,
     /// Touches done so far.
     touched: u64,
+    /// The time that they take with all memory, in ns.
+    worked_ns: u64,
 }
 
 /// The time that a tick gives a workload.
@@ -93,6 +98,7 @@ impl Process {
             giving_back_ns: 0,
             credit: 0,
             touched: 0,
+            worked_ns: 0,
         }
     }
 
@@ -128,9 +134,18 @@ impl Process {
         self.stage == Stage::Running || (self.stage == Stage::Waiting && now >= self.timed.at)
     }
 
-    /// Ends it and frees its memory.
+    /// Whether there is work at `now` that it has not done, killed or not.
+    pub(crate) fn has_work(&self, now: Duration) -> bool {
+        self.is_running(now) || self.stage == Stage::Killed
+    }
+
+    /// Kills it and frees its memory.
     pub(crate) fn kill(&mut self, memory: &mut Memory) {
-        self.stage = Stage::Over;
+        self.end(Stage::Killed, memory);
+    }
+
+    fn end(&mut self, stage: Stage, memory: &mut Memory) {
+        self.stage = stage;
         self.debt_ns = 0;
         memory.clear(self.region);
     }
@@ -145,9 +160,12 @@ impl Process {
         }
         self.stage = Stage::Running;
         let timed = Arc::clone(&self.timed);
-        let elapsed = slice.now.saturating_sub(timed.at);
+        let elapsed = match timed.workload.is_paced_by_work() {
+            true => Duration::from_nanos(self.worked_ns),
+            false => slice.now.saturating_sub(timed.at),
+        };
         let Some(entry) = timed.workload.at(elapsed, self.seed, draw_pages) else {
-            self.kill(memory);
+            self.end(Stage::Over, memory);
             return Ok(());
         };
         let had = memory.len(self.region);
@@ -156,11 +174,13 @@ impl Process {
         self.giving_back_ns += gone.saturating_mul(slice.give_back_ns);
         let before = memory.counters.touches;
         let done = self.work(memory, slice, &entry);
-        self.touched += memory.counters.touches - before;
+        let touches = memory.counters.touches - before;
+        self.touched += touches;
+        self.worked_ns = self.worked_ns.saturating_add(full_speed_ns(slice, &entry, touches));
         if let Pattern::Sequential { size, passes: Some(passes) } = entry.pattern
             && self.touched / size.to_pages().max(1) >= *passes
         {
-            self.kill(memory);
+            self.end(Stage::Over, memory);
         }
         done
     }
@@ -278,6 +298,15 @@ impl Process {
 /// A generator of its own for each draw, so that the size at any moment can be computed directly.
 fn draw_pages(seed: u64, draw: u64, most: u64) -> u64 {
     fastrand::Rng::with_seed(seed.wrapping_add(draw)).u64(0..=most)
+}
+
+/// How long `touches` take with all memory in a tick such as `slice`, in ns.
+fn full_speed_ns(slice: Slice, entry: &ScheduleEntry<'_>, touches: u64) -> u64 {
+    let touches = u128::from(touches);
+    let usable_ns = u128::from(slice.usable_ns.max(1));
+    let by_processor = touches * u128::from(slice.touch_ns) * u128::from(slice.tick_ns) / usable_ns;
+    let by_rate = entry.touches_per_s.map_or(0, |rate| touches * TOUCH / u128::from(rate.max(1)));
+    u64::try_from(by_processor.max(by_rate)).unwrap_or(u64::MAX)
 }
 
 /// The processor time of a touch where `runners` share one processor, in ns.

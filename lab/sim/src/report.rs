@@ -82,8 +82,10 @@ pub struct GuestReport {
     pub shares: u32,
     /// Page touches it did.
     pub work: u64,
-    /// Ratio of its work to that with unlimited memory, 0 to about 1; `None` if it does none even
-    /// then.
+    /// Time in which its workloads had work to do: until all have ended that end.
+    pub working: Duration,
+    /// Ratio of its work a second of that time to that with unlimited memory, 0 to about 1; `None`
+    /// if it does none even then.
     pub work_ratio: Option<f64>,
     /// Faults that waited for a disk.
     pub major_faults: u64,
@@ -142,5 +144,15 @@ impl PolicyReport {
     pub fn guest(&self, id: &GuestId) -> Option<&GuestReport> {
         let at = self.guests.binary_search_by(|guest| guest.id.cmp(id)).ok()?;
         self.guests.get(at)
+    }
+}
+
+impl GuestReport {
+    /// Its work a second of [`GuestReport::working`], of that of `other`; `None`: `other` did none.
+    ///
+    /// Of two that did the same work this is the time of `other` by its own.
+    pub fn work_of(&self, other: &GuestReport) -> Option<f64> {
+        let rate = |it: &GuestReport| it.work as f64 / it.working.as_secs_f64();
+        (other.work > 0 && self.working > Duration::ZERO).then(|| rate(self) / rate(other))
     }
 }

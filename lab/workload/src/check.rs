@@ -298,6 +298,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::pattern::Pace;
 
     const MIB: Bytes = Bytes::mib(1);
 
@@ -312,7 +313,7 @@ mod tests {
     #[test]
     fn each_invalid_pattern_is_named_with_its_field() {
         let phase = |pattern| Phase { duration: s(1), pattern };
-        let phases = |phases| Pattern::Phases { phases, repeat: false };
+        let phases = |phases| Pattern::Phases { phases, repeat: false, pace: Pace::Clock };
         let constant = Pattern::Constant { size: MIB };
         for (pattern, expected) in [
             (Pattern::Constant { size: Bytes::ZERO }, "size = 0B"),

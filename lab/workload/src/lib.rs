@@ -20,7 +20,7 @@ mod table;
 
 pub use check::{CURVE_POINTS_MAX, ENTRIES_MAX, POSTGRESQL_SIZE_MAX, STEPS_MAX, WorkloadError};
 pub use order::{Order, scattered_stride};
-pub use pattern::{Kind, Pattern, Phase, Program, Ramp, Step, TracePoint, WorkloadSpec};
+pub use pattern::{Kind, Pace, Pattern, Phase, Program, Ramp, Step, TracePoint, WorkloadSpec};
 pub use schedule::{DrawPages, ScheduleEntry};
 
 /// What stands before the name of a rival's rule where a scenario names its policies.

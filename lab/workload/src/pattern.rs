@@ -133,6 +133,8 @@ pub enum Pattern {
         phases: Vec<Phase>,
         /// Whether it starts over after the last phase instead of ending.
         repeat: bool,
+        /// What the durations of the phases, and of the workload, count.
+        pace: Pace,
     },
 }
 
@@ -163,6 +165,18 @@ pub struct TracePoint {
     pub working_set: Bytes,
     /// Touches per second from then on; `None`: the workload's rate.
     pub touches_per_s: Option<u64>,
+}
+
+/// What a duration of [`Pattern::Phases`] counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pace {
+    /// Time, whatever the program does in it.
+    #[default]
+    Clock,
+    /// Work, as the time that it takes with all its memory: a program that waits for its disk
+    /// stays in a phase for longer, as one does that runs to its end.
+    Work,
 }
 
 /// One phase of [`Pattern::Phases`].
@@ -315,6 +329,11 @@ impl From<Pattern> for WorkloadSpec {
 }
 
 impl WorkloadSpec {
+    /// Whether its schedule counts work instead of time ([`Pace::Work`]).
+    pub fn is_paced_by_work(&self) -> bool {
+        matches!(self.pattern, Pattern::Phases { pace: Pace::Work, .. })
+    }
+
     /// A recorded series of memory in use as a workload that visits it at a rate. Points whose
     /// times do not ascend are dropped; less than a page becomes one page.
     pub fn from_demand(series: &[(Duration, Bytes)], touches_per_s: Option<u64>) -> WorkloadSpec {

@@ -53,7 +53,9 @@ impl WorkloadSpec {
 
 /// The pattern at work, the time since it began, and the number of phases before it.
 fn current_phase(pattern: &Pattern, elapsed: Duration) -> Option<(&Pattern, Duration, u64)> {
-    let Pattern::Phases { phases, repeat } = pattern else { return Some((pattern, elapsed, 0)) };
+    let Pattern::Phases { phases, repeat, .. } = pattern else {
+        return Some((pattern, elapsed, 0));
+    };
     let cycle: Duration = phases.iter().map(|phase| phase.duration).sum();
     let (rounds, mut left) = periods(elapsed, cycle);
     if rounds > 0 && !repeat {
@@ -150,7 +152,7 @@ fn periods(elapsed: Duration, period: Duration) -> (u64, Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pattern::{Phase, Ramp, Step, TracePoint};
+    use crate::pattern::{Pace, Phase, Ramp, Step, TracePoint};
     use proptest::prelude::*;
 
     const LOW: Bytes = Bytes::mib(1);
@@ -238,11 +240,12 @@ mod tests {
         let phase = |seconds, pattern| Phase { duration: s(seconds), pattern };
         let flux = Pattern::Flux { low: LOW, high: HIGH, period: s(10) };
         let phases = vec![phase(6, Pattern::Constant { size: Bytes::mib(4) }), phase(8, flux)];
-        let once = Pattern::Phases { phases: phases.clone(), repeat: false };
+        let pace = Pace::Clock;
+        let once = Pattern::Phases { phases: phases.clone(), repeat: false, pace };
         for (at, mib) in [(0, Some(4)), (6, Some(1)), (10, Some(1)), (11, Some(9)), (14, None)] {
             assert_eq!(mib_at(&once, s(at)), mib, "{at} s");
         }
-        let again = Pattern::Phases { phases, repeat: true };
+        let again = Pattern::Phases { phases, repeat: true, pace };
         assert_eq!(mib_at(&again, s(14)), Some(4));
         let workload = again.into();
         let phase_at = |time| at(&workload, s(time)).map(|entry| entry.phase);

@@ -14,7 +14,7 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::pattern::{Pattern, Phase, Program, Ramp, Step, TracePoint, WorkloadSpec};
+use crate::pattern::{Pace, Pattern, Phase, Program, Ramp, Step, TracePoint, WorkloadSpec};
 
 /// The fields that all kinds share.
 #[derive(Serialize, Deserialize)]
@@ -103,6 +103,8 @@ enum PatternTable {
         phases: Vec<Map<String, Value>>,
         #[serde(default)]
         repeat: bool,
+        #[serde(default)]
+        pace: Pace,
     },
 }
 
@@ -230,9 +232,9 @@ fn read_pattern(table: Map<String, Value>) -> Result<Pattern, String> {
             let points: Result<_, String> = points.into_iter().map(read_point).collect();
             Pattern::Trace { points: points? }
         }
-        PatternTable::Phases { phases, repeat } => {
+        PatternTable::Phases { phases, repeat, pace } => {
             let phases: Result<_, String> = phases.into_iter().map(read_phase).collect();
-            Pattern::Phases { phases: phases?, repeat }
+            Pattern::Phases { phases: phases?, repeat, pace }
         }
     })
 }

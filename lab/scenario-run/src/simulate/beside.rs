@@ -58,7 +58,7 @@ fn of_guest(
     let under_static = || under_static?.guest(guest);
     match metric {
         Metric::WorkRatio => own.work_ratio,
-        Metric::SpeedupVsStatic => ratio(own.work, under_static()?.work),
+        Metric::SpeedupVsStatic => own.work_of(under_static()?),
         Metric::MajorFaults => Some(own.major_faults as f64),
         Metric::MajorFaultsVsStatic => ratio(own.major_faults, under_static()?.major_faults),
         Metric::AllocationBytes | Metric::AllocationMeanBytes => {

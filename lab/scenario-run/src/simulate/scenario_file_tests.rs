@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ballast_sim::{Balloon, Kernel, Pattern, Ramp, Step};
+use ballast_sim::{Balloon, Kernel, Pace, Pattern, Ramp, Step};
 use proptest::prelude::*;
 
 use super::super::paper::Metric;
@@ -207,10 +207,10 @@ fn every_kind_of_workload_is_read() {
             Pattern::Trace { points: vec![point(0, 3, None), point(7, 4, Some(9))] },
         ),
         (
-            "kind = \"phases\"\nrepeat = true\nphases = [\
+            "kind = \"phases\"\nrepeat = true\npace = \"work\"\nphases = [\
              {duration = \"1min\", kind = \"constant\", size = \"3MiB\"},\
              {duration = \"30s\", kind = \"zipf\", size = \"9MiB\", exponent = 0.8}]",
-            Pattern::Phases { phases, repeat: true },
+            Pattern::Phases { phases, repeat: true, pace: Pace::Work },
         ),
     ] {
         assert_eq!(pattern(table), Ok(expected), "{table}");

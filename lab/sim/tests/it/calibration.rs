@@ -5,8 +5,8 @@ use std::time::Duration;
 use ballast_control::Settings;
 use ballast_model::{Bytes, PolicyName};
 use ballast_sim::{
-    Disk, GuestReport, GuestSpec, HostReclaim, HostSpec, Pattern, Scenario, Simulation, Swap,
-    WorkloadSpec, max_guests, named,
+    Disk, GuestReport, GuestSpec, HostReclaim, HostSpec, Pace, Pattern, Phase, Scenario,
+    Simulation, Swap, WorkloadSpec, max_guests, named,
 };
 
 const fn s(s: u64) -> Duration {
@@ -143,6 +143,35 @@ fn blocks_behave_like_pages() {
     }
 }
 
+/// Ten seconds' work on 100 MiB, then ten on 800, with so many MiB of memory.
+fn two_phases(pace: Pace, memory: u64) -> GuestReport {
+    let phase = |size| {
+        let pattern = Pattern::Constant { size: Bytes::mib(size) };
+        Phase { duration: s(10), pattern }
+    };
+    let phases = vec![phase(100), phase(800)];
+    let pattern = Pattern::Phases { phases, repeat: false, pace };
+    let mut scenario = alone(pattern, memory, Bytes::mib(1));
+    scenario.duration = s(3_600);
+    run(&scenario)
+}
+
+#[test]
+fn a_program_paced_by_work_ends_once_it_is_done() {
+    let (ample, starved) = (two_phases(Pace::Work, 2048), two_phases(Pace::Work, 512));
+    // First touches take longer: the last of the work is done in another tick, a twentieth more.
+    assert_eq!((ample.working, ample.work / 1_000_000), (s(21), 20));
+    let done = starved.work as f64 / ample.work as f64;
+    assert!((0.95..1.05).contains(&done), "{done} of the work");
+    // Ten million touches, half of them faults or more, at 100 us and more each.
+    assert!(starved.working > s(500), "{:?}", starved.working);
+    let slower = ample.work_of(&starved).unwrap();
+    let by_time = starved.working.as_secs_f64() / ample.working.as_secs_f64();
+    assert!((slower / by_time - 1.0).abs() < 0.05, "{slower} by work, {by_time} by time");
+    let clock = two_phases(Pace::Clock, 512);
+    assert!(clock.working == s(20) && clock.work < starved.work * 2 / 3, "{}", clock.work);
+}
+
 /// Without swap nothing can be reclaimed: the OOM killer acts.
 #[test]
 fn oom_killer_acts_without_swap() {
@@ -151,6 +180,7 @@ fn oom_killer_acts_without_swap() {
     let report = run(&scenario);
     assert_eq!(report.oom_kills, 1);
     assert!(report.work < 512 * 256);
+    assert_eq!(report.working, s(60), "what was killed has its work still to do");
 }
 
 /// Two guests that swap to one disk get half of its speed each.
