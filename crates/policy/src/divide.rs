@@ -27,6 +27,8 @@
 //! Cost: O(n) a round, at most n rounds; a few in practice (`ballast bench policies`).
 //! Source: Global §3.2–3.4; the bounds, the shares and the exact arithmetic are ours.
 
+use std::cmp::Ordering;
+
 use ballast_model::{Bytes, Clamped, Desired, Reason, Tax, largest_remainder};
 
 use crate::problem::{Contender, Division, Problem};
@@ -73,6 +75,16 @@ fn times(a: i128, b: i64) -> i128 {
     a.wrapping_mul(b.into())
 }
 
+/// `a b`, of two figures of 64 bits.
+fn product(a: i64, b: i64) -> i128 {
+    i128::from(a) * i128::from(b)
+}
+
+/// `2^32 a b`: the same over the denominator of a tax.
+fn scaled(a: i64, b: i64) -> i128 {
+    product(a, b) << Tax::ONE.numerator().trailing_zeros()
+}
+
 /// A guest's memory in pages, and what decided it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allotment {
@@ -111,11 +123,13 @@ pub(crate) fn divide(
 }
 
 /// A guest that no bound has settled yet.
-struct Open {
+struct Open<'a> {
     place: usize,
-    claim: Claim,
+    claim: &'a Claim,
     /// By the round under way: `target × denominator`.
     due: i128,
+    /// Less: that is below its floor. Greater: it is above its ceiling.
+    to_bounds: Ordering,
 }
 
 /// Divides `budget` by the rounds described above, all in pages.
@@ -130,36 +144,48 @@ pub(crate) fn allot(claims: &[Claim], budget: i64, reserve: i64, rule: TaxRule) 
     if claims.iter().map(|claim| i128::from(claim.ceiling)).sum::<i128>() <= budget.into() {
         return claims.iter().map(ceiling).collect();
     }
-    let mut open: Vec<Open> = Vec::with_capacity(claims.len());
-    for (place, claim) in claims.iter().enumerate() {
-        open.push(Open { place, claim: *claim, due: 0 });
+    let untried = |(place, claim)| Open { place, claim, due: 0, to_bounds: Ordering::Equal };
+    let mut open: Vec<Open<'_>> = claims.iter().enumerate().map(untried).collect();
+    let mut sums = Sums { shares: 0, used: 0, budget };
+    for claim in claims {
+        sums.shares += claim.shares;
+        sums.used += claim.used;
     }
-    let mut left = budget;
     while !open.is_empty() {
-        let round = TaxRound::new(&open, left, reserve, rule);
+        let round = TaxRound::new(&open, &sums, reserve, rule);
         let (mut lacking, mut cut_off) = (0, 0);
-        for Open { claim, due, .. } in &mut open {
+        for Open { claim, due, to_bounds, .. } in &mut open {
             *due = round.due(claim);
-            lacking += (times(round.denominator, claim.floor) - *due).max(0);
-            cut_off += (*due - times(round.denominator, claim.ceiling)).max(0);
+            let (floor, ceiling) =
+                (scaled(claim.floor, sums.shares), scaled(claim.ceiling, sums.shares));
+            *to_bounds = Ordering::Equal;
+            if *due < floor {
+                *to_bounds = Ordering::Less;
+                lacking += floor - *due;
+            } else if *due > ceiling {
+                *to_bounds = Ordering::Greater;
+                cut_off += *due - ceiling;
+            }
         }
         if lacking == 0 && cut_off == 0 {
             let due = open.iter().map(|guest| guest.due);
-            let pages = largest_remainder(due, round.denominator, left.cast_unsigned());
+            let pages = largest_remainder(due, round.denominator, sums.budget.cast_unsigned());
             for (guest, pages) in open.iter().zip(pages) {
                 settled[guest.place] = Allotment::Formula(pages, round.tax);
             }
             break;
         }
-        open.retain(|Open { place, claim, due }| {
-            if lacking >= cut_off && *due < times(round.denominator, claim.floor) {
-                left -= claim.floor;
-            } else if lacking <= cut_off && *due > times(round.denominator, claim.ceiling) {
+        open.retain(|Open { place, claim, to_bounds, .. }| {
+            if lacking >= cut_off && to_bounds.is_lt() {
+                sums.budget -= claim.floor;
+            } else if lacking <= cut_off && to_bounds.is_gt() {
                 settled[*place] = ceiling(claim);
-                left -= claim.ceiling;
+                sums.budget -= claim.ceiling;
             } else {
                 return true;
             }
+            sums.shares -= claim.shares;
+            sums.used -= claim.used;
             false
         });
     }
@@ -177,33 +203,27 @@ struct TaxRound {
     untaxed: i128,
 }
 
-/// What the guests of a round have in all, and what there is for them.
+/// What the guests still open have in all, and what there is for them.
 struct Sums {
     shares: i64,
-    used: i128,
+    used: i64,
     budget: i64,
 }
 
 impl TaxRound {
-    fn new(open: &[Open], budget: i64, reserve: i64, rule: TaxRule) -> TaxRound {
-        let mut sums = Sums { shares: 0, used: 0, budget };
-        for Open { claim, .. } in open {
-            sums.shares += claim.shares;
-            sums.used += i128::from(claim.used);
-        }
+    fn new(open: &[Open<'_>], sums: &Sums, reserve: i64, rule: TaxRule) -> TaxRound {
         let tax = match rule {
             TaxRule::Fixed(tax) => tax,
             TaxRule::Dynamic => open
                 .iter()
-                .fold(Tax::ZERO, |tax, Open { claim, .. }| raised(tax, claim, &sums, reserve)),
+                .fold(Tax::ZERO, |tax, Open { claim, .. }| raised(tax, claim, sums, reserve)),
         };
-        let one = i128::from(Tax::ONE.numerator());
-        let tau = i128::from(tax.numerator());
+        let tau = tax.numerator().cast_signed();
         TaxRound {
             tax,
-            denominator: times(one, sums.shares),
-            taxed: times(tau, sums.shares),
-            untaxed: times(one, budget) - tau * sums.used,
+            denominator: scaled(1, sums.shares),
+            taxed: product(tau, sums.shares),
+            untaxed: scaled(1, sums.budget) - product(tau, sums.used),
         }
     }
 
@@ -216,11 +236,12 @@ impl TaxRound {
 /// `tax`, raised if necessary to leave `claim` its reserve, rounded up to 2^-32. It stays as it is
 /// if the guest uses no more than its part by shares.
 fn raised(tax: Tax, claim: &Claim, sums: &Sums, reserve: i64) -> Tax {
-    let of_shares = |pages: i64| i128::from(pages) * i128::from(sums.shares);
-    let beyond_part = of_shares(claim.used) - times(sums.used, claim.shares);
-    let lacking =
-        of_shares(reserve + claim.used) - i128::from(claim.shares) * i128::from(sums.budget);
-    if beyond_part <= 0 || lacking <= 0 {
+    let beyond_part = product(claim.used, sums.shares) - product(sums.used, claim.shares);
+    if beyond_part <= 0 {
+        return tax;
+    }
+    let lacking = product(reserve + claim.used, sums.shares) - product(sums.budget, claim.shares);
+    if lacking <= 0 {
         return tax;
     }
     if lacking >= beyond_part {
