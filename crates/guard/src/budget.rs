@@ -56,11 +56,13 @@ impl Totals {
         self.committed = self.committed.saturating_add(guest.committed);
         self.occupied = self.occupied.saturating_add(guest.occupied);
         self.occupied_at_most = self.occupied_at_most.saturating_add(guest.occupied_at_most);
-        self.immovable = self.immovable.saturating_add(guest.immovable());
-        let debt = guest.debt();
-        self.debt = self.debt.saturating_add(debt);
-        self.debt_occupied = self.debt_occupied.saturating_add(guest.debt_occupied());
-        self.debtors += usize::from(debt > Bytes::ZERO);
+        if guest.verdict.is_err() {
+            self.immovable = self.immovable.saturating_add(guest.immovable());
+            let debt = guest.debt();
+            self.debt = self.debt.saturating_add(debt);
+            self.debt_occupied = self.debt_occupied.saturating_add(guest.debt_occupied());
+            self.debtors += usize::from(debt > Bytes::ZERO);
+        }
         self.newcomers += usize::from(is_newcomer(guest, settings));
         self.uncounted += usize::from(!guest.is_counted);
     }

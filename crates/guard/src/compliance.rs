@@ -48,7 +48,7 @@ const UNSEEN_MAX: Duration = Duration::from_secs(5);
 /// A guest that seems to hold less than it may for so long is nudged.
 const NUDGE_AFTER: Duration = Duration::from_secs(30);
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 enum Release {
     #[default]
     Settled,
@@ -339,10 +339,10 @@ impl ComplianceLog {
         let Some(allocation) = sample.allocation.and(holding.held()) else { return };
         self.proven = holding.in_use().map_or(allocation, |in_use| in_use.min(allocation));
         // Time in which it was not seen, or the machine slept, does not count as idle.
-        let unseen = now.saturating_since(std::mem::replace(&mut self.seen_at, now));
-        if unseen > UNSEEN_MAX {
-            self.release.resume(unseen);
+        if now > self.seen_at + UNSEEN_MAX {
+            self.release.resume(now.saturating_since(self.seen_at));
         }
+        self.seen_at = now;
         if self.last_seen != Some(allocation) {
             self.last_seen = Some(allocation);
             self.changed_at = now;
@@ -357,7 +357,7 @@ impl ComplianceLog {
             Some(target) => allocation.saturating_sub(target),
             None => Bytes::ZERO,
         };
-        self.release = match std::mem::take(&mut self.release) {
+        self.release = match self.release {
             Release::Settled | Release::Under { .. } if over <= COMPLIANCE_SLACK => {
                 Release::Settled
             }

@@ -53,13 +53,12 @@ impl Holding {
         if let Some(size) = told {
             let (at_least, at_most) = within(size.value);
             (self.seen, self.in_use) = (Some((at_least, now)), Some(at_most));
+        } else if self.seen.is_some_and(|(_, at)| now > at + REMEMBERED) {
+            self.in_use = None;
         }
         // Where the host keeps what the balloon takes, what is resident says nothing of claims.
         let is_evidence = sample.capabilities.discard_inhibited != Some(true);
-        let lasts = |at: Timestamp| is_evidence && now.saturating_since(at) <= REMEMBERED;
-        if self.seen.is_some_and(|(_, at)| now.saturating_since(at) > REMEMBERED) {
-            self.in_use = None;
-        }
+        let lasts = |at: Timestamp| is_evidence && now <= at + REMEMBERED;
         let seen = self.seen.filter(|(_, at)| lasts(*at)).map(|(seen, _)| seen);
         let seen = seen.map(|seen| seen.min(sample.memory_max().unwrap_or(seen)));
         self.held = sample.claimed().max(seen);

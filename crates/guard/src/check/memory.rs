@@ -117,12 +117,11 @@ impl Memory {
         if let Some(size) = sample.resident.filter(|size| size.age <= SEEN_EVER) {
             self.occupied = Some((size.value.saturating_sub(own), now));
             self.in_use = Some(size.value.saturating_sub(measured));
-        }
-        if self.occupied.is_none_or(|(_, at)| now.saturating_since(at) > SEEN_EVER) {
+        } else if self.occupied.is_none_or(|(_, at)| now > at + SEEN_EVER) {
             self.in_use = None;
         }
         let is_told = sample.capabilities.discard_inhibited != Some(true);
-        let lasts = |at: Timestamp| is_told && now.saturating_since(at) <= SEEN_EVER;
+        let lasts = |at: Timestamp| is_told && now <= at + SEEN_EVER;
         let occupied = self.occupied.filter(|(_, at)| lasts(*at));
         self.evident = occupied.map(|(occupied, _)| occupied.min(most));
         // A guest that is not heard may hold something else by now than what it reported last.

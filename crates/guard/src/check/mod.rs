@@ -75,6 +75,7 @@ impl Checker {
         self.now = snapshot.taken_at;
         self.guests.align(snapshot);
         self.left.join(&mut self.guests, snapshot);
+        let mut limits = limits.in_order();
         for (memory, sample) in self.guests.values_mut().zip(snapshot.guests()) {
             memory.observe(sample, limits.of(&sample.id), snapshot.taken_at);
         }
