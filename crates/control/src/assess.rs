@@ -62,53 +62,57 @@ pub(crate) struct By<'a> {
     pub(crate) hotplug: Option<&'a HotplugSettings>,
 }
 
-/// What is known of one guest.
-pub(crate) fn assess<'a>(seen: Seen<'a>, by: By<'_>) -> GuestTick<'a> {
+/// What is known of one guest. `count` is told of it, too.
+pub(crate) fn assess<'a>(
+    seen: Seen<'a>,
+    by: By<'_>,
+    count: impl FnOnce(&Assessment),
+) -> GuestTick<'a> {
     let By { now, stale_after, believed_percent, shared, paged_out, may_page, hotplug, .. } = by;
-    let state = &mut *seen.state;
+    let Seen { sample, limits, state, verdict, .. } = seen;
     // One that says nothing is asked for nothing, so it cannot be late with it.
-    let is_asked = seen.verdict.is_ok() && seen.sample.stats.is_some();
+    let is_asked = verdict.is_ok() && sample.stats.is_some();
     let stuck = if is_asked { state.log.stuck(now) } else { None };
-    let estimate = match &seen.verdict {
-        Ok(()) => state.estimator.estimate(seen.sample, by.host_memory, now).map_err(held_without),
-        Err(held) => Err(held.clone()),
-    };
-    let verdict = match &stuck {
-        Some(stuck) => Err(stuck),
-        None => estimate.as_ref().map(drop),
-    };
-    let is_entitled = shared.is_some() || state.log.entitlement().is_some();
+    let demand = verdict.and_then(|()| {
+        let estimate = state.estimator.estimate(sample, by.host_memory, now);
+        estimate.map(|it| it.demand.size).map_err(held_without)
+    });
     // What a cap took counts as free only as long as the cap is sure to be kept.
-    let has_floor = state.bounds.or(seen.limits.bounds_for(seen.sample)).is_some();
-    let is_kept =
-        !state.resident_cap.is_ending() && has_floor && keeps_caps(verdict, is_entitled, may_page);
-    let cap = state.cap().filter(|_| is_kept);
+    let is_kept = |_: &Bytes| {
+        let verdict = match &stuck {
+            Some(stuck) => Err(stuck),
+            None => demand.as_ref().map(|_| ()),
+        };
+        let is_entitled = shared.is_some() || state.log.entitlement().is_some();
+        let has_floor = state.bounds.or(limits.bounds_for(sample)).is_some();
+        let is_ending = state.resident_cap.is_ending();
+        !is_ending && has_floor && keeps_caps(verdict, is_entitled, may_page)
+    };
     let known = Known {
         now,
-        sample: seen.sample,
-        limits: seen.limits,
-        log: Some(&state.log),
-        cap,
-        holding: state.holding,
-        share: shared.map(|(budget, shares)| {
-            budget.fraction(seen.limits.shares.into(), shares).page_floor()
-        }),
+        sample,
+        limits,
+        log: &state.log,
+        cap: state.cap().filter(is_kept),
+        holding: &state.holding,
+        shared,
         paged_out,
         believed_percent,
         stale_after,
     };
-    let mut assessment = Assessment::new(&known, estimate, stuck);
+    let mut assessment = Assessment::new(&known, demand, stuck);
     state.bounds = assessment.bounds.or(state.bounds);
     if let Some(settings) = hotplug {
         let range = match state.actuator.as_deref() {
-            Some(actuator) => actuator.range(now, seen.sample, settings),
-            None => range(seen.sample, true, settings),
+            Some(actuator) => actuator.range(now, sample, settings),
+            None => range(sample, true, settings),
         };
         assessment.bounds = within(assessment.bounds, range);
     }
     let is_beyond = assessment.debt() > Bytes::ZERO && assessment.beyond >= DEBT_MIN;
     state.beyond_since = is_beyond.then(|| state.beyond_since.unwrap_or(now));
-    GuestTick::new(seen, assessment)
+    count(&assessment);
+    GuestTick { sample, limits, state, assessment }
 }
 
 /// The operator's bounds, as far as the guest can be got there.

@@ -3,7 +3,7 @@
 use ballast_actuation::thrash::ThrashSettings;
 use ballast_guard::Assessment;
 use ballast_model::{
-    Bounds, Bytes, Clamped, DemandSource, Desired, Mechanism, RequestKind, Timestamp,
+    Bounds, Bytes, Clamped, DemandSource, Desired, Estimate, Mechanism, RequestKind, Timestamp,
 };
 use ballast_policy::{Contender, Problem};
 
@@ -35,28 +35,27 @@ pub(crate) fn problem(tick: &Tick<'_>, left: Bytes, given_back: &[Option<Bytes>]
     let mut contenders = Vec::with_capacity(tick.guests.len());
     let mut needs = Vec::new();
     for (place, guest) in tick.guests.iter().enumerate() {
-        let given_back = given_back.get(place).copied().flatten();
-        let Some(contender) = contender(guest, given_back) else { continue };
-        let need = swap_need(guest, contender.used);
+        let Some(estimate) = guest.estimate() else { continue };
+        let used = estimate.used.min(believed_use(&guest.assessment));
+        // As far as that is believed.
+        let need = estimate.swap_need.min(guest.assessment.believed.saturating_sub(used));
         if need > Bytes::ZERO {
             needs.push((contenders.len(), need));
         }
-        contenders.push(contender);
+        let given_back = given_back.get(place).copied().flatten();
+        contenders.push(contender(guest, estimate, used, given_back));
     }
     add_needs(&mut contenders, &needs, left);
     Problem::in_order(left, contenders).at(tick.snapshot.taken_at).on(tick.snapshot.host.clone())
-}
-
-/// What a guest needs of its swap beyond the memory in use `used`, as far as that is believed.
-fn swap_need(guest: &GuestTick<'_>, used: Bytes) -> Bytes {
-    let need = guest.assessment.estimate().map_or(Bytes::ZERO, |estimate| estimate.swap_need);
-    need.min(guest.assessment.believed.saturating_sub(used))
 }
 
 /// Adds what guests need of their swap to their memory in use, as far as there is memory for it
 /// that nobody uses: the one that reads back most must not take what another one uses. What a guest
 /// has as its floor is left to it whether it uses that or not.
 fn add_needs(contenders: &mut [Contender], needs: &[(usize, Bytes)], left: Bytes) {
+    if needs.is_empty() {
+        return;
+    }
     let is_taken = |contender: &Contender| contender.used.max(contender.floor);
     let unused = left.saturating_sub(contenders.iter().map(is_taken).sum());
     let needed: Bytes = needs.iter().map(|&(_, need)| need).sum();
@@ -72,12 +71,16 @@ fn add_needs(contenders: &mut [Contender], needs: &[(usize, Bytes)], left: Bytes
     }
 }
 
-/// A guest that can be moved, as the policy sees it; it gets back at least `given_back`.
-fn contender(guest: &GuestTick<'_>, given_back: Option<Bytes>) -> Option<Contender> {
+/// A guest that can be moved, as the policy sees it: it is believed to use `used`, and gets back at
+/// least `given_back`.
+fn contender(
+    guest: &GuestTick<'_>,
+    estimate: &Estimate,
+    used: Bytes,
+    given_back: Option<Bytes>,
+) -> Contender {
     let (assessment, limits) = (&guest.assessment, guest.limits);
-    let estimate = assessment.estimate()?;
     let believed = assessment.believed;
-    let used = estimate.used.min(believed_use(assessment));
     let mut demand = estimate.demand;
     demand.size = demand.size.min(believed);
     if demand.source == DemandSource::Used {
@@ -97,7 +100,7 @@ fn contender(guest: &GuestTick<'_>, given_back: Option<Bytes>) -> Option<Contend
     let unguaranteed = least.saturating_sub(floor);
     let floor = floor.max(least);
     let ceiling = ceiling.min(assessment.sampled_most.unwrap_or(ceiling)).max(floor);
-    Some(Contender {
+    Contender {
         id: guest.sample.id.clone(),
         used,
         floor,
@@ -112,7 +115,7 @@ fn contender(guest: &GuestTick<'_>, given_back: Option<Bytes>) -> Option<Contend
         demand: Some(demand),
         curve: estimate.curve.clone(),
         signals,
-    })
+    }
 }
 
 /// How much of what a guest claims to use is believed. What it took without a grant it may well
@@ -122,8 +125,8 @@ fn believed_use(assessment: &Assessment) -> Bytes {
 }
 
 /// What a guest claims, and what of that is believed: its use or, if all of that is, its demand.
-fn claim(assessment: &Assessment) -> Option<(Bytes, Bytes)> {
-    let estimate = assessment.estimate()?;
+fn claim(guest: &GuestTick<'_>) -> Option<(Bytes, Bytes)> {
+    let (assessment, estimate) = (&guest.assessment, guest.estimate()?);
     let use_at_most = believed_use(assessment);
     Some(match estimate.used > use_at_most {
         true => (estimate.used, use_at_most),
@@ -132,9 +135,9 @@ fn claim(assessment: &Assessment) -> Option<(Bytes, Bytes)> {
 }
 
 /// What a guest claims beyond what the policy was given of it, if anything.
-pub(crate) fn unproven(assessment: &Assessment) -> Option<Clamped> {
-    let (claimed, believed) = claim(assessment)?;
-    let filled = assessment.filled;
+pub(crate) fn unproven(guest: &GuestTick<'_>) -> Option<Clamped> {
+    let (claimed, believed) = claim(guest)?;
+    let filled = guest.assessment.filled;
     (claimed > believed).then_some(Clamped::Unproven { claimed, believed, filled })
 }
 
@@ -143,7 +146,7 @@ pub(crate) fn unproven(assessment: &Assessment) -> Option<Clamped> {
 pub(crate) fn has_proven_more(guest: &GuestTick<'_>) -> bool {
     let clamps = guest.state.goal.as_ref().map_or(&[][..], |goal| &goal.clamps);
     let Some(Clamped::Unproven { believed, .. }) = clamps.first() else { return false };
-    let now = claim(&guest.assessment).map_or(Bytes::ZERO, |(_, now)| now);
+    let now = claim(guest).map_or(Bytes::ZERO, |(_, now)| now);
     now.saturating_sub(*believed) >= PROVEN_MIN
 }
 
@@ -180,7 +183,7 @@ pub(crate) fn given_back(
     let mut needed = Bytes::ZERO;
     for (place, guest) in tick.guests.iter().enumerate() {
         let held = given[place].filter(|_| count == usize::from(lacking[place]));
-        let (held, needs) = needed_by(&guest.assessment, held);
+        let (held, needs) = needed_by(guest, held);
         given[place] = held;
         needed = needed.saturating_add(needs);
     }
@@ -188,8 +191,11 @@ pub(crate) fn given_back(
 }
 
 /// What a guest gets back of what it `held`, within its bounds, and what it needs at least.
-fn needed_by(guest: &Assessment, held: Option<Bytes>) -> (Option<Bytes>, Bytes) {
-    let (Ok(estimate), Some(Bounds { floor, ceiling })) = (&guest.verdict, guest.bounds) else {
+fn needed_by(guest: &GuestTick<'_>, held: Option<Bytes>) -> (Option<Bytes>, Bytes) {
+    let Assessment { verdict, bounds, .. } = &guest.assessment;
+    let (Ok(()), Some(estimate), Some(Bounds { floor, ceiling })) =
+        (verdict, guest.estimate(), *bounds)
+    else {
         return (None, Bytes::ZERO);
     };
     let held = held.map(|held| held.clamp(floor, ceiling));

@@ -34,7 +34,7 @@ pub(crate) struct Host<'a> {
 /// nothing.
 pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Paged {
     let state = &*guest.state;
-    let verdict = guest.assessment.verdict.as_ref().map(drop);
+    let verdict = guest.assessment.verdict.as_ref().copied();
     if !keeps_caps(verdict, guest.assessment.is_entitled, host.may_page) {
         return Paged { cap: ResidentCap::default(), page: None };
     }
@@ -78,7 +78,7 @@ pub(crate) fn keeps_caps(verdict: Result<(), &Held>, is_entitled: bool, may_page
 }
 
 fn is_known(guest: &GuestTick<'_>) -> bool {
-    matches!(guest.assessment.verdict, Ok(_) | Err(Held::Stuck { .. }))
+    matches!(guest.assessment.verdict, Ok(()) | Err(Held::Stuck { .. }))
 }
 
 /// What a guest that is left alone was granted, if it is to be paged out to that or held there: it

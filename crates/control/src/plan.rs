@@ -75,13 +75,13 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Adds the line of the guest at a place, and notes what else comes of its tick.
-    pub(crate) fn add(
+    /// The line of the guest at a place. Notes what else comes of its tick.
+    pub(crate) fn line(
         &mut self,
         place: usize,
-        guest: &mut GuestTick<'_>,
+        guest: &GuestTick<'_>,
         actuation: GuestActuation,
-    ) {
+    ) -> GuestPlan {
         let GuestTick { sample, state, assessment, .. } = guest;
         let GuestActuation { grant, actuated, paged } = actuation;
         let Grant { send, ask, clamp, change } = grant;
@@ -116,20 +116,23 @@ impl<'a> Draft<'a> {
         let transient_grant =
             next.as_ref().map_or(state.log.transient_grant(), NextActuator::transient_grant);
         let entitled = target.map(|target| target.saturating_add(transient_grant));
-        // A guest that is left alone is entitled to no more than it was.
-        let is_moved = assessment.verdict.is_ok() || send <= state.log.entitlement();
-        // Nor is one on its way down to what it was granted, from what it was let keep.
-        let is_on_its_way = matches!(change, Change::Shrink { .. })
-            && state.log.granted().is_some_and(|granted| send > Some(granted));
-        let is_called_off = matches!(change, Change::CancelShrink { .. });
-        let entitles = is_moved && !is_on_its_way && !is_called_off;
-        let granted = match send {
-            Some(_) if entitles => entitled,
-            _ => state.log.entitlement(),
+        let entitles = || {
+            // A guest that is left alone is entitled to no more than it was.
+            let is_moved = assessment.verdict.is_ok() || send <= state.log.entitlement();
+            // Nor is one on its way down to what it was granted, from what it was let keep.
+            let is_on_its_way = matches!(change, Change::Shrink { .. })
+                && state.log.granted().is_some_and(|granted| send > Some(granted));
+            let is_called_off = matches!(change, Change::CancelShrink { .. });
+            is_moved && !is_on_its_way && !is_called_off
         };
-        let asked = ask.or_else(|| state.log.asked_of_stuck()).or(granted);
-        let (entitled, cap_next) =
-            (entitled.filter(|_| transient_grant > Bytes::ZERO), cap_of(cap, asked));
+        let cap_next = cap_of(cap, || {
+            let granted = match send {
+                Some(_) if entitles() => entitled,
+                _ => state.log.entitlement(),
+            };
+            ask.or_else(|| state.log.asked_of_stuck()).or(granted)
+        });
+        let entitled = entitled.filter(|_| transient_grant > Bytes::ZERO);
         if entitled.is_some() || ask.is_some() || cap_next.is_some() {
             self.promises.push(Promise { guest: id.clone(), entitled, asked: ask, cap: cap_next });
         }
@@ -137,7 +140,7 @@ impl<'a> Draft<'a> {
             self.changes.push(StateChange {
                 place,
                 target: send,
-                entitles,
+                entitles: entitles(),
                 ask,
                 actuator: next,
                 cap,
@@ -148,28 +151,29 @@ impl<'a> Draft<'a> {
         let mut clamps = Vec::with_capacity(of_goal.len() + usize::from(clamp.is_some()));
         clamps.extend_from_slice(of_goal);
         clamps.extend(clamp);
-        let line = GuestPlan {
+        let compliance = state.log.compliance(now);
+        self.involved.add(id, compliance, &change, &clamps);
+        GuestPlan {
             id: id.clone(),
             allocation: assessment.allocation,
             bounds: assessment.bounds,
-            estimate: assessment.take_estimate(),
             desired: goal.map(|goal| goal.desired.clone()),
             clamps,
             credits: self.credits.and_then(|credits| credits.credits(id)),
-            compliance: state.log.compliance(now),
+            compliance,
             target,
             change,
             moves,
             balloon_rate: state.rates.measured(Mechanism::Balloon),
             regret: state.thrash.regret(),
-        };
-        self.involved.add(&line);
-        self.plan.guests.push(line);
+            estimate: guest.estimate().cloned(),
+        }
     }
 
     /// The proposal with the lines of all guests, releases before grants.
-    pub(crate) fn finish(self) -> Proposal {
+    pub(crate) fn finish(self, lines: Vec<GuestPlan>) -> Proposal {
         let Draft { mut plan, mut grants, promises, changes, involved, .. } = self;
+        plan.guests = lines;
         plan.actions.append(&mut grants);
         let transfer = involved.transfer(&plan);
         Proposal { plan, promises, changes, transfer }

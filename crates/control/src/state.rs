@@ -73,12 +73,12 @@ impl GuestState {
 
     /// What the process of a guest that owes memory is held to.
     pub(crate) fn cap(&self) -> Option<Bytes> {
-        cap_of(self.resident_cap, self.log.asked().or(self.log.entitlement()))
+        cap_of(self.resident_cap, || self.log.asked().or(self.log.entitlement()))
     }
 }
 
 /// The cap on the process of a guest that owes memory: it follows what is `asked`. The host keeps
 /// what it takes from the richest guests for itself, and grants it to no guest.
-pub(crate) fn cap_of(cap: ResidentCap, asked: Option<Bytes>) -> Option<Bytes> {
-    Some(cap.in_force()?.max(asked?.saturating_add(OVERHEAD).page_ceil()))
+pub(crate) fn cap_of(cap: ResidentCap, asked: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
+    Some(cap.in_force()?.max(asked()?.saturating_add(OVERHEAD).page_ceil()))
 }

@@ -51,7 +51,7 @@ pub(crate) struct GuestTick<'a> {
     pub(crate) limits: &'a GuestLimits,
     /// What is remembered of it. Only `bound` changes that before the plan is carried out.
     pub(crate) state: &'a mut GuestState,
-    /// By `assess`: its demand, or why it is left alone.
+    /// By `assess`: what is known of it.
     pub(crate) assessment: Assessment,
 }
 
@@ -92,19 +92,14 @@ pub(crate) struct Paged {
     pub(crate) page: Option<Page>,
 }
 
-impl<'a> GuestTick<'a> {
-    pub(crate) fn new(seen: Seen<'a>, assessment: Assessment) -> GuestTick<'a> {
-        let Seen { sample, limits, state, .. } = seen;
-        GuestTick { sample, limits, state, assessment }
-    }
-
+impl GuestTick<'_> {
     /// Its demand, if it has a part in the division of memory.
     pub(crate) fn estimate(&self) -> Option<&Estimate> {
-        self.assessment.estimate()
+        self.state.estimator.last_estimate().filter(|_| self.assessment.has_part)
     }
 
     /// Its last request, unless it is left alone.
     pub(crate) fn request(&self) -> Option<MemoryRequest> {
-        self.assessment.verdict.as_ref().ok()?.signals.request
+        self.estimate().filter(|_| self.assessment.verdict.is_ok())?.signals.request
     }
 }

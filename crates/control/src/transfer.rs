@@ -28,10 +28,16 @@ pub(crate) struct TransferGuests {
 
 impl TransferGuests {
     /// Adds the next guest of the plan if it is of either kind.
-    pub(crate) fn add(&mut self, guest: &GuestPlan) {
-        let (gives, waits) = (gives(guest), waits(guest));
+    pub(crate) fn add(
+        &mut self,
+        id: &GuestId,
+        compliance: Compliance,
+        change: &Change,
+        clamps: &[Clamped],
+    ) {
+        let (gives, waits) = (gives(compliance, change), waits(clamps));
         if gives || waits {
-            self.guests.push(guest.id.clone());
+            self.guests.push(id.clone());
         }
         self.gives |= gives;
         self.waits |= waits;
@@ -50,7 +56,9 @@ impl Transfer {
     /// The transfer under way once a plan is carried out.
     pub(crate) fn of(plan: &Plan) -> Transfer {
         let mut involved = TransferGuests::default();
-        plan.guests.iter().for_each(|guest| involved.add(guest));
+        for GuestPlan { id, compliance, change, clamps, .. } in &plan.guests {
+            involved.add(id, *compliance, change, clamps);
+        }
         involved.transfer(plan)
     }
 
@@ -61,16 +69,16 @@ impl Transfer {
 }
 
 /// Whether a guest gives memory.
-fn gives(guest: &GuestPlan) -> bool {
+fn gives(compliance: Compliance, change: &Change) -> bool {
     let is_giving =
-        matches!(guest.compliance, Compliance::Releasing { idle, .. } if idle < GIVING_WITHIN);
-    is_giving || matches!(guest.change, Change::Shrink { .. })
+        matches!(compliance, Compliance::Releasing { idle, .. } if idle < GIVING_WITHIN);
+    is_giving || matches!(change, Change::Shrink { .. })
 }
 
 /// Whether it waits for memory that another guest holds.
-fn waits(guest: &GuestPlan) -> bool {
+fn waits(clamps: &[Clamped]) -> bool {
     let waits = |clamp: &Clamped| {
         matches!(clamp, Clamped::AwaitingRelease { .. } | Clamped::HostReserve { .. })
     };
-    guest.clamps.iter().any(waits)
+    clamps.iter().any(waits)
 }

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Confidence, Demand, DemandSource, Estimate, GuestSample, GuestStats, Measured,
-    MissCurve, Signals, Timestamp, TrackerReport,
+    Bytes, Confidence, DemandSource, Estimate, GuestSample, GuestStats, Measured, MissCurve,
+    Signals, Timestamp, TrackerReport,
 };
 
 use crate::before;
@@ -173,10 +173,10 @@ impl Refiner {
             self.counters = Some(counters);
             return;
         };
-        let apart = at.saturating_since(last.at);
-        if apart < READING_APART_MIN {
+        if at < last.at + READING_APART_MIN {
             return;
         }
+        let apart = at.saturating_since(last.at);
         self.counters = Some(counters);
         let grown = |now: Option<Bytes>, then: Option<Bytes>| {
             now?.get().checked_sub(then?.get()).map(Bytes::new)
@@ -230,28 +230,29 @@ impl Refiner {
         self.probed = run.observe(epoch).map(|probed| (probed.wss, at));
     }
 
-    /// Adds everything known to `plain`, the estimate from memory in use alone. No curve is longer
-    /// than it takes to judge sizes up to `most`, whatever the guest is said to hold.
+    /// Adds everything known to the `estimate` from memory in use alone. No curve is longer than it
+    /// takes to judge sizes up to `most`, whatever the guest is said to hold.
     pub(crate) fn refine(
         &self,
-        plain: Estimate,
+        estimate: &mut Estimate,
         guest: &GuestSample,
         most: Bytes,
         now: Timestamp,
-    ) -> Estimate {
+    ) {
         let agent = guest.agent.as_ref().map(|agent| &agent.value);
-        let signals = Signals {
-            free: guest.stats.and_then(|stats| stats.value.free),
-            committed: agent.and_then(|agent| agent.committed),
+        let committed = agent.and_then(|agent| agent.committed);
+        estimate.signals = Signals {
+            free: guest.stats.as_ref().and_then(|stats| stats.value.free),
+            committed,
             probed: self.probed.map(|(size, _)| size),
             swapped_pages_per_s: self.swapped_pages_per_s,
             request: agent.and_then(|agent| agent.request),
         };
-        let (curve, swap_need) = (self.curve(guest, most), self.swap_need.get());
-        let mut estimate = Estimate { signals, curve, swap_need, ..plain };
+        estimate.curve = self.curve(guest, most);
+        estimate.swap_need = self.swap_need.get();
         estimate.demand.size = estimate.needed();
-        if self.probed.is_none() && self.tracker.is_none() && signals.committed.is_none() {
-            return estimate;
+        if self.probed.is_none() && self.tracker.is_none() && committed.is_none() {
+            return;
         }
         let since = |at: Timestamp| now.saturating_since(at);
         let source = |kind, (demand, age)| SourceDemand { kind, demand, age };
@@ -259,7 +260,7 @@ impl Refiner {
         let tracked =
             tracked.map(|(tracked, at)| source(tracked.kind, (tracked.beyond.demand, since(at))));
         let probed = self.probed.map(|(size, at)| (size, since(at)));
-        let committed = signals.committed.zip(guest.agent.as_ref().map(|agent| agent.age));
+        let committed = committed.zip(guest.agent.as_ref().map(|agent| agent.age));
         let used = (estimate.demand.size, estimate.demand.age);
         let sources: Vec<SourceDemand> = [
             tracked,
@@ -272,12 +273,13 @@ impl Refiner {
         .collect();
         match fusion::fuse(&sources) {
             Ok(fused) => {
-                Estimate { demand: fused.demand, passed_over: fused.passed_over, ..estimate }
+                estimate.demand = fused.demand;
+                estimate.passed_over = fused.passed_over;
             }
             // No source is fresh: memory in use remains, without confidence.
             Err(none) => {
-                let demand = Demand { confidence: Confidence::from_percent(0), ..estimate.demand };
-                Estimate { demand, passed_over: none.stale, ..estimate }
+                estimate.demand.confidence = Confidence::from_percent(0);
+                estimate.passed_over = none.stale;
             }
         }
     }
@@ -346,6 +348,12 @@ mod tests {
         Estimate::of_used(Bytes::mib(400), Bytes::mib(100), provenance)
     }
 
+    fn refined(refiner: &Refiner, guest: &GuestSample, most: Bytes, now: Timestamp) -> Estimate {
+        let mut estimate = plain();
+        refiner.refine(&mut estimate, guest, most, now);
+        estimate
+    }
+
     fn with_agent(mut guest: GuestSample, committed_mib: u64, refaulted: u64) -> GuestSample {
         guest.agent = Some(Box::new(Measured::fresh(AgentReport {
             committed: Some(Bytes::mib(committed_mib)),
@@ -365,14 +373,11 @@ mod tests {
         let mut refiner = Refiner::default();
         refiner.observe(&guest(1000), None, second(1), ProbingSettings::default());
         assert_eq!(
-            refiner
-                .refine(plain(), &guest(1000), Bytes::MAX, second(1))
-                .signals
-                .swapped_pages_per_s,
+            refined(&refiner, &guest(1000), Bytes::MAX, second(1)).signals.swapped_pages_per_s,
             None
         );
         refiner.observe(&guest(1200), None, second(3), ProbingSettings::default());
-        let signals = refiner.refine(plain(), &guest(1200), Bytes::MAX, second(3)).signals;
+        let signals = refined(&refiner, &guest(1200), Bytes::MAX, second(3)).signals;
         assert_eq!(signals.swapped_pages_per_s, Some(100));
         assert_eq!(signals.free, Some(Bytes::mib(70)));
         // The same reading a second later must not count as a second without swapping.
@@ -380,13 +385,13 @@ mod tests {
         again.stats.as_mut().unwrap().age = Duration::from_secs(1);
         refiner.observe(&again, None, second(4), ProbingSettings::default());
         assert_eq!(
-            refiner.refine(plain(), &again, Bytes::MAX, second(4)).signals.swapped_pages_per_s,
+            refined(&refiner, &again, Bytes::MAX, second(4)).signals.swapped_pages_per_s,
             Some(100)
         );
         // After a reboot the counter starts again.
         refiner.observe(&guest(3), None, second(5), ProbingSettings::default());
         assert_eq!(
-            refiner.refine(plain(), &guest(3), Bytes::MAX, second(5)).signals.swapped_pages_per_s,
+            refined(&refiner, &guest(3), Bytes::MAX, second(5)).signals.swapped_pages_per_s,
             None
         );
     }
@@ -395,7 +400,7 @@ mod tests {
     fn without_agent_and_tracker_the_demand_is_memory_in_use() {
         let mut refiner = Refiner::default();
         refiner.observe(&guest(0), None, second(1), ProbingSettings::default());
-        let estimate = refiner.refine(plain(), &guest(0), Bytes::MAX, second(1));
+        let estimate = refined(&refiner, &guest(0), Bytes::MAX, second(1));
         assert_eq!((estimate.demand, estimate.passed_over.len()), (plain().demand, 0));
     }
 
@@ -410,8 +415,7 @@ mod tests {
                 ProbingSettings::default(),
             );
         }
-        let estimate =
-            refiner.refine(plain(), &with_agent(guest(0), 480, 0), Bytes::MAX, second(3));
+        let estimate = refined(&refiner, &with_agent(guest(0), 480, 0), Bytes::MAX, second(3));
         // One epoch starts at 480 + 128 MiB, the next lowers it by 5 %: the guest holds less.
         let first = Bytes::mib(608);
         assert_eq!(estimate.signals.probed, Some(first - first.fraction(5, 100)));
@@ -436,18 +440,18 @@ mod tests {
         let agent = AgentReport { swap_used: Some(Bytes::mib(50)), ..AgentReport::default() };
         tracked.agent = Some(Box::new(Measured::fresh(agent)));
         refiner.observe(&tracked, None, second(1), ProbingSettings::default());
-        let demand = refiner.refine(plain(), &tracked, Bytes::MAX, second(1)).demand;
+        let demand = refined(&refiner, &tracked, Bytes::MAX, second(1)).demand;
         // 450 and 50 MiB, plus the 64 MiB its kernel keeps free.
         assert_eq!((demand.size, demand.source), (Bytes::mib(564), DemandSource::WorkingSet));
         // The 34 MiB that its kernel reserved at boot are needed too.
         refiner.observe(&tracked, Some(Bytes::mib(34)), second(2), ProbingSettings::default());
-        let demand = refiner.refine(plain(), &tracked, Bytes::MAX, second(2)).demand;
+        let demand = refined(&refiner, &tracked, Bytes::MAX, second(2)).demand;
         // A 128th of the 50 MiB in swap, which did not move, is forgotten.
         assert_eq!(demand.size, Bytes::pages(598 * 256 - 100));
         // Half a minute later the tracker's report is stale.
         tracked.agent = None;
         tracked.tracker.as_mut().unwrap().age = Duration::from_secs(30);
-        let demand = refiner.refine(plain(), &tracked, Bytes::MAX, second(32)).demand;
+        let demand = refined(&refiner, &tracked, Bytes::MAX, second(32)).demand;
         assert_eq!((demand.size, demand.source), (Bytes::mib(400), DemandSource::Used));
     }
 
@@ -464,7 +468,7 @@ mod tests {
             tracked.allocation = Some(Measured::fresh(Bytes::mib(held_mib)));
             tracked.tracker = Some(Box::new(Measured::fresh(report)));
             refiner.observe(&tracked, None, second(n), ProbingSettings::default());
-            refiner.refine(plain(), &tracked, Bytes::MAX, second(n)).demand.size - KEPT_FREE
+            refined(&refiner, &tracked, Bytes::MAX, second(n)).demand.size - KEPT_FREE
         };
         for (n, held, seen, accepted) in [
             (1, 500, 100, 100),
@@ -491,7 +495,7 @@ mod tests {
             source: TrackingSource::Library,
         })));
         let estimated = |refiner: &Refiner, guest: &GuestSample, n| {
-            refiner.refine(plain(), guest, Bytes::MAX, second(n)).curve.unwrap()
+            refined(refiner, guest, Bytes::MAX, second(n)).curve.unwrap()
         };
         refiner.observe(&tracked, None, second(1), ProbingSettings::default());
         // Shifted one step, for the 64 MiB that are kept free.
@@ -531,7 +535,7 @@ mod tests {
         tracked.allocation = Some(Measured::fresh(Bytes::gib(1 << 20)));
         tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::gib(1 << 20));
         refiner.observe(&tracked, None, second(2), ProbingSettings::default());
-        let estimate = refiner.refine(plain(), &tracked, Bytes::gib(4), second(2));
+        let estimate = refined(&refiner, &tracked, Bytes::gib(4), second(2));
         let points = estimate.curve.unwrap().points().len();
         assert!((4096..=4 * 4096).contains(&points), "{points}");
     }

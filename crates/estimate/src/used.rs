@@ -55,6 +55,7 @@ pub struct Estimator {
     in_use: Option<Bytes>,
     /// What it held at the time of the statistics in the last sample; `None`: not known.
     held_then: Option<Bytes>,
+    last_estimate: Option<Estimate>,
 }
 
 impl Estimator {
@@ -74,16 +75,16 @@ impl Estimator {
     ///
     /// # Errors
     /// A figure is missing or implausible. Too old a figure is no error here; the guard checks age.
-    #[inline]
     pub fn estimate(
-        &self,
+        &mut self,
         guest: &GuestSample,
         host_memory: Bytes,
         now: Timestamp,
-    ) -> Result<Estimate, NoEstimate> {
+    ) -> Result<&Estimate, NoEstimate> {
         let allocation = guest.allocation.ok_or(NoEstimate::NoAllocation)?;
         let Some(stats) = guest.stats.as_ref() else {
-            return self.sampled_need.estimate(guest, allocation.value, now);
+            let estimate = self.sampled_need.estimate(guest, allocation.value, now)?;
+            return Ok(self.last_estimate.insert(estimate));
         };
         plausible::check(&stats.value, guest.memory_max()).map_err(NoEstimate::Implausible)?;
         // Old guest kernels report only `free`. That counts page cache as used, which is safe.
@@ -98,7 +99,14 @@ impl Estimator {
         }
         let provenance = Provenance::BalloonStatistics { age: stats.age };
         let plain = Estimate::of_used(held_then - available, available, provenance);
-        Ok(self.refiner.refine(plain, guest, host_memory, now))
+        let estimate = self.last_estimate.insert(plain);
+        self.refiner.refine(estimate, guest, host_memory, now);
+        Ok(estimate)
+    }
+
+    /// What [`Estimator::estimate`] last returned; `None`: it never found the demand.
+    pub fn last_estimate(&self) -> Option<&Estimate> {
+        self.last_estimate.as_ref()
     }
 
     fn remember(&mut self, guest: &GuestSample, now: Timestamp) {
@@ -182,7 +190,7 @@ mod tests {
         Observed(guest, now)
     }
 
-    fn used(estimator: &Estimator, observed: &Observed) -> Result<Bytes, NoEstimate> {
+    fn used(estimator: &mut Estimator, observed: &Observed) -> Result<Bytes, NoEstimate> {
         let Observed(guest, now) = observed;
         estimator.estimate(guest, Bytes::ZERO, *now).map(|estimate| estimate.used)
     }
@@ -191,7 +199,7 @@ mod tests {
     fn used_is_allocation_minus_available() {
         let mut estimator = Estimator::default();
         let observed = observe(&mut estimator, 1, guest(512, 400, Duration::ZERO));
-        assert_eq!(used(&estimator, &observed), Ok(Bytes::mib(112)));
+        assert_eq!(used(&mut estimator, &observed), Ok(Bytes::mib(112)));
     }
 
     #[test]
@@ -200,7 +208,7 @@ mod tests {
         observe(&mut estimator, 1, guest(1000, 900, Duration::ZERO));
         // 700 MiB were given back since; the statistics still describe the first second.
         let observed = observe(&mut estimator, 3, guest(300, 900, Duration::from_secs(2)));
-        assert_eq!(used(&estimator, &observed), Ok(Bytes::mib(100)));
+        assert_eq!(used(&mut estimator, &observed), Ok(Bytes::mib(100)));
     }
 
     /// A balloon takes 60 MiB a second, and statistics are not older than a second.
@@ -210,7 +218,7 @@ mod tests {
         for second in 1..30u64 {
             let held = 900 - 60 * (second.clamp(5, 14) - 5);
             let observed = observe(&mut estimator, second, guest(held, held - 300, Duration::ZERO));
-            assert_eq!(used(&estimator, &observed), Ok(Bytes::mib(300)), "second {second}");
+            assert_eq!(used(&mut estimator, &observed), Ok(Bytes::mib(300)), "second {second}");
         }
     }
 
@@ -219,7 +227,7 @@ mod tests {
         let mut estimator = Estimator::default();
         for (second, mib) in [(1, 500), (2, 600), (3, 700), (4, 800)] {
             let observed = observe(&mut estimator, second, guest(mib, 10, Duration::ZERO));
-            assert_eq!(used(&estimator, &observed), Ok(Bytes::mib(mib - 10)));
+            assert_eq!(used(&mut estimator, &observed), Ok(Bytes::mib(mib - 10)));
         }
     }
 
@@ -230,7 +238,7 @@ mod tests {
         observe(&mut estimator, 2, guest(940, 640, Duration::ZERO));
         // Available memory fell by 260 MiB. The balloon took 60 of them.
         let observed = observe(&mut estimator, 3, guest(880, 380, Duration::ZERO));
-        assert_eq!(used(&estimator, &observed), Ok(Bytes::mib(500)));
+        assert_eq!(used(&mut estimator, &observed), Ok(Bytes::mib(500)));
     }
 
     #[test]
@@ -239,7 +247,7 @@ mod tests {
         for (second, mib) in [(1, 500), (2, 600), (3, 700), (4, 800)] {
             let age = Duration::from_secs(second - 1);
             let observed = observe(&mut estimator, second, guest(mib, 10, age));
-            assert_eq!(used(&estimator, &observed), Ok(Bytes::mib(490)));
+            assert_eq!(used(&mut estimator, &observed), Ok(Bytes::mib(490)));
         }
     }
 
@@ -254,7 +262,7 @@ mod tests {
             lagging.stats.as_mut().unwrap().value.total = Some(Bytes::mib(then - 40));
             lagging.capabilities.deflate_on_oom = Some(false);
             let observed = observe(&mut estimator, second, lagging);
-            assert_eq!(used(&estimator, &observed), Ok(Bytes::mib(340)), "second {second}");
+            assert_eq!(used(&mut estimator, &observed), Ok(Bytes::mib(340)), "second {second}");
         }
     }
 
@@ -266,7 +274,7 @@ mod tests {
         let stats = &mut with.stats.as_mut().unwrap().value;
         stats.total = Some(Bytes::mib(980));
         let observed = observe(&mut estimator, 1, with);
-        assert_eq!(used(&estimator, &observed), Ok(Bytes::mib(112)));
+        assert_eq!(used(&mut estimator, &observed), Ok(Bytes::mib(112)));
     }
 
     #[test]
@@ -289,7 +297,7 @@ mod tests {
             lie(&mut liar.stats.as_mut().unwrap().value);
             let mut estimator = Estimator::default();
             let observed = observe(&mut estimator, 1, liar);
-            match used(&estimator, &observed) {
+            match used(&mut estimator, &observed) {
                 Err(NoEstimate::Implausible(what)) => assert_eq!(what.to_string(), message),
                 other => panic!("{message}: {other:?}"),
             }
@@ -302,11 +310,11 @@ mod tests {
         let mut silent = guest(512, 400, Duration::ZERO);
         silent.stats = None;
         let observed = observe(&mut estimator, 1, silent);
-        assert_eq!(used(&estimator, &observed), Err(NoEstimate::NoStatistics));
+        assert_eq!(used(&mut estimator, &observed), Err(NoEstimate::NoStatistics));
         let mut unknown = guest(512, 400, Duration::ZERO);
         unknown.allocation = None;
         let observed = observe(&mut estimator, 2, unknown);
-        assert_eq!(used(&estimator, &observed), Err(NoEstimate::NoAllocation));
+        assert_eq!(used(&mut estimator, &observed), Err(NoEstimate::NoAllocation));
     }
 
     proptest! {
@@ -320,7 +328,7 @@ mod tests {
                 largest = largest.max(allocation);
                 let sample = guest(allocation, available, Duration::from_secs(age));
                 let observed = observe(&mut estimator, second as u64, sample);
-                if let Ok(used) = used(&estimator, &observed) {
+                if let Ok(used) = used(&mut estimator, &observed) {
                     prop_assert!(used <= Bytes::mib(largest));
                 }
             }

@@ -29,7 +29,7 @@ pub struct Lack {
 impl Lack {
     /// What a guest lacks; nothing where no decision covers it.
     pub fn of(guest: &Assessment, goal: Option<&Goal>) -> Lack {
-        let goal = goal.filter(|_| guest.estimate().is_some());
+        let goal = goal.filter(|_| guest.has_part);
         let pages = goal.map_or(0, |goal| guest.lacking(goal.target).to_pages());
         let floor = guest.bounds.map_or(Bytes::ZERO, |bounds| bounds.floor);
         Lack { pages, to_floor: floor.saturating_sub(guest.committed).to_pages().min(pages) }
@@ -42,21 +42,20 @@ pub fn allocate_grants(lacks: &[Lack], budget: Budget) -> Vec<Bytes> {
     if lacks.iter().map(|lack| lack.pages).sum::<u64>() <= grantable {
         return lacks.iter().map(|lack| Bytes::pages(lack.pages)).collect();
     }
-    let to_floors: Vec<u64> = lacks.iter().map(|lack| lack.to_floor).collect();
-    let first = in_proportion(&to_floors, grantable);
+    let first = in_proportion(lacks.iter().map(|lack| lack.to_floor), grantable);
     let left = grantable - first.iter().sum::<u64>();
-    let rest: Vec<u64> = lacks.iter().zip(&first).map(|(lack, given)| lack.pages - given).collect();
-    let second = in_proportion(&rest, left);
+    let rest = lacks.iter().zip(&first).map(|(lack, given)| lack.pages - given);
+    let second = in_proportion(rest, left);
     first.iter().zip(second).map(|(a, b)| Bytes::pages(a + b)).collect()
 }
 
 /// Divides `pages` in proportion to `wants`; no guest gets more than it wants.
-fn in_proportion(wants: &[u64], pages: u64) -> Vec<u64> {
-    let total: u64 = wants.iter().sum();
+fn in_proportion(wants: impl Iterator<Item = u64> + Clone, pages: u64) -> Vec<u64> {
+    let total: u64 = wants.clone().sum();
     if total <= pages {
-        return wants.to_vec();
+        return wants.collect();
     }
-    let due = wants.iter().map(|&want| i128::from(want) * i128::from(pages));
+    let due = wants.map(|want| i128::from(want) * i128::from(pages));
     largest_remainder(due, i128::from(total), pages)
 }
 
@@ -88,17 +87,18 @@ impl Grant {
         budget: Budget,
         settings: &GuardSettings,
     ) -> Grant {
-        let step = match (&guest.verdict, goal, guest.reference) {
+        let mut grant = match (&guest.verdict, goal, guest.reference) {
             (Err(held), ..) => held_back(guest, log, held),
-            (Ok(_), Some(goal), Some(reference)) => match guest.bounds {
+            (Ok(()), Some(goal), Some(reference)) => match guest.bounds {
                 Some(bounds) => {
                     Step { guest, bounds, log, goal, reference, new, budget, settings }.taken()
                 }
                 None => Grant::hold(Held::OnTarget),
             },
-            (Ok(_), ..) => Grant::hold(Held::OnTarget),
+            (Ok(()), ..) => Grant::hold(Held::OnTarget),
         };
-        Grant { ask: ask_anew(guest, goal, new), ..step }
+        grant.ask = ask_anew(guest, goal, new);
+        grant
     }
 
     /// What it takes beyond what the guest holds or was promised.
@@ -115,7 +115,7 @@ impl Grant {
 /// free, and no more than it holds or was promised. That needs no new memory where the room of its
 /// cap covers all of it.
 fn ask_anew(guest: &Assessment, goal: Option<&Goal>, new: Bytes) -> Option<Bytes> {
-    let Capped { asked, cap } = guest.capped.filter(|_| guest.demand_stuck.is_some())?;
+    let Capped { asked, cap } = guest.capped.filter(|_| guest.is_paged_for())?;
     let target = goal?.target.min(guest.uncapped.max(asked));
     let ask = if guest.uncapped <= cap { target } else { target.min(asked + new) };
     (ask.abs_diff(asked) >= GRANT_MIN).then_some(ask)
@@ -278,10 +278,10 @@ mod tests {
 
     #[test]
     fn what_does_not_reach_is_shared_in_proportion() {
-        assert_eq!(in_proportion(&[30, 10, 0], 100), [30, 10, 0]);
-        assert_eq!(in_proportion(&[30, 10, 0], 20), [15, 5, 0]);
-        assert_eq!(in_proportion(&[10, 10, 10], 10), [4, 3, 3]);
-        assert_eq!(in_proportion(&[], 10), [0; 0]);
+        assert_eq!(in_proportion([30, 10, 0].into_iter(), 100), [30, 10, 0]);
+        assert_eq!(in_proportion([30, 10, 0].into_iter(), 20), [15, 5, 0]);
+        assert_eq!(in_proportion([10, 10, 10].into_iter(), 10), [4, 3, 3]);
+        assert_eq!(in_proportion([].into_iter(), 10), [0; 0]);
     }
 
     proptest! {
@@ -290,7 +290,7 @@ mod tests {
             wants in prop::collection::vec(0..1u64 << 40, 0..40),
             pages in 0..1u64 << 42,
         ) {
-            let parts = in_proportion(&wants, pages);
+            let parts = in_proportion(wants.iter().copied(), pages);
             let total: u64 = wants.iter().sum();
             prop_assert_eq!(parts.iter().sum::<u64>(), total.min(pages));
             for (part, want) in parts.iter().zip(&wants) {

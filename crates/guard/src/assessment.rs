@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bounds, Bytes, Estimate, GuestLimits, GuestSample, Held, LinkState, RunState, Timestamp,
+    Bounds, Bytes, GuestLimits, GuestSample, Held, LinkState, RunState, Timestamp,
 };
 
 use crate::{ComplianceLog, Holding};
@@ -67,13 +67,14 @@ pub struct Assessment {
     pub occupied_at_most: Bytes,
     /// How long it has been known.
     pub known_for: Duration,
-    /// Its demand, or why it is left alone.
-    pub verdict: Result<Estimate, Held>,
+    /// Whether it may be moved; `Err` says why it is left alone.
+    pub verdict: Result<(), Held>,
     /// What the host pages it out to while it does not give that itself.
     pub capped: Option<Capped>,
-    /// The demand of a guest that is stuck and capped: it gives nothing, and yet the host can take
-    /// from it and give back to it.
-    pub demand_stuck: Option<Box<Estimate>>,
+    /// Whether its demand has a part in the division of memory: that of a guest that may be moved,
+    /// and of one that is stuck and capped. That gives nothing, and yet the host can take from it
+    /// and give back to it.
+    pub has_part: bool,
 }
 
 /// What a guest that owes memory is held to.
@@ -101,14 +102,14 @@ pub struct Known<'a> {
     pub sample: &'a GuestSample,
     /// The operator's limits for it.
     pub limits: &'a GuestLimits,
-    /// What it was asked so far; `None`: it has not been seen before.
-    pub log: Option<&'a ComplianceLog>,
+    /// What it was asked so far.
+    pub log: &'a ComplianceLog,
     /// What its process is held to while it owes memory; `None`: nothing.
     pub cap: Option<Bytes>,
     /// Its claims, and what the host sees of them.
-    pub holding: Holding,
-    /// Its part of the budget by shares alone; `None`: not known yet.
-    pub share: Option<Bytes>,
+    pub holding: &'a Holding,
+    /// What there is for all guests, and their shares in all; `None`: not known yet.
+    pub shared: Option<(Bytes, u64)>,
     /// What the host has paged out of all its processes: no more of this guest's memory can be in
     /// use without being resident.
     pub paged_out: Bytes,
@@ -119,34 +120,28 @@ pub struct Known<'a> {
 }
 
 impl Assessment {
-    /// Judges a guest by its demand, unless it is left alone although that is known as it is
+    /// Judges a guest by its `demand`, unless it is left alone although that is known as it is
     /// `stuck`.
-    #[inline]
-    pub fn new(
-        known: &Known<'_>,
-        estimate: Result<Estimate, Held>,
-        stuck: Option<Held>,
-    ) -> Assessment {
-        let Known { now, sample, limits, log, cap, holding, share, stale_after, .. } = *known;
+    // Some forty figures: they would be handed over in memory otherwise.
+    #[inline(always)]
+    pub fn new(known: &Known<'_>, demand: Result<Bytes, Held>, stuck: Option<Held>) -> Assessment {
+        let Known { now, sample, limits, log, cap, holding, shared, stale_after, .. } = *known;
         let allocation = sample.allocation.and(holding.held());
-        let in_force = log.and_then(ComplianceLog::target);
-        let last_seen = || log?.last_seen();
-        let held = allocation.or_else(|| last_seen().max(holding.held()));
-        let promised = log.and_then(ComplianceLog::promised);
+        let last_seen = log.last_seen();
+        let held = allocation.or_else(|| last_seen.max(holding.held()));
+        let promised = log.promised();
         // A guest that is still to come takes what was reserved for it; all of its memory if nobody
         // reserved any.
-        let is_unawaited = sample.run_state == Some(RunState::Incoming) && promised.is_none();
-        let may_take = sample.present_memory().filter(|_| is_unawaited);
-        let uncapped = held.max(promised).max(may_take);
-        let uncapped = uncapped.or(sample.present_memory()).unwrap_or(Bytes::ZERO);
+        let is_awaited = promised.is_some() || sample.run_state != Some(RunState::Incoming);
+        let has = held.max(promised).filter(|_| is_awaited);
+        let uncapped = has.or_else(|| held.max(sample.present_memory())).unwrap_or_default();
         let occupies = sample.resident.filter(|resident| resident.age <= stale_after);
-        let granted = log.and_then(ComplianceLog::entitlement);
-        let asked = log.and_then(|log| log.asked().or(granted));
-        let capped = cap.zip(asked).filter(|_| occupies.is_some());
-        let capped = capped.map(|(cap, asked)| Capped { asked, cap });
+        let granted = log.entitlement();
+        let capped = cap.filter(|_| occupies.is_some());
+        let capped = capped.and_then(|cap| Some(Capped { asked: log.asked().or(granted)?, cap }));
         // Memory that it holds beyond its claim is not offered to it.
         let claimed = sample.allocation.map(|claim| claim.value).min(allocation);
-        let offered = claimed.or(held).max(promised).unwrap_or(uncapped);
+        let offered = || claimed.or(held).max(promised).unwrap_or(uncapped);
         // The host takes what is beyond a cap. The cap's room for the hypervisor is promised to no
         // guest.
         let committed = match capped.zip(occupies) {
@@ -155,25 +150,27 @@ impl Assessment {
         };
         let occupied = sample.resident.map(|resident| resident.value.min(committed));
         // What it touches lets a guest grow, but not one that holds more than it was granted.
-        let may_grow = granted.is_none_or(|granted| claimed <= Some(granted));
-        let estimate = match (estimate, sample.working_set_alone()) {
-            (Ok(_), Some(seen)) if !may_grow => Err(Held::SampledAlone { working_set: seen.value }),
-            (estimate, _) => estimate,
+        let may_grow = || granted.is_none_or(|granted| claimed <= Some(granted));
+        let demand = match sample.working_set_alone() {
+            Some(seen) if demand.is_ok() && !may_grow() => {
+                Err(Held::SampledAlone { working_set: seen.value })
+            }
+            _ => demand,
         };
-        let (verdict, demand_stuck) = match stuck {
-            Some(stuck) => (Err(stuck), estimate.ok().filter(|_| capped.is_some()).map(Box::new)),
-            None => (estimate, None),
-        };
-        let asked = capped.filter(|_| demand_stuck.is_some()).map(|capped| capped.asked);
+        let is_stuck = stuck.is_some();
+        let has_part = demand.is_ok() && (!is_stuck || capped.is_some());
+        let asked = capped.filter(|_| is_stuck && has_part).map(|capped| capped.asked);
         let most = sample.memory_max().unwrap_or(Bytes::MAX);
         let bounds = limits.bounds_for(sample);
-        let within = |share: Bytes| match bounds {
-            Some(Bounds { floor, ceiling }) => share.clamp(floor, ceiling),
-            None => share,
+        // Its part by shares alone.
+        let share = || {
+            let (budget, shares) = shared?;
+            let share = budget.fraction(limits.shares.into(), shares).page_floor();
+            Some(bounds.map_or(share, |Bounds { floor, ceiling }| share.clamp(floor, ceiling)))
         };
-        let due = granted.or(share.map(within));
+        let due = granted.or_else(share);
         let entitlement = due.unwrap_or(committed);
-        let (in_use, lately) = (holding.in_use(), log.and_then(ComplianceLog::entitled_lately));
+        let (in_use, lately) = (holding.in_use(), log.entitled_lately());
         let seen = |resident: Option<Bytes>| resident.map(|it| it.saturating_add(known.paged_out));
         // What it is about to release it may still use, as far as the host sees that it does.
         let used_at_most = |resident: Option<Bytes>| match (lately, seen(resident)) {
@@ -184,25 +181,26 @@ impl Assessment {
         // What the host takes of that itself it does not use.
         let may_use = if capped.is_some() { entitlement } else { used_at_most(in_use) };
         let filled = seen(in_use).map_or(entitlement, |seen| seen.min(may_use));
-        let may_keep = used_at_most(holding.resident_at_most());
-        let speechless = verdict.as_ref().ok().filter(|_| sample.stats.is_none());
-        let sampled_most = speechless.map(|estimate| estimate.demand.size.page_ceil());
+        let speechless = demand.as_ref().ok().filter(|_| !is_stuck && sample.stats.is_none());
+        let sampled_most = speechless.map(|demand| demand.page_ceil());
         let min_without_swap = match speechless {
             // Nothing says what of that it could spare.
             Some(_) => sample.claimed().map(Bytes::page_floor),
-            None => log.and_then(|log| log.min_without_swap(sample, limits, stale_after, may_keep)),
+            None => {
+                let may_keep = used_at_most(holding.resident_at_most());
+                log.min_without_swap(sample, limits, stale_after, may_keep)
+            }
         };
         Assessment {
             allocation,
             claimed,
             bounds,
-            is_counted: allocation.or_else(last_seen).max(promised).is_some()
-                || sample.boot_memory.is_some(),
+            is_counted: allocation.or(last_seen).or(promised).or(sample.boot_memory).is_some(),
             min_without_swap,
             sampled_most,
             committed,
             uncapped,
-            owned: lately.map_or(committed, |lately| committed.min(lately).min(offered)),
+            owned: lately.map_or(committed, |lately| committed.min(lately).min(offered())),
             entitlement,
             is_entitled: due.is_some(),
             was_granted: granted.is_some(),
@@ -211,34 +209,30 @@ impl Assessment {
             may_use,
             filled,
             believed: filled.saturating_add(filled.fraction(known.believed_percent, 100)),
-            reference: asked.or(in_force).or(allocation).map(|it| it.min(most)),
+            reference: asked.or(log.target()).or(allocation).map(|it| it.min(most)),
             occupied: occupied.unwrap_or(Bytes::ZERO),
             occupied_at_most: occupied.unwrap_or(committed),
-            known_for: log.map_or(Duration::ZERO, |log| log.known_for(now)),
-            verdict,
+            known_for: log.known_for(now),
+            verdict: match stuck {
+                Some(stuck) => Err(stuck),
+                None => demand.map(|_| ()),
+            },
             capped,
-            demand_stuck,
+            has_part,
         }
     }
 
-    /// Its demand, if it has a part in the division of memory.
-    pub fn estimate(&self) -> Option<&Estimate> {
-        self.verdict.as_ref().ok().or(self.demand_stuck.as_deref())
-    }
-
-    /// The same, taken out: nothing is known of its demand from then on.
-    #[inline]
-    pub fn take_estimate(&mut self) -> Option<Estimate> {
-        let verdict = std::mem::replace(&mut self.verdict, Err(Held::NoStatistics));
-        verdict.ok().or_else(|| self.demand_stuck.take().map(|estimate| *estimate))
+    /// Whether it is stuck, and its demand has a part in the division all the same.
+    pub(crate) fn is_paged_for(&self) -> bool {
+        self.has_part && self.verdict.is_err()
     }
 
     /// What it has beyond its part in the division of memory, its debt apart.
     pub fn immovable(&self) -> Bytes {
-        match (&self.verdict, self.capped, &self.demand_stuck) {
-            (Ok(_), ..) => Bytes::ZERO,
-            (Err(_), Some(capped), Some(_)) => self.lasting().saturating_sub(capped.asked),
-            (Err(_), ..) => self.committed - self.debt(),
+        match (&self.verdict, self.capped) {
+            (Ok(()), _) => Bytes::ZERO,
+            (Err(_), Some(capped)) if self.has_part => self.lasting().saturating_sub(capped.asked),
+            (Err(_), _) => self.committed - self.debt(),
         }
     }
 
@@ -246,8 +240,8 @@ impl Assessment {
     /// guest that the operator has set up so that nothing can be taken from it owes nothing.
     pub fn debt(&self) -> Bytes {
         let owes = match &self.verdict {
-            Ok(_) | Err(Held::OptedOut | Held::DiscardInhibited | Held::Pinned { .. }) => false,
-            Err(_) if self.demand_stuck.is_some() => false,
+            Ok(()) | Err(Held::OptedOut | Held::DiscardInhibited | Held::Pinned { .. }) => false,
+            Err(_) if self.has_part => false,
             Err(Held::NoBalloon) => self.was_granted,
             Err(_) => true,
         };
@@ -316,21 +310,21 @@ pub fn verdict(
         Some(state) => return Err(Held::NotRunning { state: state.clone() }),
     }
     // Where the balloon cannot be used, plugged memory still can.
-    let plugs = may_plug && sample.hotplug.is_some_and(|hotplug| hotplug.max > Bytes::ZERO);
-    if sample.capabilities.balloon == Some(false) && !plugs {
+    let plugs = || may_plug && sample.hotplug.is_some_and(|hotplug| hotplug.max > Bytes::ZERO);
+    if sample.capabilities.balloon == Some(false) && !plugs() {
         return Err(Held::NoBalloon);
     }
-    if sample.capabilities.discard_inhibited == Some(true) && !plugs {
+    if sample.capabilities.discard_inhibited == Some(true) && !plugs() {
         return Err(sample.pinned.map_or(Held::DiscardInhibited, |by| Held::Pinned { by }));
     }
     let (Some(allocation), Some(_)) = (sample.allocation, sample.boot_memory) else {
         return Err(Held::NoAllocation);
     };
-    let age = match (sample.stats, sample.working_set_alone()) {
-        (Some(stats), _) => stats.age.max(allocation.age),
+    let age = match &sample.stats {
+        Some(stats) => stats.age.max(allocation.age),
         // Whether that says that it lacks memory is for the estimate.
-        (None, Some(_)) => allocation.age,
-        (None, None) => return Err(Held::NoStatistics),
+        None if sample.working_set_alone().is_some() => allocation.age,
+        None => return Err(Held::NoStatistics),
     };
     if age > stale_after {
         return Err(Held::Stale { age, limit: stale_after });

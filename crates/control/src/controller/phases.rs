@@ -76,14 +76,13 @@ impl Controller {
             hotplug: settings.hotplug.as_ref(),
         };
         let (mut totals, mut thrashes, mut has_thrashed) = (Totals::default(), false, false);
-        let mut guests = Vec::with_capacity(snapshot.guests().len());
-        for seen in seen {
+        // Collected from an iterator whose length is known, each is written where it stays.
+        let guests = seen.map(|seen| {
             thrashes |= seen.thrashes;
-            let guest = assess(seen, by);
-            has_thrashed |= guest.state.thrash.least(by.now).is_some();
-            totals.add(&guest.assessment, &settings.guard);
-            guests.push(guest);
-        }
+            has_thrashed |= seen.state.thrash.least(by.now).is_some();
+            assess(seen, by, |assessment| totals.add(assessment, &settings.guard))
+        });
+        let guests = guests.collect();
         let reserved = self.reservations.sum();
         let TickBudget { mut budget, kept_free, notes } =
             budget_for(&snapshot.host, &totals, reserved, &settings.guard);
@@ -102,7 +101,7 @@ impl Controller {
         self.next_decision.is_none_or(|at| now >= at)
             || tick.thrashes && settings.undo
             || tick.budget.committed > tick.budget.distributable
-            || tick.guests.iter().any(|it| it.estimate().is_some() != it.state.goal.is_some())
+            || tick.guests.iter().any(|it| it.assessment.has_part != it.state.goal.is_some())
             || tick.guests.iter().any(has_proven_more)
             || self.policy.pacing().on_need
                 && tick.guests.iter().any(|it| needs_more(it, reserve, dead_band))
@@ -174,10 +173,10 @@ impl Controller {
             let request = guest.request().map(|request| request.number);
             guest.state.request = request.max(guest.state.request);
             guest.state.needed = guest.estimate().map(Estimate::needed);
-            let wanted = guest.estimate().and_then(|_| wanted.next());
+            let wanted = if guest.assessment.has_part { wanted.next() } else { None };
             guest.state.goal = wanted.and_then(|wanted| {
                 let held = given_back.get(place).copied().flatten();
-                let unproven = unproven(&guest.assessment);
+                let unproven = unproven(guest);
                 let gives = guest.assessment.reference.is_some_and(|it| wanted.target < it);
                 let band = if is_awaited && gives { Bytes::ZERO } else { dead_band };
                 goal_for(&guest.assessment, wanted, held, unproven, band, guard)
@@ -240,16 +239,17 @@ impl Controller {
         let hotplug = settings.hotplug.as_ref().filter(|_| !host.is_held);
         let mut spare = granting.spare;
         let mut draft = self.heading(&mut tick, settings);
-        for (place, guest) in tick.guests.iter_mut().enumerate() {
+        let lines = tick.guests.iter().enumerate().map(|(place, guest)| {
             let grant = granting.to(place, guest);
             let actuated =
                 actuate(guest, grant.send, now, spare, hotplug, &settings.guard, host.is_held);
             spare = spare.saturating_sub(actuated.order.from_spare);
             let is_rich = rich.get(place).copied().unwrap_or_default();
             let paged = pages.then(|| page(guest, is_rich, host));
-            draft.add(place, guest, GuestActuation { grant, actuated, paged });
-        }
-        draft.finish()
+            draft.line(place, guest, GuestActuation { grant, actuated, paged })
+        });
+        let lines = lines.collect();
+        draft.finish(lines)
     }
 
     /// A proposal without a line for any guest yet.
@@ -273,7 +273,7 @@ impl Controller {
             decided_at: now,
             policy: settings.policy,
             budget: tick.budget,
-            guests: Vec::with_capacity(tick.guests.len()),
+            guests: Vec::new(),
             actions: Vec::new(),
             paging: Vec::new(),
             host_pressure: self.host.level(),
@@ -346,20 +346,20 @@ impl Controller {
         let settings = &self.settings;
         let mut totals = Totals::default();
         let mut guests = Vec::with_capacity(snapshot.guests().len());
+        let unknown = GuestState::default();
         for sample in snapshot.guests() {
             let limits = settings.limits.of(&sample.id);
-            let state = self.guests.named(&sample.id);
-            let log = state.map(|state| &state.log);
-            let mut holding = state.map(|state| state.holding).unwrap_or_default();
+            let state = self.guests.named(&sample.id).unwrap_or(&unknown);
+            let mut holding = state.holding;
             holding.observe(sample, self.latest);
             let known = Known {
                 now: self.latest,
                 sample,
                 limits,
-                log,
-                cap: state.map(|state| state.resident_cap).and_then(|cap| cap.in_force()),
-                holding,
-                share: None,
+                log: &state.log,
+                cap: state.resident_cap.in_force(),
+                holding: &holding,
+                shared: None,
                 paged_out: swapped_out(&snapshot.host),
                 believed_percent: settings.guard.believed_percent,
                 stale_after: settings.guard.stale_after,
@@ -375,7 +375,7 @@ impl Controller {
                 clamps: Vec::new(),
                 credits: None,
                 compliance: Compliance::Compliant,
-                target: log.and_then(|log| log.target()),
+                target: state.log.target(),
                 change: Change::Hold(Held::ClockBackwards),
                 moves: Vec::new(),
                 balloon_rate: None,
@@ -403,7 +403,7 @@ impl Controller {
 /// What guests that can be moved lack for their floors, together.
 fn below_floors(tick: &Tick<'_>) -> Bytes {
     let mut lacking = Bytes::ZERO;
-    for guest in tick.guests.iter().filter(|it| it.estimate().is_some()) {
+    for guest in tick.guests.iter().filter(|it| it.assessment.has_part) {
         if let (Some(bounds), Some(reference)) =
             (guest.assessment.bounds, guest.assessment.reference)
         {
