@@ -62,7 +62,7 @@ pub(crate) struct By<'a> {
     pub(crate) hotplug: Option<&'a HotplugSettings>,
 }
 
-/// What is known of one guest. `count` is told of it, too.
+/// What is known of one guest. `count` takes it into the totals.
 pub(crate) fn assess<'a>(
     seen: Seen<'a>,
     by: By<'_>,
