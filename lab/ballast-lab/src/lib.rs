@@ -9,5 +9,7 @@ pub mod commands;
 mod evaluate;
 pub mod imt;
 mod mrc;
+mod played;
 mod replay;
+mod state;
 mod track_page;

@@ -169,6 +169,18 @@ impl Scenario {
         scenario
     }
 
+    /// Whether guests have all their memory under `static`, too, so that [`BEST`] is the same run:
+    /// as of a guest that shares its host with no other.
+    pub fn is_best_static(&self) -> bool {
+        let has_all = |guest: &ScenarioGuest| {
+            let (most, ceiling) = (guest.memory_max(), guest.ceiling);
+            guest.start() == most && ceiling.is_none_or(|ceiling| ceiling >= most)
+        };
+        let is_static = |policy: &String| policy == PolicyName::Static.as_str();
+        // The budget is at least what the guests start with.
+        self.best && self.policies.iter().any(is_static) && self.guests.iter().all(has_all)
+    }
+
     /// The scenario of one of its hosts: that budget, and the guests that start there. Its run has
     /// a name of its own.
     ///
@@ -577,6 +589,27 @@ tracking = { every = true }
         let unlimited = scenario.unlimited();
         assert_eq!(unlimited.host.budget, Bytes::gib(2));
         assert_eq!(unlimited.guests[0].start(), Bytes::gib(1));
+    }
+
+    #[test]
+    fn best_is_static_where_nobody_lacks_memory() {
+        let alone = GOOD[..GOOD.rfind("[[guests]]").unwrap()]
+            .replace("start = \"512MiB\"\n", "")
+            .replace("[host]", "best = true\n[host]");
+        let is_it = |from: &str, to: &str| {
+            assert!(alone.contains(from), "{from}");
+            parse(&alone.replacen(from, to, 1)).unwrap().is_best_static()
+        };
+        assert!(is_it("", ""));
+        for (from, to) in [
+            ("best = true", "best = false"),
+            ("[host]", "policies = [\"global\"]\n[host]"),
+            ("memory = \"1GiB\"", "memory = \"1GiB\"\nstart = \"900MiB\""),
+            ("memory = \"1GiB\"", "memory = \"1GiB\"\nhotplug = { max = \"1GiB\" }"),
+            ("memory = \"1GiB\"", "memory = \"1GiB\"\nceiling = \"900MiB\""),
+        ] {
+            assert!(!is_it(from, to), "{to}");
+        }
     }
 
     #[test]

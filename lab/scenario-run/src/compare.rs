@@ -12,6 +12,7 @@
 
 use serde::Serialize;
 
+use super::calls;
 use super::record::{Record, RunRecord};
 
 pub use super::figure::Figure;
@@ -264,10 +265,15 @@ fn work_over_time(run: &RunRecord) -> Vec<(f64, f64)> {
     over_time
 }
 
-/// Remarks of the runs, and workloads that did not end as they should.
+/// Remarks of the runs, workloads that did not end as they should, and what runs have in common.
 fn remarks(record: &Record) -> Vec<String> {
-    let mut remarks = Vec::new();
-    for run in &record.runs {
+    let mut remarks: Vec<String> = calls::remark(record).into_iter().collect();
+    let twin = record.runs.iter().find_map(|run| Some((run, twin_of(record, run)?)));
+    if let Some((best, twin)) = twin {
+        let (best, twin) = (&best.policy, &twin.policy);
+        remarks.push(format!("{best} is the run of {twin}: under it guests have all their memory"));
+    }
+    for run in record.runs.iter().filter(|run| twin_of(record, run).is_none()) {
         let of_run = format!("{}, repetition {}", run.policy, run.repetition);
         remarks.extend(run.remarks.iter().map(|remark| format!("{of_run}: {remark}")));
         for guest in &run.guests {
@@ -280,6 +286,15 @@ fn remarks(record: &Record) -> Vec<String> {
         }
     }
     remarks
+}
+
+/// The run that `best` was copied from, if it is a copy.
+fn twin_of<'a>(record: &'a Record, best: &RunRecord) -> Option<&'a RunRecord> {
+    let is_twin = |run: &&RunRecord| {
+        run.policy != best.policy && run.origin == best.origin && run.repetition == best.repetition
+    };
+    let is_best = record.scenario.best.as_ref() == Some(&best.policy) && best.origin.is_some();
+    record.runs.iter().find(|run| is_best && is_twin(run))
 }
 
 #[cfg(test)]

@@ -81,6 +81,7 @@ fn run(policy: &str, repetition: u32, work: u64) -> RunRecord {
     RunRecord {
         policy: policy.to_owned(),
         repetition,
+        origin: None,
         measured_s: SECONDS as f64,
         guests: vec![a, b],
         moves: Vec::new(),

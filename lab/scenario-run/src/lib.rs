@@ -1,13 +1,14 @@
 //! A scenario played under several policies, measured and compared.
 //!
 //! Idea: real guests and a real daemon play the same scenario once per policy, in turns; what comes
-//! of it is a [`record::Record`], from which table, page and raw data are made.
+//! of these parts is a [`record::Record`], from which table, page and raw data are made.
 
 #![forbid(unsafe_code)]
 
 mod balloon;
 pub mod calibration;
 mod calibration_table;
+pub mod calls;
 pub mod compare;
 pub mod daemon;
 mod describe;
@@ -31,6 +32,7 @@ mod moves_table;
 mod needs;
 pub mod page;
 pub mod paper;
+pub mod part;
 mod play;
 mod plot;
 mod prepare;
@@ -50,4 +52,4 @@ mod turns;
 mod words;
 
 pub use live::Live;
-pub use play::{now, play};
+pub use play::{now, play_part};

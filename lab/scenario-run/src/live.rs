@@ -48,7 +48,7 @@ impl Live {
     }
 
     /// Says a line that stays.
-    pub(super) fn say(&mut self, line: &str) {
+    pub fn say(&mut self, line: &str) {
         self.lines_drawn = 0;
         write(&format!("{}\n", harmless(line)));
     }

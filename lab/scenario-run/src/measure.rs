@@ -155,6 +155,7 @@ pub(super) fn run_record(
     RunRecord {
         policy: turn.variant.name.clone(),
         repetition: turn.repetition,
+        origin: None,
         measured_s,
         guests: watched
             .into_iter()

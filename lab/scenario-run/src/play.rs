@@ -1,4 +1,4 @@
-//! Playing a scenario: every run, from its guests' boot to the last trace of them.
+//! Playing a part of a scenario, from its guests' boot to the last trace of them.
 //!
 //! Idea: every run is the same but for the policy, and for the memory where that is not limited.
 //! Guests, disks and daemon are new each time; the daemon runs under `static` too, so that its cost
@@ -17,12 +17,13 @@ use tokio::time::Instant;
 use super::daemon::Daemon;
 use super::live::Live;
 use super::measure::Measured;
-use super::record::{DomainRecord, FORMAT_VERSION, Machine, Record, RunRecord};
+use super::part::{Part, PartRecord};
+use super::record::{DomainRecord, Machine, RunOrigin, RunRecord};
 use super::settings::{self, Places, daemon_toml};
 use super::traces::Traces;
 use super::transfer::Watch;
-use super::turns::{Turn, turns};
-use super::{describe, fleet, machine, measure, moves, needs, prepare, start_size, transfer};
+use super::turns::Turn;
+use super::{fleet, machine, measure, moves, needs, prepare, start_size, transfer};
 
 /// Runs with a dead guest before it is given up: under emulation, a guest that is moved may die
 /// through no fault of Ballast's.
@@ -33,47 +34,45 @@ pub fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Plays every run of `scenario`; `description` says what it is about.
+/// Plays one part of a repetition of `scenario`; `place` is its number among all that this call
+/// plays, from 1, and how many those are; `call_at` is when the call began.
 ///
 /// # Errors
-/// When anything needed is missing or a run fails; nothing is left then.
-pub async fn play(
+/// When anything needed is missing or the part fails; nothing is left then.
+pub async fn play_part(
     scenario: &Scenario,
-    description: &str,
+    part: &Part,
+    repetition: u32,
+    place: (usize, usize),
+    call_at: &str,
     live: &mut Live,
-) -> anyhow::Result<Record> {
-    let started_at = now();
+) -> anyhow::Result<PartRecord> {
     settings::check(scenario)?;
-    let mut info = describe::scenario(scenario, description);
-    if scenario.needs {
-        live.say("what each guest needs, before anything is compared");
-        let needs = needs::find(scenario, live).await?;
-        for guest in &mut info.guests {
-            guest.needs_bytes = needs.get(&guest.guest).map(|need| need.get());
+    let (number, of) = place;
+    let name = match part {
+        Part::Needs => {
+            live.say("what each guest needs, before anything is compared");
+            let needs = needs::find(scenario, live).await?;
+            let needs = needs.into_iter().map(|(guest, need)| (guest, need.get())).collect();
+            return Ok(PartRecord::Needs { needs });
         }
-    }
-    let mut machine = None;
-    let mut runs = Vec::new();
-    for turn in turns(scenario) {
-        let Turn { variant, repetition, number, of } = &turn;
-        let name = &variant.name;
-        live.say(&format!("run {number} of {of}: {name}, repetition {repetition}"));
-        let played = match (&scenario.fleet, variant.kind) {
-            (Some(fleet), _) => play_fleet(scenario, fleet, &turn, &mut machine, live).await,
-            (None, VariantKind::Best) => {
-                play_turn(&scenario.unlimited(), &turn, &mut machine, live).await
-            }
-            (None, _) => play_turn(scenario, &turn, &mut machine, live).await,
-        };
-        runs.push(played.with_context(|| format!("run {number} of {of} ({name}) failed"))?);
-    }
-    Ok(Record {
-        format_version: FORMAT_VERSION,
-        started_at,
-        scenario: info,
-        machine: machine.context("the scenario has no runs")?,
-        runs,
-    })
+        Part::Run(name) => name,
+    };
+    let variant = scenario.contestants().into_iter().find(|it| it.name == *name);
+    let variant = variant.with_context(|| format!("the scenario has no policy `{name}`"))?;
+    live.say(&format!("run {number} of {of}: {name}, repetition {repetition}"));
+    let began_at = now();
+    let turn = Turn { variant, repetition, number, of };
+    let played = match (&scenario.fleet, turn.variant.kind) {
+        (Some(fleet), _) => play_fleet(scenario, fleet, &turn, live).await,
+        (None, VariantKind::Best) => play_turn(&scenario.unlimited(), &turn, live).await,
+        (None, _) => play_turn(scenario, &turn, live).await,
+    };
+    let (machine, mut run) =
+        played.with_context(|| format!("run {number} of {of} ({name}) failed"))?;
+    let (call_at, commit) = (call_at.to_owned(), machine::commit());
+    run.origin = Some(RunOrigin { began_at, call_at, commit });
+    Ok(PartRecord::Run { machine: Box::new(machine), run: Box::new(run) })
 }
 
 /// The same with several hosts: again, as long as a guest's kernel dies.
@@ -81,18 +80,17 @@ async fn play_fleet(
     scenario: &Scenario,
     fleet: &ScenarioFleet,
     turn: &Turn,
-    machine: &mut Option<Machine>,
     live: &mut Live,
-) -> anyhow::Result<RunRecord> {
+) -> anyhow::Result<(Machine, RunRecord)> {
     let mut discarded = Vec::new();
     loop {
-        let played = fleet::play_turn(scenario, fleet, turn, machine, live).await;
+        let played = fleet::play_turn(scenario, fleet, turn, live).await;
         let died = match played {
-            Ok(mut record) => {
+            Ok((machine, mut record)) => {
                 if let Some(fleet) = &mut record.fleet {
                     fleet.discarded = discarded;
                 }
-                return Ok(record);
+                return Ok((machine, record));
             }
             Err(error) => error.downcast::<fleet::KernelDied>()?,
         };
@@ -107,18 +105,17 @@ async fn play_fleet(
 async fn play_turn(
     scenario: &Scenario,
     turn: &Turn,
-    machine: &mut Option<Machine>,
     live: &mut Live,
-) -> anyhow::Result<RunRecord> {
+) -> anyhow::Result<(Machine, RunRecord)> {
     let told = RefCell::new(&mut *live);
     let run = Run::start(&scenario.run_options(), &|line| told.borrow_mut().say(line))?;
     let traces = Traces::of(&run);
-    machine.get_or_insert_with(|| machine::look(&run));
+    let machine = machine::look(&run);
     let measured = with_daemon(scenario, turn, &run, live).await;
     run.shutdown();
     let record = measured?;
     traces.ensure_gone()?;
-    Ok(record)
+    Ok((machine, record))
 }
 
 async fn with_daemon(

@@ -118,6 +118,9 @@ pub struct RunRecord {
     pub policy: String,
     /// Which repetition it belongs to, from 1.
     pub repetition: u32,
+    /// When it was played, and by which call; `None`: a record made before that was taken down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<RunOrigin>,
     /// How long it was measured, in seconds.
     pub measured_s: f64,
     /// The guests, in the order of the scenario.
@@ -151,6 +154,17 @@ impl RunRecord {
     pub fn guest(&self, name: &str) -> Option<&GuestRun> {
         self.guests.iter().find(|guest| guest.guest == name)
     }
+}
+
+/// When a run was played, and by which call of a command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunOrigin {
+    /// When it began, RFC 3339 in UTC.
+    pub began_at: String,
+    /// When the call began that played it, likewise: what tells calls apart.
+    pub call_at: String,
+    /// The commit of the program, where that is known.
+    pub commit: Option<String>,
 }
 
 /// What one domain of Xen had in one run, by `xl list`, in whole MiB.

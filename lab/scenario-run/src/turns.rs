@@ -1,7 +1,4 @@
-//! What is run when.
-//!
-//! Idea: policies take turns within a repetition, so that a machine that grows slower over an hour
-//! does so for all of them; workloads begin in the order of their times.
+//! One run to make, and when its workloads begin: in the order of their times.
 
 use std::time::Duration;
 
@@ -16,22 +13,10 @@ pub(super) struct Turn {
     pub(super) variant: Variant,
     /// The repetition, from 1.
     pub(super) repetition: u32,
-    /// Which run of all it is, from 1.
+    /// Which part of all that this call plays it is, from 1.
     pub(super) number: usize,
-    /// How many runs there are.
+    /// How many those are.
     pub(super) of: usize,
-}
-
-/// Every run of a scenario, in order.
-pub(super) fn turns(scenario: &Scenario) -> Vec<Turn> {
-    let variants = scenario.contestants();
-    let of = variants.len() * scenario.repetitions as usize;
-    let in_turn = (1..=scenario.repetitions)
-        .flat_map(|repetition| variants.iter().cloned().map(move |variant| (repetition, variant)));
-    in_turn
-        .zip(1..)
-        .map(|((repetition, variant), number)| Turn { variant, repetition, number, of })
-        .collect()
 }
 
 /// A workload and when it begins.
@@ -66,17 +51,6 @@ pub(super) fn starts(scenario: &Scenario) -> Vec<Start> {
 mod tests {
     use super::*;
     use crate::fixture::scenario;
-
-    #[test]
-    fn policies_take_turns_within_each_repetition() {
-        let order: Vec<_> = turns(&scenario())
-            .into_iter()
-            .map(|turn| {
-                format!("{} {} {}/{}", turn.repetition, turn.variant.name, turn.number, turn.of)
-            })
-            .collect();
-        assert_eq!(order, ["1 static 1/4", "1 global 2/4", "2 static 3/4", "2 global 4/4"]);
-    }
 
     #[test]
     fn workloads_begin_in_the_order_of_their_times() {

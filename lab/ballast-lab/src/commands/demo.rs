@@ -40,7 +40,7 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let (file, text) = if args.quick { QUICK } else { SCENARIO };
     let scenario = Scenario::parse(text, Path::new(file))?;
-    lab_run::play_and_report(&scenario, text, None, Some(&args.report), args.output).await
+    lab_run::play_and_report(&scenario, text, None, Some(&args.report), None, args.output).await
 }
 
 #[cfg(test)]

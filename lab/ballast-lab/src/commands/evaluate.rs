@@ -9,15 +9,17 @@ use ballast_report::files::{self, Destination};
 use ballast_report::{Output, Report};
 use serde::Serialize;
 
-use crate::evaluate::catalogue::{Catalogue, Row, Way};
-use crate::evaluate::findings::{Findings, findings, jobs};
-use crate::evaluate::job::Task;
+use crate::evaluate::catalogue::{Catalogue, Row};
+use crate::evaluate::findings::{Findings, findings, jobs, jobs_of};
+use crate::evaluate::job::{Job, Task};
 use crate::evaluate::origins::{OriginRow, origins};
-use crate::evaluate::state::State;
-use crate::evaluate::work::{Limits, work};
+use crate::evaluate::run::load;
+use crate::evaluate::time_left::{Ahead, PastTimes, Rate, span};
+use crate::evaluate::work::{Limits, took, work};
 use crate::evaluate::{markdown, page, tables};
+use crate::state::State;
 
-/// How long `--quick` takes at most.
+/// How long `--quick` takes at most, unless `--within` says otherwise.
 const QUICK: Duration = Duration::from_mins(10);
 /// Repetitions, without and with `--quick`.
 const REPETITIONS_DEFAULT: u32 = 5;
@@ -34,6 +36,7 @@ Examples:
   ballast-lab evaluate --list
   ballast-lab evaluate --quick --page evaluation.html
   ballast-lab evaluate --only meb.V --only tws
+  ballast-lab evaluate --real --within 100min --repetitions 1
   ballast-lab evaluate --real --markdown docs/evaluation.md
 
 Each row is a table or a figure of a paper: the paper's figures, ours with their spread over
@@ -42,32 +45,40 @@ verdict that follows from a band argued beforehand in scenarios/evaluation: `rep
 kind`, or `not, because …`. Nobody types a verdict. Without --real, rows that need real guests
 count only if they were run before.
 
-Results are kept in --state, one file for each run, and count until the scenario, its series or this
-program changes. Progress and the time left go to standard error; the time left is by what runs took
-on this machine.
+Results are kept in --state, one file for each run, and count until the scenario, its series or
+this program changes. Of a scenario with real guests each contestant's run is kept by itself, and
+only those run that a row's figures are of: a call that was ended loses the run that it was in.
+--within begins none that would end later, and the next call takes up there; first repetitions
+come before second ones. Where the runs of a comparison were played by several calls, the page
+says when each began, and by which commit. Progress and the time left go to standard error; the
+time left is by what runs took on this machine, and before they ever ran by what their scenarios
+say.
 
 JSON, an object:
   ended_at, commit, cpu, repetitions, jobs_ran, jobs_kept
   counts    rows, reproduced, met, in_kind, and by cause those that are not
   papers    a list of paper, title, rows: id, place, what, how, seen, verdict, cause, because,
-            figures
+            calls (that played its runs on real guests), figures
   figures   of a row: what, subject, policy, guest, paper, ours (median, min, max, count), band,
             verdict, …
   origins   where each parameter of the simulator comes from
-With --list: a list of id, place, what, how.")]
+With --list: a list of id, place, what, how, takes_s (of one repetition; null: not known yet).")]
 pub struct Args {
-    /// Print the rows instead, and run nothing
+    /// Print the rows instead, with the time that one repetition takes, and run nothing
     #[arg(long)]
     list: bool,
     /// Only this row, such as meb.V, or all whose names begin so up to a dot; repeatable
     #[arg(long = "only", value_name = "ROW")]
     only: Vec<String>,
-    /// At most ten minutes: few repetitions, no real guests, and what takes longer is left out
+    /// As --within 10min --repetitions 2, and no real guests
     #[arg(long, conflicts_with = "real")]
     quick: bool,
     /// Run scenarios with real guests, too; takes hours
     #[arg(long)]
     real: bool,
+    /// Begin no run that would end later than this from now, such as 100min
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    within: Option<Duration>,
     /// How often each scenario is run [default: 5, with --quick 2]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=i64::from(REPETITIONS_MAX)))]
     repetitions: Option<u32>,
@@ -105,6 +116,8 @@ struct ListedRow {
     place: String,
     what: String,
     how: Vec<String>,
+    /// How long one repetition takes, in seconds; `None`: not known yet.
+    takes_s: Option<f64>,
 }
 
 /// Runs what is missing, judges, prints and writes the files wanted.
@@ -116,7 +129,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut catalogue = Catalogue::read(&args.scenarios)?;
     catalogue.keep(&args.only)?;
     if args.list {
-        return list(&catalogue, args.output);
+        return list(&catalogue, &args);
     }
     let outputs: Vec<&Path> =
         args.markdown.as_deref().into_iter().chain(args.page.as_deref()).collect();
@@ -128,8 +141,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let default = if args.quick { REPETITIONS_QUICK } else { REPETITIONS_DEFAULT };
     let repetitions = args.repetitions.unwrap_or(default);
     let state = State::open(&args.state)?;
-    let limits = Limits { real: args.real, within: args.quick.then_some(QUICK), fresh: args.fresh };
-    let ends = work(jobs(&catalogue, repetitions), &args.scenarios, &state, limits).await?;
+    let within = args.within.or_else(|| args.quick.then_some(QUICK));
+    let limits = Limits { real: args.real, within, fresh: args.fresh };
+    let jobs = jobs(&catalogue, repetitions, &args.scenarios);
+    let ends = work(jobs, &args.scenarios, &state, limits).await?;
     let findings = findings(&catalogue, &args.scenarios, repetitions, &ends)?;
     // `ballast` does not hand this command on.
     let command = command_line().replacen("ballast ", "ballast-lab ", 1);
@@ -157,24 +172,76 @@ fn text(findings: &Findings, outputs: &[&Path], width: Option<u16>) -> String {
     out
 }
 
-fn list(catalogue: &Catalogue, output: Output) -> anyhow::Result<()> {
-    let listed = |row: &Row| ListedRow {
-        id: row.id.clone(),
-        place: row.place.clone(),
-        what: row.what.clone(),
-        how: match &row.way {
-            Way::Nothing { .. } => Vec::new(),
-            _ => Task::of(row).iter().map(Task::told).collect(),
-        },
+fn list(catalogue: &Catalogue, args: &Args) -> anyhow::Result<()> {
+    let scenarios = &args.scenarios;
+    let all = jobs(catalogue, 1, scenarios);
+    let times = Times::new(&all, &State::reading(&args.state), scenarios);
+    let listed = |row: &Row| {
+        let tasks = Task::of(row);
+        let of_task = |task| jobs_of(&[row], task, 1, scenarios).ok();
+        let jobs: Option<Vec<Vec<Job>>> = tasks.iter().map(of_task).collect();
+        let jobs = jobs.map(|jobs| jobs.concat()).filter(|jobs| !jobs.is_empty());
+        ListedRow {
+            id: row.id.clone(),
+            place: row.place.clone(),
+            what: row.what.clone(),
+            how: tasks.iter().map(Task::told).collect(),
+            takes_s: jobs.and_then(|jobs| times.of_all(jobs.iter())),
+        }
     };
     let rows: Vec<ListedRow> = catalogue.rows().map(|(_, row)| listed(row)).collect();
-    output.print(&rows, |rows, width| {
+    args.output.print(&rows, |rows, width| {
         let how = |row: &ListedRow| or_none((!row.how.is_empty()).then(|| row.how.join(", ")));
-        Report::<ListedRow>::new()
+        let table = Report::<ListedRow>::new()
             .text("ROW", |it| it.id.clone())
             .text("PLACE", |it| it.place.clone())
             .text("WHAT", |it| it.what.clone())
+            .figure("TIME", |it| or_none(it.takes_s.map(span).as_deref()))
             .text("HOW", how)
-            .table(rows, width)
+            .table(rows, width);
+        format!("{table}\n{}", times.told(&all))
     })
+}
+
+/// How long jobs take, by what they took the last time.
+struct Times<'a> {
+    scenarios: &'a Path,
+    took: PastTimes,
+    rate: Rate,
+}
+
+impl<'a> Times<'a> {
+    fn new(jobs: &[Job], state: &State, scenarios: &'a Path) -> Times<'a> {
+        let (took, mut rate) = (took(jobs, state), Rate::default());
+        for job in jobs {
+            if let Some(took_s) = took.of(&job.name(), &job.task.told()) {
+                rate.add(took_s, load(job, scenarios));
+            }
+        }
+        Times { scenarios, took, rate }
+    }
+
+    /// All of `jobs`, in seconds; `None`: of one of them it is not known.
+    fn of_all<'b>(&self, jobs: impl Iterator<Item = &'b Job>) -> Option<f64> {
+        let ahead = |job: &Job| Ahead {
+            took_s: self.took.of(&job.name(), &job.task.told()),
+            load: load(job, self.scenarios),
+        };
+        self.rate.of_all(jobs.map(ahead))
+    }
+
+    /// The sums, in words.
+    fn told(&self, jobs: &[Job]) -> String {
+        let sum = |is_real: bool| {
+            let own = jobs.iter().filter(|job| job.task.is_real() == is_real);
+            let time = self.of_all(own.clone());
+            (own.count(), time.map_or_else(|| "a time not known yet".to_owned(), span))
+        };
+        let ((real, real_time), (other, other_time)) = (sum(true), sum(false));
+        format!(
+            "One repetition of these rows, what they share run once: {real} runs on real guests \
+             take {real_time}, {other} others {other_time}. Times are by what runs took here, \
+             before that by their scenarios.\n"
+        )
+    }
 }

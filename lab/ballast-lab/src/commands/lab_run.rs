@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use ballast_lab_host::{BEST, BY_HAND, Scenario};
 use serde::Serialize;
 
@@ -17,7 +17,10 @@ use ballast_scenario_run::record::{
 use ballast_scenario_run::simulate::contestants::Contestants;
 use ballast_scenario_run::simulate::scenario_file::ScenarioFile;
 use ballast_scenario_run::transfer_table::{GOALS, Goals};
-use ballast_scenario_run::{Live, page, raw, table};
+use ballast_scenario_run::{page, raw, table};
+
+use crate::played;
+use crate::state::State;
 
 /// Play a scenario under several policies, one after the other, and compare.
 #[derive(Clone, Debug, clap::Args)]
@@ -26,6 +29,7 @@ Examples:
   ballast lab run scenarios/lab/demo.toml --report demo.html
   ballast lab run scenarios/lab/demo.toml --policy static --policy global --repetitions 5
   ballast lab run scenarios/lab/demo.toml --policy global --policy rival:mom
+  ballast lab run scenarios/lab/demo.toml --repetitions 5 --state runs
   ballast lab run scenarios/lab/demo.toml --simulated
   ballast lab run scenarios/lab/demo.toml --json | jq .comparison.gains
 
@@ -39,7 +43,13 @@ scenarios/lab/fleet-3.toml) is played with each daemon alone (advise) and with g
 between the hosts (move); what is expected of that is in its file, and the exit status is 1 unless
 all of it is met. With --simulated the same scenario is also played in the simulator, on the
 machine that the file describes and at the speeds of the real runs; every figure stands beside the
-real one.")]
+real one.
+
+With --state a call that was ended loses only the run that it was in; the same call again takes
+up there. A run that is kept counts until this program changes, or what the scenario and the
+options say of it; more repetitions and other policies play only what is new. Where several
+calls played the runs compared, the result says when each began. `ballast-lab evaluate` keeps
+the same runs in target/evaluation.")]
 pub struct Args {
     /// The scenario (TOML); scenarios/lab has examples
     #[arg(value_name = "SCENARIO.toml")]
@@ -69,6 +79,9 @@ pub struct Args {
     /// Simulate the same scenario too, and show how far that is from the real runs
     #[arg(long)]
     simulated: bool,
+    /// Keep every run in this folder as soon as it is over, and play none that is already there
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
@@ -87,7 +100,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         true => Some(ScenarioFile::parse(&changed, &args.scenario)?),
         false => None,
     };
-    play_and_report(&scenario, &text, model, args.report.as_deref(), args.output).await
+    let state = args.state.as_deref().map(State::open).transpose()?;
+    let (report, state) = (args.report.as_deref(), state.as_ref());
+    play_and_report(&scenario, &text, model, report, state, args.output).await
 }
 
 impl Args {
@@ -105,6 +120,18 @@ impl Args {
     pub(super) fn read(&self) -> anyhow::Result<(Scenario, String)> {
         let text = self.text()?;
         Ok((self.scenario(&text)?.0, text))
+    }
+
+    /// That nothing is to be kept.
+    ///
+    /// # Errors
+    /// It is.
+    pub(super) fn ensure_kept_nowhere(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.state.is_none(),
+            "--state: runs in an outer machine cannot be kept: expected `lab run`, or leave it out"
+        );
+        Ok(())
     }
 
     /// The page to write, if any, by its absolute path.
@@ -257,20 +284,21 @@ fn transfer(run: &RunRecord) -> Option<RunTransfer<'_>> {
     Some(RunTransfer { policy, repetition, transfer, ratio, goals: GOALS })
 }
 
-/// Plays `scenario`, whose file is `text`, and `model`, which is the same for the simulator; writes
-/// the page if one is wanted, and prints.
+/// Plays `scenario`, whose file is `text`, and `model`, which is the same for the simulator; keeps
+/// runs in `state`, writes the page if one is wanted, and prints.
 pub(super) async fn play_and_report(
     scenario: &Scenario,
     text: &str,
     model: Option<ScenarioFile>,
     report: Option<&Path>,
+    state: Option<&State>,
     output: Output,
 ) -> anyhow::Result<()> {
     if let Some(report) = report {
         // Now rather than after minutes of measuring.
         raw::write_file(report, "")?;
     }
-    let record = ballast_scenario_run::play(scenario, &description(text), &mut Live::new()).await?;
+    let record = played::play(scenario, &description(text), state).await?;
     let comparison = Comparison::new(&record);
     let calibration = match model {
         Some(ScenarioFile { scenario, policies, .. }) => {

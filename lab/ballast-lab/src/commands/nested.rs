@@ -203,6 +203,7 @@ fn exec(machine: &Nested, argv: &[String], timeout: Duration) -> Result<ProcessE
 }
 
 fn play(args: &RunArgs, is_xen: bool) -> anyhow::Result<()> {
+    args.run.ensure_kept_nowhere()?;
     // A wrong scenario fails here, before a machine boots.
     let (scenario, text) = args.run.read()?;
     let report = args.run.report();

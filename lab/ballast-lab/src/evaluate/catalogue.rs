@@ -293,7 +293,7 @@ impl RowTable {
 impl OwnFigure {
     fn check(&self, way: &Way) -> anyhow::Result<()> {
         let is_known = match way {
-            Way::Simulate { .. } => !self.metric.is_of_series(),
+            Way::Simulate { .. } => self.metric.is_of_simulations(),
             Way::Lab { .. } => self.metric.is_of_lab(),
             Way::Series { .. } => self.metric.is_of_series(),
             Way::Nothing { .. } => false,

@@ -6,11 +6,11 @@
 //! Limits: of recorded series ours is the mean over series, as the paper's is over programs; a
 //! series without the figure is left out of it.
 
-use anyhow::{Context, ensure};
-use ballast_lab_host::Scenario;
+use anyhow::Context;
 use ballast_scenario_run::compare::{Comparison, Spread};
 use ballast_scenario_run::paper;
-use ballast_scenario_run::record::{GuestRun, Record, RunRecord};
+use ballast_scenario_run::part::{self, PartRecord};
+use ballast_scenario_run::record::{GuestRun, Record, RunRecord, Sample};
 use ballast_scenario_run::simulate::paper::PaperFigure;
 use ballast_scenario_run::simulate::parameter::{Parameter, defaults};
 use ballast_scenario_run::simulate::scenario_file::ScenarioFile;
@@ -18,8 +18,9 @@ use serde_json::Value;
 use std::path::Path;
 
 use super::catalogue::{OwnFigure, Row};
-use super::job::{Task, read_bounded};
+use super::job::{Task, lab_scenario, read_bounded};
 use super::measure::Measure;
+use crate::commands::lab_run::description;
 
 /// The threshold of `imt` that adapts itself.
 const ADAPTIVE: &str = "adaptive";
@@ -54,16 +55,14 @@ enum Lookup {
     Own(OwnFigure),
 }
 
-#[cfg(test)]
-impl Figure {
-    /// The policies that it is of.
-    pub(crate) fn policies(&self) -> Vec<&str> {
-        let others = match &self.found {
-            Lookup::Own(own) => own.against.iter().map(String::as_str).collect(),
-            Lookup::OfScenario(..) => Vec::new(),
-        };
-        [self.policy.as_str()].into_iter().chain(others).collect()
+/// The contestants of a scenario that `figure` is of, or is measured against.
+pub(crate) fn contestants(figure: &Figure) -> Vec<&str> {
+    let mut names = vec![figure.policy.as_str()];
+    if let Lookup::Own(own) = &figure.found {
+        names.extend(own.against.iter().map(String::as_str));
     }
+    names.extend(figure.measure.baseline());
+    names
 }
 
 /// The figures of `row` that `task` has.
@@ -115,8 +114,7 @@ fn of_scenario(
             Ok((file.paper, parameters))
         }
         Task::Lab { scenario } => {
-            let path = scenarios.join(scenario);
-            let scenario = Scenario::parse(&read_bounded(&path)?, &path)?;
+            let scenario = lab_scenario(&scenarios.join(scenario))?;
             Ok((paper::figures(&scenario)?, Vec::new()))
         }
         Task::Series { .. } => Ok((Vec::new(), Vec::new())),
@@ -134,32 +132,62 @@ fn fitted(parameters: &[Parameter], source: &str) -> Option<String> {
     }
 }
 
-/// Ours for each of `figures`, from what the repetitions of `task` found.
+/// What all jobs of a task found.
+#[derive(Clone, Debug)]
+pub(crate) enum FoundOf {
+    /// The JSON of simulations, by repetition.
+    Simulations(Vec<Value>),
+    /// The JSON of replays of series.
+    Replays(Vec<Value>),
+    /// Runs on real guests.
+    Runs(Box<Record>),
+}
+
+impl FoundOf {
+    /// What `results` of the jobs of `task` are.
+    ///
+    /// # Errors
+    /// They are not what it leaves, or its scenario cannot be read.
+    pub(crate) fn new(
+        task: &Task,
+        results: Vec<Value>,
+        scenarios: &Path,
+    ) -> anyhow::Result<FoundOf> {
+        let scenario = match task {
+            Task::Simulate { .. } => return Ok(FoundOf::Simulations(results)),
+            Task::Series { .. } => return Ok(FoundOf::Replays(results)),
+            Task::Lab { scenario } => scenarios.join(scenario),
+        };
+        let part = |result| serde_json::from_value(result).context("a kept result is no run");
+        let parts: Vec<PartRecord> =
+            results.into_iter().map(part).collect::<anyhow::Result<_>>()?;
+        let text = read_bounded(&scenario)?;
+        let scenario = lab_scenario(&scenario)?;
+        Ok(FoundOf::Runs(Box::new(part::record(&scenario, &description(&text), parts)?)))
+    }
+}
+
+/// Ours for each of `figures`, from what the jobs of a task found.
 ///
 /// # Errors
 /// A result is not what the task leaves.
-pub(crate) fn ours(
-    task: &Task,
-    figures: &[Figure],
-    results: &[Value],
-) -> anyhow::Result<Vec<Option<Spread>>> {
-    match task {
-        Task::Simulate { .. } => {
+pub(crate) fn ours(figures: &[Figure], found: &FoundOf) -> anyhow::Result<Vec<Option<Spread>>> {
+    match found {
+        FoundOf::Simulations(results) => {
             let spread = |figure: &Figure| {
                 Spread::of(results.iter().filter_map(|result| simulated(figure, result)))
             };
             Ok(figures.iter().map(spread).collect())
         }
-        Task::Series { .. } => {
+        FoundOf::Replays(results) => {
             let spread = |figure: &Figure| {
                 Spread::of(results.iter().filter_map(|result| replayed(figure, result)))
             };
             Ok(figures.iter().map(spread).collect())
         }
-        Task::Lab { .. } => {
-            let record = joined(results)?;
-            let comparison = Comparison::new(&record);
-            figures.iter().map(|figure| measured(figure, &record, &comparison)).collect()
+        FoundOf::Runs(record) => {
+            let comparison = Comparison::new(record);
+            figures.iter().map(|figure| measured(figure, record, &comparison)).collect()
         }
     }
 }
@@ -199,7 +227,7 @@ fn simulated(figure: &Figure, result: &Value) -> Option<f64> {
         Measure::ConvergeS => field("converge_s"),
         Measure::SwapBytes => field("swap_used_max_bytes"),
         Measure::Violations => field("violations"),
-        Measure::UpRatio | Measure::Mre => None,
+        Measure::UpRatio | Measure::Mre | Measure::SwapLastBytes => None,
     }
 }
 
@@ -247,6 +275,10 @@ fn measured(
     record: &Record,
     comparison: &Comparison,
 ) -> anyhow::Result<Option<Spread>> {
+    if figure.measure.is_of_samples() {
+        let runs = record.runs.iter().filter(|run| run.policy == figure.policy);
+        return Ok(Spread::of(runs.filter_map(|run| sampled(figure, run))));
+    }
     let wanted = match &figure.found {
         Lookup::OfScenario(_, paper) => paper.clone(),
         Lookup::Own(own) if own.metric == Measure::TouchesAgainst => {
@@ -266,6 +298,38 @@ fn measured(
     Ok(paper::measured(&wanted, comparison))
 }
 
+/// A figure of the samples of its guest in `run`.
+fn sampled(figure: &Figure, run: &RunRecord) -> Option<f64> {
+    let guest = run.guest(figure.guest.as_deref()?)?;
+    let mut held = guest.samples.iter().filter_map(|it| it.daemon.as_ref()?.allocation_bytes);
+    let mut swapped = guest.samples.iter().filter_map(|it| it.inside.as_ref()?.swap_used_bytes);
+    match figure.measure {
+        Measure::SwapBytes => swapped.max().map(|bytes| bytes as f64),
+        Measure::SwapLastBytes => swapped.next_back().map(|bytes| bytes as f64),
+        Measure::AllocationMaxBytes => held.max().map(|bytes| bytes as f64),
+        Measure::AllocationLastBytes => held.next_back().map(|bytes| bytes as f64),
+        Measure::Mre => tracking_error(&guest.samples),
+        _ => None,
+    }
+}
+
+/// How far the working set that the tracker sees is from what the guest's workloads work in: the
+/// mean over the samples that have both, each as a share of the latter. A working set counts from
+/// the first on that was seen.
+fn tracking_error(samples: &[Sample]) -> Option<f64> {
+    let (mut sum, mut count, mut size) = (0.0, 0_u32, None);
+    for sample in samples {
+        size = sample.inside.as_ref().map(|inside| inside.size_bytes).or(size);
+        let tracking = sample.daemon.as_ref().and_then(|daemon| daemon.tracking.as_ref());
+        let seen = tracking.and_then(|tracking| tracking.working_set_bytes);
+        if let (Some(seen), Some(size)) = (seen, size.filter(|size| *size > 0)) {
+            sum += seen.abs_diff(size) as f64 / size as f64;
+            count += 1;
+        }
+    }
+    (count > 0).then(|| sum / f64::from(count))
+}
+
 /// Page touches under the policy of `own` against the most under any of the others, in one
 /// repetition.
 fn against(own: &OwnFigure, record: &Record, repetition: u32) -> Option<f64> {
@@ -279,26 +343,6 @@ fn against(own: &OwnFigure, record: &Record, repetition: u32) -> Option<f64> {
     let others: Vec<u64> = own.against.iter().map(|it| touches(it)).collect::<Option<_>>()?;
     let most = others.into_iter().max().filter(|most| *most > 0)?;
     Some(touches(&own.policy)? as f64 / most as f64)
-}
-
-/// The records of single repetitions as one record.
-pub(crate) fn joined(results: &[Value]) -> anyhow::Result<Record> {
-    let mut whole: Option<Record> = None;
-    for (number, result) in (1..).zip(results) {
-        let mut record: Record =
-            serde_json::from_value(result.clone()).context("a kept result is no record")?;
-        record.runs.iter_mut().for_each(|run| run.repetition = number);
-        match &mut whole {
-            None => whole = Some(record),
-            Some(whole) => {
-                let (ours, other) = (&whole.machine.accelerator, &record.machine.accelerator);
-                ensure!(ours == other, "one repetition ran under {ours}, another under {other}");
-                whole.scenario.repetitions = number;
-                whole.runs.append(&mut record.runs);
-            }
-        }
-    }
-    whole.context("no repetition")
 }
 
 #[cfg(test)]
@@ -374,6 +418,40 @@ mod tests {
         assert_eq!(found(Measure::UpRatio, "adaptive"), Some(0.5));
         assert_eq!(found(Measure::UpRatio, "0.10"), None);
         assert_eq!(found(Measure::WorkRatio, "adaptive"), None);
+    }
+
+    fn sample(held: u64, swapped: u64, size: u64, seen: Option<u64>) -> Sample {
+        let sample = json!({
+            "at_s": 1.0,
+            "daemon": {"allocation_bytes": held, "tracking": {"state": "watching", "working_set_bytes": seen}},
+            "inside": {"at_ms": 1000, "touches": 1, "iterations": 1, "size_bytes": size, "size_wanted_bytes": size, "swap_used_bytes": swapped},
+        });
+        serde_json::from_value(sample).unwrap()
+    }
+
+    #[test]
+    fn figures_of_samples_are_those_of_their_guest() {
+        let samples = vec![
+            sample(5, 0, 100, None),
+            sample(9, 40, 100, Some(90)),
+            sample(7, 30, 50, Some(80)),
+        ];
+        let guest = GuestRun { guest: "a".to_owned(), samples, workloads: Vec::new() };
+        let run: RunRecord = serde_json::from_value(json!({
+            "policy": "meb", "repetition": 1, "measured_s": 3.0, "guests": [guest], "remarks": [],
+        }))
+        .unwrap();
+        let found = |measure, guest| sampled(&own(measure, "meb", guest, &[]), &run);
+        assert_eq!(found(Measure::SwapBytes, Some("a")), Some(40.0));
+        assert_eq!(found(Measure::SwapLastBytes, Some("a")), Some(30.0));
+        assert_eq!(found(Measure::AllocationMaxBytes, Some("a")), Some(9.0));
+        assert_eq!(found(Measure::AllocationLastBytes, Some("a")), Some(7.0));
+        // 0.1 and 0.6; the first sample has no working set.
+        assert!((found(Measure::Mre, Some("a")).unwrap() - 0.35).abs() < 1e-9);
+        assert_eq!(
+            (found(Measure::SwapBytes, None), found(Measure::SwapBytes, Some("b"))),
+            (None, None)
+        );
     }
 
     #[test]

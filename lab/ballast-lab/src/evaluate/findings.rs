@@ -3,16 +3,19 @@
 //! Idea: all that is shown, the page, the text, the JSON, is made from this, so that none can say
 //! more than was found.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use ballast_scenario_run::calls::{CallRuns, calls};
 use ballast_scenario_run::compare::Spread;
+use ballast_scenario_run::part::{Part, part_of, parts};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::band::{Band, Bound};
 use super::catalogue::{Catalogue, Row, Way};
-use super::figure::{Figure, figures, joined, ours};
-use super::job::{Job, Task};
+use super::figure::{Figure, FoundOf, contestants, figures, ours};
+use super::job::{Job, Task, lab_scenario};
 use super::verdict::{Cause, Verdict, judge, of_row};
 use super::work::{End, Ends};
 
@@ -69,7 +72,19 @@ pub(crate) struct RowFindings {
     pub(crate) seen: Option<String>,
     #[serde(flatten)]
     pub(crate) verdict: Verdict,
+    /// Which calls played its runs on real guests.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) calls: Vec<TaskCalls>,
     pub(crate) figures: Vec<FigureFindings>,
+}
+
+/// The calls that played the runs of a scenario with real guests.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct TaskCalls {
+    /// The scenario.
+    pub(crate) subject: String,
+    /// The first first.
+    pub(crate) calls: Vec<CallRuns>,
 }
 
 /// One figure.
@@ -87,18 +102,50 @@ pub(crate) struct FigureFindings {
     pub(crate) verdict: Verdict,
 }
 
-/// The jobs of all rows of `catalogue`, each once, in order.
-pub(crate) fn jobs(catalogue: &Catalogue, repetitions: u32) -> Vec<Job> {
-    let mut jobs: Vec<Job> = Vec::new();
-    for task in catalogue.rows().flat_map(|(_, row)| Task::of(row)) {
-        for repetition in 1..=task.repetitions(repetitions) {
-            let job = Job { task: task.clone(), repetition };
-            if !jobs.contains(&job) {
-                jobs.push(job);
+/// The jobs of all rows of `catalogue`, each once, in the order of the rows.
+///
+/// Rows whose scenario cannot be read have none, and say so themselves.
+pub(crate) fn jobs(catalogue: &Catalogue, repetitions: u32, scenarios: &Path) -> Vec<Job> {
+    let mut tasks: Vec<(Task, Vec<&Row>)> = Vec::new();
+    for (_, row) in catalogue.rows() {
+        for task in Task::of(row) {
+            match tasks.iter_mut().find(|(other, _)| *other == task) {
+                Some((_, rows)) => rows.push(row),
+                None => tasks.push((task, vec![row])),
             }
         }
     }
-    jobs
+    let of_task = |(task, rows): &(Task, Vec<&Row>)| jobs_of(rows, task, repetitions, scenarios);
+    tasks.iter().filter_map(|task| of_task(task).ok()).flatten().collect()
+}
+
+/// What `rows` need of `task`, in the order in which it runs.
+///
+/// # Errors
+/// The task's scenario cannot be read.
+pub(crate) fn jobs_of(
+    rows: &[&Row],
+    task: &Task,
+    repetitions: u32,
+    scenarios: &Path,
+) -> anyhow::Result<Vec<Job>> {
+    let job = |repetition, part| Job { task: task.clone(), repetition, part };
+    let Task::Lab { scenario } = task else {
+        return Ok((1..=task.repetitions(repetitions)).map(|it| job(it, None)).collect());
+    };
+    let scenario = lab_scenario(&scenarios.join(scenario))?;
+    let mut needed = BTreeSet::from([Part::Needs]);
+    for row in rows {
+        let figures = figures(row, task, scenarios)?;
+        let names = figures.iter().flat_map(contestants);
+        needed.extend(names.map(|name| part_of(&scenario, name)));
+    }
+    let mut jobs = Vec::new();
+    for repetition in 1..=repetitions {
+        let parts = parts(&scenario, repetition).into_iter().filter(|part| needed.contains(part));
+        jobs.extend(parts.map(|part| job(repetition, Some(part))));
+    }
+    Ok(jobs)
 }
 
 /// What became of the rows of `catalogue`.
@@ -148,6 +195,7 @@ fn of(row: &Row, scenarios: &Path, repetitions: u32, ends: &Ends) -> anyhow::Res
         how: Task::of(row).iter().map(Task::told).collect(),
         seen: None,
         verdict: Verdict::Reproduced,
+        calls: Vec::new(),
         figures: Vec::new(),
     };
     if let Way::Nothing { because } = &row.way {
@@ -155,20 +203,29 @@ fn of(row: &Row, scenarios: &Path, repetitions: u32, ends: &Ends) -> anyhow::Res
         return Ok(found);
     }
     for task in Task::of(row) {
-        let results = match results(&task, repetitions, ends) {
+        let jobs = jobs_of(&[row], &task, repetitions, scenarios);
+        let jobs = jobs.map_err(|error| Cause::CannotRun(format!("{error:#}")));
+        let results = match jobs.and_then(|jobs| results(&jobs, ends)) {
             Ok(results) => results,
             Err(cause) => {
                 found.verdict = Verdict::Not(cause);
                 found.seen = None;
+                found.calls.clear();
                 found.figures.clear();
                 return Ok(found);
             }
         };
-        found.seen = Some(seen(&task, &results)?);
+        let of_task = FoundOf::new(&task, results, scenarios)?;
+        found.seen = Some(seen(&of_task));
+        if let FoundOf::Runs(record) = &of_task {
+            let calls = calls(record);
+            found.calls.push(TaskCalls { subject: task.subject().to_owned(), calls });
+        }
         let figures = figures(row, &task, scenarios)?;
-        let spreads = ours(&task, &figures, &results)?;
+        let spreads = ours(&figures, &of_task)?;
+        let repetitions = task.repetitions(repetitions) as usize;
         for (figure, ours) in figures.into_iter().zip(spreads) {
-            found.figures.push(judged(row, figure, ours, results.len())?);
+            found.figures.push(judged(row, figure, ours, repetitions)?);
         }
     }
     let named = found.figures.iter().map(|figure| (figure.name(), &figure.verdict));
@@ -207,26 +264,34 @@ fn judged(
     })
 }
 
-/// What all repetitions of `task` found, or why there is not all of it.
-fn results(task: &Task, repetitions: u32, ends: &Ends) -> Result<Vec<Value>, Cause> {
-    let one = |repetition| {
-        let job = Job { task: task.clone(), repetition };
+/// What all of `jobs` found, or why there is not all of it.
+fn results(jobs: &[Job], ends: &Ends) -> Result<Vec<Value>, Cause> {
+    let (mut results, mut failed, mut left) = (Vec::new(), Vec::new(), Vec::new());
+    for job in jobs {
         match ends.get(&job.name()) {
-            Some(End::Done(found)) => Ok(found.result.clone()),
-            Some(End::Failed(text)) => Err(Cause::CannotRun(text.clone())),
-            Some(End::Left(text)) => Err(Cause::NotRun(text.clone())),
-            None => Err(Cause::NotRun("it was not asked for".to_owned())),
+            Some(End::Done(found)) => results.push(found.result.clone()),
+            Some(End::Failed(text)) => failed.push(format!("{}: {text}", job.told())),
+            Some(End::Left(text)) => left.push(text.clone()),
+            None => left.push("it was not asked for".to_owned()),
         }
+    }
+    let missing = match results.is_empty() {
+        true => String::new(),
+        false => format!("{} of {} runs are missing: ", failed.len() + left.len(), jobs.len()),
     };
-    (1..=task.repetitions(repetitions)).map(one).collect()
+    match (failed.first(), left.first()) {
+        (Some(text), _) => Err(Cause::CannotRun(format!("{missing}{text}"))),
+        (None, Some(text)) => Err(Cause::NotRun(format!("{missing}{text}"))),
+        (None, None) => Ok(results),
+    }
 }
 
-fn seen(task: &Task, results: &[Value]) -> anyhow::Result<String> {
-    Ok(match task {
-        Task::Simulate { .. } => SIMULATED.to_owned(),
-        Task::Series { .. } => REPLAYED.to_owned(),
-        Task::Lab { .. } => format!("on real guests, {}", joined(results)?.machine.accelerator),
-    })
+fn seen(found: &FoundOf) -> String {
+    match found {
+        FoundOf::Simulations(_) => SIMULATED.to_owned(),
+        FoundOf::Replays(_) => REPLAYED.to_owned(),
+        FoundOf::Runs(record) => format!("on real guests, {}", record.machine.accelerator),
+    }
 }
 
 impl FigureFindings {
@@ -254,6 +319,17 @@ impl FigureFindings {
 }
 
 impl RowFindings {
+    /// A sentence for each scenario whose runs were played by several calls.
+    pub(crate) fn calls_told(&self) -> Vec<String> {
+        let several = self.calls.iter().filter(|it| it.calls.len() > 1);
+        let told = |it: &TaskCalls| {
+            let (subject, count) = (&it.subject, it.calls.len());
+            let calls: Vec<String> = it.calls.iter().map(CallRuns::told).collect();
+            format!("The runs of {subject} were played by {count} calls: {}.", calls.join("; "))
+        };
+        several.map(told).collect()
+    }
+
     /// The bands of its figures, each once.
     pub(crate) fn bands(&self) -> Vec<&Band> {
         let mut bands: Vec<&Band> = Vec::new();
@@ -354,13 +430,24 @@ mod tests {
     }
 
     #[test]
-    fn a_row_with_a_job_that_failed_says_so() {
-        let task = Task::Lab { scenario: "lab/a.toml".to_owned() };
-        let name = |repetition| Job { task: task.clone(), repetition }.name();
-        let failed = End::Failed("no QEMU".to_owned());
-        let ends = Ends::from([(name(1), failed)]);
-        assert_eq!(results(&task, 1, &ends), Err(Cause::CannotRun("no QEMU".to_owned())));
-        let left = Ends::from([(name(1), End::Left("not asked".to_owned()))]);
-        assert_eq!(results(&task, 2, &left), Err(Cause::NotRun("not asked".to_owned())));
+    fn a_row_with_a_run_that_failed_says_so() {
+        let job = |repetition| {
+            let task = Task::Lab { scenario: "lab/a.toml".to_owned() };
+            Job { task, repetition, part: Some(Part::Run("meb".to_owned())) }
+        };
+        let jobs = [job(1), job(2)];
+        let ends = |first: End, second: End| {
+            Ends::from([(jobs[0].name(), first), (jobs[1].name(), second)])
+        };
+        let done = || End::Done(super::super::work::Found { result: Value::from(7), ran: true });
+        let left = || End::Left("later".to_owned());
+        let failed = || End::Failed("no QEMU".to_owned());
+        assert_eq!(results(&jobs, &ends(done(), done())).unwrap().len(), 2);
+        let failure = "lab run lab/a.toml, meb: no QEMU";
+        let expected = Cause::CannotRun(failure.to_owned());
+        assert_eq!(results(&jobs, &ends(failed(), left())), Err(expected));
+        let expected = Cause::NotRun("1 of 2 runs are missing: later".to_owned());
+        assert_eq!(results(&jobs, &ends(done(), left())), Err(expected));
+        assert!(matches!(results(&jobs, &Ends::new()), Err(Cause::NotRun(_))));
     }
 }

@@ -1,20 +1,19 @@
-//! What has to run for the rows chosen: one scenario, or one folder of series, once.
+//! What has to run for the rows chosen: a scenario that is simulated or a folder of series as a
+//! whole, a scenario with real guests run by run.
 //!
-//! Idea: rows share jobs, and a job's name and inputs tell whether its result is already there. The
-//! inputs are the program itself and the files that it reads, by their contents, so that a changed
-//! scenario or program runs anew whether it is committed or not.
-//! Limits: a guest's kernel and QEMU, which only real guests have, do not count as inputs; a lab's
-//! record names them.
+//! Idea: rows share jobs, and a job's name and inputs tell whether its result is already there. Of
+//! a scenario with real guests only the contestants run that a row's figures are of.
 
-use std::collections::hash_map::DefaultHasher;
 use std::fs::File;
-use std::hash::{Hash, Hasher};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
+use ballast_lab_host::Scenario;
+use ballast_scenario_run::part::Part;
 
 use super::catalogue::{Row, Way};
+use crate::{played, state};
 
 /// Largest input, in bytes, but for the program.
 pub(crate) const INPUT_BYTES_MAX: u64 = 16 << 20;
@@ -38,6 +37,8 @@ pub(crate) struct Job {
     pub(crate) task: Task,
     /// From 1; of a simulation each has a seed of its own.
     pub(crate) repetition: u32,
+    /// The part of a scenario with real guests; `None`: the whole of another task.
+    pub(crate) part: Option<Part>,
 }
 
 impl Task {
@@ -122,13 +123,22 @@ impl Task {
 }
 
 impl Job {
-    /// Its name as part of a file's: letters, digits and dashes.
+    /// What it does, in words.
+    pub(crate) fn told(&self) -> String {
+        let part = self.part.as_ref().map(|part| format!(", {}", part.name()));
+        let repetition = match self.repetition {
+            1 => String::new(),
+            repetition => format!(", repetition {repetition}"),
+        };
+        format!("{}{}{repetition}", self.task.told(), part.unwrap_or_default())
+    }
+
+    /// Its name as part of a file's.
     pub(crate) fn name(&self) -> String {
-        let told = self.task.told();
-        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-        let words: String = told.chars().map(plain).collect();
-        let words: Vec<&str> = words.split('-').filter(|word| !word.is_empty()).collect();
-        format!("{}-{}", words.join("-"), self.repetition)
+        match &self.part {
+            Some(part) => played::name(self.task.subject(), part, self.repetition),
+            None => state::plain_name(&format!("{} {}", self.task.told(), self.repetition)),
+        }
     }
 
     /// A fingerprint of itself and of all that its result depends on; `program` is the program's.
@@ -136,13 +146,22 @@ impl Job {
     /// # Errors
     /// An input cannot be read.
     pub(crate) fn fingerprint(&self, program: u64, scenarios: &Path) -> anyhow::Result<String> {
-        let mut hasher = DefaultHasher::new();
-        (self, program).hash(&mut hasher);
-        for path in self.task.inputs(scenarios)? {
-            read_bounded(&path)?.hash(&mut hasher);
+        if let (Task::Lab { scenario }, Some(part)) = (&self.task, &self.part) {
+            let scenario = lab_scenario(&scenarios.join(scenario))?;
+            return Ok(played::fingerprint(&scenario, part, self.repetition, program));
         }
-        Ok(format!("{:016x}", hasher.finish()))
+        let inputs = self.task.inputs(scenarios)?;
+        let texts = inputs.iter().map(|path| read_bounded(path));
+        Ok(state::fingerprint(self, program, &texts.collect::<anyhow::Result<Vec<_>>>()?))
     }
+}
+
+/// The scenario with real guests in the file `path`.
+///
+/// # Errors
+/// It cannot be read, or its first mistake.
+pub(crate) fn lab_scenario(path: &Path) -> anyhow::Result<Scenario> {
+    Ok(Scenario::parse(&read_bounded(path)?, path)?)
 }
 
 /// The contents of a file of a reasonable size.
@@ -159,33 +178,13 @@ pub(crate) fn read_bounded(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// A fingerprint of this program's file.
-///
-/// # Errors
-/// It cannot be read.
-pub(crate) fn program() -> anyhow::Result<u64> {
-    const PART_BYTES: usize = 1 << 20;
-    let path = std::env::current_exe().context("cannot find this program's own file")?;
-    let told = || format!("cannot read this program's own file {}", path.display());
-    let mut file = File::open(&path).with_context(told)?;
-    let mut hasher = DefaultHasher::new();
-    let mut part = vec![0; PART_BYTES];
-    loop {
-        let count = file.read(&mut part).with_context(told)?;
-        if count == 0 {
-            return Ok(hasher.finish());
-        }
-        hasher.write(&part[..count]);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn job(scenario: &str, repetition: u32) -> Job {
         let task = Task::Simulate { scenario: scenario.to_owned(), policies: None };
-        Job { task, repetition }
+        Job { task, repetition, part: None }
     }
 
     #[test]
@@ -193,8 +192,13 @@ mod tests {
         assert_eq!(job("lab/meb-2.toml", 3).name(), "simulate-lab-meb-2-toml-3");
         let policies = Some("global,mom".to_owned());
         let task = Task::Simulate { scenario: "a.toml".to_owned(), policies };
-        let name = Job { task, repetition: 1 }.name();
+        let name = Job { task, repetition: 1, part: None }.name();
         assert_eq!(name, "simulate-a-toml-policy-global-mom-1");
+        let task = Task::Lab { scenario: "a.toml".to_owned() };
+        let part = Some(Part::Run("rival:mom".to_owned()));
+        let real = Job { task, repetition: 2, part };
+        assert_eq!(real.name(), "lab-run-a-rival-mom-2");
+        assert_eq!(real.told(), "lab run a.toml, rival:mom, repetition 2");
         assert_ne!(job("a.toml", 1).name(), job("a.toml", 2).name());
     }
 

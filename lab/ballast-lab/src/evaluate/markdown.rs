@@ -43,6 +43,9 @@ fn details(paper: &PaperFindings, out: &mut String) {
         out.push_str(&format!("\n### {}: {}\n\n", row.id, row.what));
         let how: Vec<String> = row.how.iter().map(|how| format!("`{how}`")).collect();
         out.push_str(&format!("Seen {}, by {}.\n\n", or_none(row.seen.as_deref()), how.join(", ")));
+        for told in row.calls_told() {
+            out.push_str(&format!("{told}\n\n"));
+        }
         out.push_str(&tables::figures().markdown(&row.figures));
         out.push('\n');
         for band in row.bands() {

@@ -3,6 +3,8 @@
 //! Idea: the metrics that scenarios' `[[paper]]` tables name, and those that only the catalogue
 //! asks for: what intermittent tracking saves and costs, and one policy's work against others'.
 
+use ballast_lab_host::BEST;
+use ballast_model::PolicyName;
 use ballast_report::figures;
 use ballast_scenario_run::simulate::beside;
 use ballast_scenario_run::simulate::paper::Metric;
@@ -20,9 +22,11 @@ pub(crate) enum Measure {
     AllocationMeanBytes,
     ConvergeS,
     SwapBytes,
-    /// Largest allocation of a guest, in bytes; simulated only.
+    /// Swap in use in the end, in bytes; on real guests only.
+    SwapLastBytes,
+    /// Largest allocation of a guest, in bytes.
     AllocationMaxBytes,
-    /// Allocation of a guest in the end, in bytes; simulated only.
+    /// Allocation of a guest in the end, in bytes.
     AllocationLastBytes,
     /// Page touches against the most under any of the policies in `against`.
     TouchesAgainst,
@@ -33,7 +37,8 @@ pub(crate) enum Measure {
     Violations,
     /// Share of intervals that are tracked, 0 to 1; of recorded series.
     UpRatio,
-    /// Mean relative error of the working set, from 0; of recorded series.
+    /// Mean relative error of the working set, from 0; of recorded series, and of a tracked guest
+    /// whose workloads visit all the memory that they work in.
     Mre,
 }
 
@@ -53,19 +58,41 @@ impl Measure {
         })
     }
 
-    /// Whether its figures are those of recorded series, under a threshold instead of a policy.
+    /// Whether it is of recorded series, under a threshold instead of a policy.
     pub(crate) const fn is_of_series(self) -> bool {
         matches!(self, Measure::UpRatio | Measure::Mre)
     }
 
+    /// Whether simulations have it.
+    pub(crate) const fn is_of_simulations(self) -> bool {
+        !self.is_of_series() && !matches!(self, Measure::SwapLastBytes)
+    }
+
     /// Whether runs on real guests have it.
     pub(crate) const fn is_of_lab(self) -> bool {
-        self.metric().is_some() || matches!(self, Measure::TouchesAgainst)
+        self.metric().is_some() || self.is_of_samples() || matches!(self, Measure::TouchesAgainst)
+    }
+
+    /// Whether runs on real guests have it by the samples of one guest alone.
+    pub(crate) const fn is_of_samples(self) -> bool {
+        use Measure::{AllocationLastBytes, AllocationMaxBytes, Mre, SwapBytes, SwapLastBytes};
+        matches!(self, SwapBytes | SwapLastBytes | AllocationMaxBytes | AllocationLastBytes | Mre)
     }
 
     /// Whether it is a share of something, shown in per cent.
     pub(crate) const fn is_share(self) -> bool {
         matches!(self, Measure::WorkRatio | Measure::UpRatio | Measure::Mre)
+    }
+
+    /// The contestant that it is measured against, if it is one that figures do not name.
+    pub(crate) const fn baseline(self) -> Option<&'static str> {
+        match self {
+            Measure::WorkRatio => Some(BEST),
+            Measure::SpeedupVsStatic | Measure::MajorFaultsVsStatic => {
+                Some(PolicyName::Static.as_str())
+            }
+            _ => None,
+        }
     }
 
     /// Whether it compares policies with others that the figure names.
@@ -84,6 +111,7 @@ impl Measure {
             Measure::AllocationMeanBytes => "allocation_mean_bytes",
             Measure::ConvergeS => "converge_s",
             Measure::SwapBytes => "swap_bytes",
+            Measure::SwapLastBytes => "swap_last_bytes",
             Measure::AllocationMaxBytes => "allocation_max_bytes",
             Measure::AllocationLastBytes => "allocation_last_bytes",
             Measure::TouchesAgainst => "touches_against",
@@ -98,7 +126,9 @@ impl Measure {
     pub(crate) fn shown(self, value: f64) -> String {
         match self {
             Measure::TouchesAgainst | Measure::WorkAgainst => figures::times(value),
-            Measure::AllocationMaxBytes | Measure::AllocationLastBytes => figures::size(value),
+            Measure::SwapLastBytes | Measure::AllocationMaxBytes | Measure::AllocationLastBytes => {
+                figures::size(value)
+            }
             Measure::Violations => figures::count(value),
             Measure::UpRatio | Measure::Mre => format!("{:.1} %", value * 100.0),
             _ => self.metric().map_or_else(

@@ -15,7 +15,6 @@ pub(crate) mod measure;
 pub(crate) mod origins;
 pub(crate) mod page;
 pub(crate) mod run;
-pub(crate) mod state;
 pub(crate) mod tables;
 pub(crate) mod time_left;
 pub(crate) mod verdict;

@@ -51,6 +51,7 @@ fn details(row: &RowFindings) -> Markup {
                     code { (how) }
                 }
                 "." }
+            @for told in row.calls_told() { p { (told) } }
             (table(&tables::figures(), &row.figures))
             ul { @for band in row.bands() {
                 li { (band.metric.name()) ": " (band.shown()) ", because " (band.because) }

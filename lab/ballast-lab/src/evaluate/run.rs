@@ -1,42 +1,43 @@
 //! Running one job.
 //!
-//! Idea: a job is a command that there is anyway, by the same code, with its JSON as the result.
+//! Idea: a job is a command that there is anyway, or a part of one, by the same code, with its JSON
+//! as the result.
 
 use std::path::Path;
 
 use anyhow::Context;
 use ballast_estimate::phase::IntermittentSettings;
-use ballast_lab_host::Scenario;
-use ballast_scenario_run::Live;
+use ballast_scenario_run::part::Part;
 use ballast_scenario_run::simulate::contestants::Contestants;
 use ballast_scenario_run::simulate::json::SimulationJson;
 use ballast_scenario_run::simulate::progress::Bar;
 use ballast_scenario_run::simulate::scenario_file::ScenarioFile;
+use ballast_scenario_run::{Live, play_part};
 use ballast_sim::compare;
 use serde_json::{Value, json};
 
-use super::job::{Job, Task, read_bounded};
+use super::job::{Job, Task, lab_scenario, read_bounded};
 use super::time_left::Load;
-use crate::commands::lab_run::description;
 use crate::imt::json::Figures;
 use crate::imt::{parse_with, runs::runs};
 
-/// What starting and ending guests takes on real guests, in seconds a run, beside what is measured.
-const AROUND_RUN_S: f64 = 40.0;
 /// Runs of a simulation beside its policies': unlimited memory, and `static`.
 const BASELINE_RUNS: usize = 2;
 
-/// Runs `job`; what it found.
+/// Runs `job` of a call that began at `call_at`; what it found.
 ///
 /// # Errors
 /// An input is wrong, anything needed is missing, or a run fails.
-pub(crate) async fn run(job: &Job, scenarios: &Path) -> anyhow::Result<Value> {
-    match &job.task {
-        Task::Simulate { scenario, policies } => {
+pub(crate) async fn run(job: &Job, scenarios: &Path, call_at: &str) -> anyhow::Result<Value> {
+    match (&job.task, &job.part) {
+        (Task::Simulate { scenario, policies }, _) => {
             simulate(&scenarios.join(scenario), policies.as_deref(), job.repetition)
         }
-        Task::Lab { scenario } => lab(&scenarios.join(scenario)).await,
-        Task::Series { events, .. } => replay(&job.task, events, scenarios),
+        (Task::Lab { scenario }, part) => {
+            let part = part.as_ref().context("a job of real guests has no part")?;
+            lab(&scenarios.join(scenario), part, job.repetition, call_at).await
+        }
+        (Task::Series { events, .. }, _) => replay(&job.task, events, scenarios),
     }
 }
 
@@ -60,13 +61,11 @@ fn simulation(path: &Path, policies: Option<&str>) -> anyhow::Result<(ScenarioFi
     Ok((file, contestants))
 }
 
-async fn lab(path: &Path) -> anyhow::Result<Value> {
-    let text = read_bounded(path)?;
-    let mut scenario = Scenario::parse(&text, path)?;
-    scenario.repetitions = 1;
-    let record =
-        ballast_scenario_run::play(&scenario, &description(&text), &mut Live::new()).await?;
-    Ok(serde_json::to_value(record)?)
+async fn lab(path: &Path, part: &Part, repetition: u32, call_at: &str) -> anyhow::Result<Value> {
+    let scenario = lab_scenario(path)?;
+    let mut live = Live::new();
+    let played = play_part(&scenario, part, repetition, (1, 1), call_at, &mut live).await?;
+    Ok(serde_json::to_value(played)?)
 }
 
 fn replay(task: &Task, events: &str, scenarios: &Path) -> anyhow::Result<Value> {
@@ -95,14 +94,9 @@ pub(crate) fn load(job: &Job, scenarios: &Path) -> Load {
             }))
         }
         Task::Lab { scenario } => {
-            let path = scenarios.join(scenario);
-            let read = read_bounded(&path).and_then(|text| Ok(Scenario::parse(&text, &path)?));
-            Load::Seconds(read.map_or(0.0, |scenario| {
-                let each = scenario.duration.as_secs_f64()
-                    + scenario.settings.settle.as_secs_f64()
-                    + AROUND_RUN_S;
-                each * scenario.contestants().len() as f64
-            }))
+            let read = lab_scenario(&scenarios.join(scenario)).ok().zip(job.part.as_ref());
+            let expected = read.map(|(scenario, part)| part.expected(&scenario));
+            Load::Seconds(expected.unwrap_or_default().as_secs_f64())
         }
         Task::Series { .. } => Load::Seconds(1.0),
     }

@@ -4,15 +4,17 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use ballast_lab_host::Scenario;
+use ballast_lab_host::{BEST, Scenario};
+use ballast_scenario_run::part::Part;
 use ballast_scenario_run::simulate::contestants::policy;
 use ballast_scenario_run::simulate::scenario_file::ScenarioFile;
 
 use super::catalogue::{Catalogue, Way};
-use super::figure::{Figure, figures};
+use super::figure::{Figure, contestants, figures};
 use super::findings::jobs;
 use super::job::{Task, read_bounded};
 use super::origins::origins;
+use super::run::load;
 
 fn scenarios() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
@@ -69,7 +71,7 @@ fn every_row_has_a_counterpart_or_a_reason() {
             _ => assert!(!Task::of(row).is_empty(), "{}", row.id),
         }
     }
-    assert!(catalogue.rows().count() > 40 && jobs(&catalogue, 2).len() > 40);
+    assert!(catalogue.rows().count() > 40 && jobs(&catalogue, 2, &scenarios()).len() > 40);
 }
 
 #[test]
@@ -96,8 +98,12 @@ fn guests_and_policies_of_figures_take_part() {
         let (policies, guests) = actors(&task);
         let what = format!("{id}: {}: {}", task.told(), figure.what);
         assert!(figure.guest.as_ref().is_none_or(|guest| guests.contains(guest)), "{what}");
-        for policy in figure.policies() {
-            assert!(policies.contains(policy) || policy == "esx", "{what}: {policy}");
+        let is_real = matches!(task, Task::Lab { .. });
+        for policy in contestants(&figure) {
+            // A simulation has both of its baselines anyway.
+            let is_baseline = !is_real && figure.measure.baseline() == Some(policy);
+            let is_known = policies.contains(policy) || policy == "esx";
+            assert!(is_known || is_baseline, "{what}: {policy}");
         }
     }
 }
@@ -118,6 +124,21 @@ fn every_paper_figure_of_a_scenario_is_in_a_row() {
             let is_there = all.iter().any(|(_, other, figure)| is_it(other, figure));
             assert!(is_there, "{scenario}: {} of {} is in no row", paper.what, paper.source);
         }
+    }
+}
+
+/// Only contestants that a figure is of or is measured against run.
+#[test]
+fn every_run_on_real_guests_is_one_that_figures_need() {
+    let all = all_figures();
+    for job in jobs(&catalogue(), 1, &scenarios()) {
+        let Some(Part::Run(name)) = &job.part else { continue };
+        let is_of = |task: &Task, figure: &Figure| {
+            let stands_for_best = name == "static" && contestants(figure).contains(&BEST);
+            *task == job.task && (contestants(figure).contains(&name.as_str()) || stands_for_best)
+        };
+        let is_needed = all.iter().any(|(_, task, figure)| is_of(task, figure));
+        assert!(is_needed, "{}", job.told());
     }
 }
 

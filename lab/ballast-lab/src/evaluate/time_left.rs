@@ -1,10 +1,13 @@
 //! How long the rest of an evaluation takes.
 //!
 //! Idea: a job that ever ran here takes as long as then. One that never did takes its load at the
-//! rate of those that did: for simulations guests × runs × virtual seconds; what runs on real
-//! guests takes its own time whatever the machine. Where no simulation ran yet, nothing is known,
+//! rate of those that did: for simulations guests × runs × virtual seconds; a run on real guests
+//! takes the mean of the others of its scenario, and before there is one what its scenario says.
+//! Where no simulation ran yet, nothing is known,
 //! and that is said.
 //! Limits: a machine that is busier than before takes longer than estimated.
+
+use std::collections::BTreeMap;
 
 /// What is known of a job that is still to run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +25,43 @@ pub(crate) enum Load {
     Simulated(f64),
     /// Seconds that pass by the clock.
     Seconds(f64),
+}
+
+impl Load {
+    /// How much it is, in its own unit.
+    pub(crate) const fn amount(self) -> f64 {
+        match self {
+            Load::Simulated(amount) | Load::Seconds(amount) => amount,
+        }
+    }
+}
+
+/// What jobs took, in seconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PastTimes {
+    /// By a job's name.
+    own: BTreeMap<String, f64>,
+    /// By what jobs are parts of.
+    of_all: BTreeMap<String, Vec<f64>>,
+}
+
+impl PastTimes {
+    /// Adds a job that took `took_s`; `of_all` is what it is a part of, if of anything.
+    pub(crate) fn add(&mut self, name: String, of_all: Option<String>, took_s: f64) {
+        self.own.insert(name, took_s);
+        if let Some(of_all) = of_all {
+            self.of_all.entry(of_all).or_default().push(took_s);
+        }
+    }
+
+    /// What the job `name` of `of_all` takes; `None`: neither it ran nor another part.
+    pub(crate) fn of(&self, name: &str, of_all: &str) -> Option<f64> {
+        let others = || {
+            let others = self.of_all.get(of_all)?;
+            Some(others.iter().sum::<f64>() / others.len() as f64)
+        };
+        self.own.get(name).copied().or_else(others)
+    }
 }
 
 /// Times and loads of the simulations that ran.
@@ -90,6 +130,18 @@ mod tests {
         assert_eq!(Rate::default().of_all([known, real]), Some(63.0));
         assert_eq!(Rate::default().of_all([known, NEW]), None);
         assert_eq!(Rate::default().of_all([]), Some(0.0));
+    }
+
+    #[test]
+    fn a_run_takes_as_long_as_others_of_its_scenario() {
+        let mut took = PastTimes::default();
+        assert_eq!(took.of("a-static", "a"), None);
+        took.add("a-static".to_owned(), Some("a".to_owned()), 100.0);
+        took.add("a-meb".to_owned(), Some("a".to_owned()), 140.0);
+        took.add("s".to_owned(), None, 1.0);
+        assert_eq!(took.of("a-static", "a"), Some(100.0));
+        assert_eq!(took.of("a-best", "a"), Some(120.0));
+        assert_eq!((took.of("s", "s"), took.of("s-2", "s")), (Some(1.0), None));
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! Running what is missing.
 //!
 //! Idea: jobs whose results are there and still count are not run again; the others run one after
-//! the other, simulated and replayed ones first, and each result is kept before the next begins.
-//! Progress goes to standard error, a line for each job, with the time left by what jobs took here.
+//! the other, simulated and replayed ones first, and each result is kept before the next begins. Of
+//! those with real guests every first repetition comes before any second, and contestants of one
+//! scenario follow each other. Progress goes to standard error, a line for each job, with the time
+//! left by what jobs took here. A call that ends splits at most one comparison: once a run on real
+//! guests did not fit any more, others begin only if all of theirs fit.
 //! Limits: one job at a time, so that none disturbs another's times.
 
 use std::collections::BTreeMap;
@@ -12,10 +15,10 @@ use std::time::{Duration, Instant};
 use ballast_report::harmless_line;
 use serde_json::Value;
 
-use super::job::{self, Job, Task};
+use super::job::{Job, Task};
 use super::run::{self, load};
-use super::state::State;
-use super::time_left::{Ahead, Load, Rate, span};
+use super::time_left::{Ahead, PastTimes, Rate, span};
+use crate::state::{self, State};
 
 /// What may run.
 #[derive(Clone, Copy, Debug)]
@@ -67,13 +70,14 @@ pub(crate) async fn work(
     state: &State,
     limits: Limits,
 ) -> anyhow::Result<Ends> {
-    let program = job::program()?;
+    let program = state::program()?;
     let mut ends = Ends::new();
     let mut pending = Vec::new();
+    let took = took(&jobs, state);
     let mut rate = Rate::default();
     for job in jobs {
         if limits.fresh && (limits.real || !job.task.is_real()) {
-            state.forget(&job)?;
+            state.forget(&job.name())?;
         }
         let fingerprint = match job.fingerprint(program, scenarios) {
             Ok(fingerprint) => fingerprint,
@@ -82,7 +86,7 @@ pub(crate) async fn work(
                 continue;
             }
         };
-        let kept = state.read(&job);
+        let kept = state.read(&job.name());
         let load = load(&job, scenarios);
         if let Some(kept) = &kept {
             rate.add(kept.took_s, load);
@@ -92,8 +96,8 @@ pub(crate) async fn work(
                 let found = Found { result: kept.result, ran: false };
                 ends.insert(job.name(), End::Done(found));
             }
-            kept => {
-                let ahead = Ahead { took_s: kept.map(|kept| kept.took_s), load };
+            _ => {
+                let ahead = Ahead { took_s: took.of(&job.name(), &job.task.told()), load };
                 pending.push(Pending { job, fingerprint, ahead });
             }
         }
@@ -103,15 +107,33 @@ pub(crate) async fn work(
     Ok(ends)
 }
 
-/// Real guests last, and before them the shortest first.
+/// What jobs took the last time that they ran, whether that still counts or not.
+pub(crate) fn took(jobs: &[Job], state: &State) -> PastTimes {
+    let mut took = PastTimes::default();
+    for job in jobs {
+        if let Some(kept) = state.read(&job.name()) {
+            let of_all = job.task.is_real().then(|| job.task.told());
+            took.add(job.name(), of_all, kept.took_s);
+        }
+    }
+    took
+}
+
+/// Real guests last, by repetition; and otherwise the shortest task first.
 fn sort(pending: &mut [Pending]) {
-    let key = |it: &Pending| match it.ahead.load {
-        Load::Simulated(load) => (it.job.task.is_real(), load),
-        Load::Seconds(seconds) => (it.job.task.is_real(), seconds),
-    };
+    let mut of_task: BTreeMap<(String, u32), f64> = BTreeMap::new();
+    for it in pending.iter() {
+        *of_task.entry(group(&it.job)).or_default() += it.ahead.load.amount();
+    }
+    // Stable: parts of a task stay in their order.
     pending.sort_by(|a, b| {
-        let (a, b) = (key(a), key(b));
-        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+        let key = |it: &Pending| {
+            let is_real = it.job.task.is_real();
+            (is_real, if is_real { it.job.repetition } else { 0 })
+        };
+        let load = |it: &Pending| of_task.get(&group(&it.job)).copied().unwrap_or_default();
+        let by_name = || group(&a.job).cmp(&group(&b.job));
+        key(a).cmp(&key(b)).then(load(a).total_cmp(&load(b))).then_with(by_name)
     });
 }
 
@@ -123,7 +145,7 @@ async fn run_all(
     mut rate: Rate,
     ends: &mut Ends,
 ) -> anyhow::Result<()> {
-    let began = Instant::now();
+    let (began, call_at) = (Instant::now(), ballast_scenario_run::now());
     let may_run = |task: &Task| limits.real || !task.is_real();
     let (allowed, left): (Vec<Pending>, Vec<Pending>) =
         pending.into_iter().partition(|it| may_run(&it.job.task));
@@ -135,14 +157,22 @@ async fn run_all(
     if of > 0 {
         say(&format!("{} of {} jobs are done already", ends_done(ends), ends_done(ends) + of));
     }
+    let mut is_split = false;
     for (place, it) in allowed.iter().enumerate() {
         let own = rate.of(it.ahead);
         if let Some(within) = limits.within {
             let elapsed = began.elapsed().as_secs_f64();
+            let is_begun = place > 0 && group(&allowed[place - 1].job) == group(&it.job);
+            let needed = match is_split && !is_begun {
+                true => rate.of_all(group_of(&allowed[place..]).map(|it| it.ahead)),
+                false => own,
+            };
             // Of the first one nothing is known; it is the shortest.
-            if elapsed + own.unwrap_or(0.0) > within.as_secs_f64() {
+            if elapsed + needed.unwrap_or(0.0) > within.as_secs_f64() {
+                is_split |= it.job.task.is_real();
                 let text = format!(
-                    "it takes longer than what is left of {}; call again, or without --quick",
+                    "it takes longer than what was left of {}; call again, or without --within or \
+                     --quick",
                     span(within.as_secs_f64())
                 );
                 ends.insert(it.job.name(), End::Left(text));
@@ -150,13 +180,14 @@ async fn run_all(
             }
         }
         let rest = rate.of_all(allowed[place..].iter().map(|it| it.ahead));
-        say(&line(place + 1, of, &it.job, own, rest));
+        let of_call = limits.within.map(|within| within.saturating_sub(began.elapsed()));
+        say(&line(place + 1, of, &it.job, own, rest, of_call));
         let started = Instant::now();
-        let end = match run::run(&it.job, scenarios).await {
+        let end = match run::run(&it.job, scenarios, &call_at).await {
             Ok(result) => {
                 let took_s = started.elapsed().as_secs_f64();
                 rate.add(took_s, it.ahead.load);
-                let kept = state.keep(&it.job, it.fingerprint.clone(), took_s, result)?;
+                let kept = state.keep(&it.job.name(), it.fingerprint.clone(), took_s, result)?;
                 End::Done(Found { result: kept.result, ran: true })
             }
             Err(error) => {
@@ -170,22 +201,37 @@ async fn run_all(
     Ok(())
 }
 
+/// What belongs to one comparison: a repetition of a task.
+fn group(job: &Job) -> (String, u32) {
+    (job.task.told(), job.repetition)
+}
+
+/// The first of `pending`, and those of the same comparison that follow it.
+fn group_of(pending: &[Pending]) -> impl Iterator<Item = &Pending> {
+    let first = pending.first().map(|it| group(&it.job));
+    pending.iter().take_while(move |it| Some(group(&it.job)) == first)
+}
+
 fn ends_done(ends: &Ends) -> usize {
     ends.values().filter(|end| matches!(end, End::Done(_))).count()
 }
 
-fn line(number: usize, of: usize, job: &Job, own: Option<f64>, rest: Option<f64>) -> String {
-    let told = job.task.told();
-    let repetition = match job.repetition {
-        1 => String::new(),
-        repetition => format!(", repetition {repetition}"),
-    };
+fn line(
+    number: usize,
+    of: usize,
+    job: &Job,
+    own: Option<f64>,
+    rest: Option<f64>,
+    of_call: Option<Duration>,
+) -> String {
+    let told = job.told();
     let own = own.map_or("as long as it takes".to_owned(), |own| format!("about {}", span(own)));
     let rest = match rest {
         Some(rest) => format!("about {} left in all", span(rest)),
         None => "time left in all not known yet".to_owned(),
     };
-    format!("[{number}/{of}] {told}{repetition}: {own}; {rest}")
+    let of_call = of_call.map(|left| format!(", of this call {}", span(left.as_secs_f64())));
+    format!("[{number}/{of}] {told}: {own}; {rest}{}", of_call.unwrap_or_default())
 }
 
 fn say(text: &str) {
@@ -196,37 +242,86 @@ fn say(text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::time_left::Load;
+    use ballast_scenario_run::part::Part;
+
     use super::*;
 
-    fn pending(scenario: &str, real: bool, load: f64) -> Pending {
+    fn pending(scenario: &str, part: Option<&str>, repetition: u32, load: f64) -> Pending {
         let scenario = scenario.to_owned();
-        let task = match real {
-            true => Task::Lab { scenario },
-            false => Task::Simulate { scenario, policies: None },
+        let task = match part {
+            Some(_) => Task::Lab { scenario },
+            None => Task::Simulate { scenario, policies: None },
         };
-        let load = if real { Load::Seconds(load) } else { Load::Simulated(load) };
+        let load = if part.is_some() { Load::Seconds(load) } else { Load::Simulated(load) };
+        let part = part.map(|name| Part::Run(name.to_owned()));
         let ahead = Ahead { took_s: None, load };
-        Pending { job: Job { task, repetition: 1 }, fingerprint: String::new(), ahead }
+        Pending { job: Job { task, repetition, part }, fingerprint: String::new(), ahead }
     }
 
     #[test]
     fn real_guests_come_last_and_short_jobs_first() {
         let mut all = [
-            pending("real", true, 1.0),
-            pending("long", false, 900.0),
-            pending("short", false, 5.0),
+            pending("a", Some("static"), 1, 1.0),
+            pending("b", None, 1, 900.0),
+            pending("c", None, 2, 5.0),
         ];
         sort(&mut all);
         let order: Vec<&str> = all.iter().map(|it| it.job.task.subject()).collect();
-        assert_eq!(order, ["short", "long", "real"]);
+        assert_eq!(order, ["c", "b", "a"]);
+    }
+
+    #[test]
+    fn contestants_stay_together_and_repetitions_come_in_turn() {
+        let mut all = [
+            pending("long", Some("static"), 1, 90.0),
+            pending("long", Some("best"), 1, 90.0),
+            pending("long", Some("static"), 2, 90.0),
+            pending("short", Some("static"), 1, 100.0),
+            pending("short", Some("static"), 2, 100.0),
+        ];
+        sort(&mut all);
+        let order: Vec<String> = all
+            .iter()
+            .map(|it| {
+                format!(
+                    "{} {}",
+                    it.job.task.subject(),
+                    it.job.name().rsplit_once("run-").unwrap().1
+                )
+            })
+            .collect();
+        assert_eq!(
+            order,
+            [
+                "short short-static-1",
+                "long long-static-1",
+                "long long-best-1",
+                "long long-static-2",
+                "short short-static-2",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_group_is_the_rest_of_one_comparison() {
+        let all = [
+            pending("a", Some("static"), 1, 1.0),
+            pending("a", Some("best"), 1, 1.0),
+            pending("a", Some("static"), 2, 1.0),
+        ];
+        assert_eq!([0, 1, 2].map(|first| group_of(&all[first..]).count()), [2, 1, 1]);
+        assert_eq!(group_of(&[]).count(), 0);
     }
 
     #[test]
     fn a_line_says_what_is_known_and_what_is_not() {
-        let job = pending("a.toml", false, 1.0).job;
-        let text = line(2, 9, &job, Some(12.0), Some(200.0));
-        assert_eq!(text, "[2/9] simulate a.toml: about 12 s; about 3 min left in all");
-        let text = line(1, 9, &Job { repetition: 2, ..job }, None, None);
+        let job = pending("a.toml", None, 1, 1.0).job;
+        let text = line(2, 9, &job, Some(12.0), Some(200.0), Some(Duration::from_secs(90)));
+        let expected =
+            "[2/9] simulate a.toml: about 12 s; about 3 min left in all, of this call 90 s";
+        assert_eq!(text, expected);
+        let text = line(1, 9, &Job { repetition: 2, ..job }, None, None, None);
         assert!(text.contains("repetition 2") && text.contains("not known yet"), "{text}");
     }
 }

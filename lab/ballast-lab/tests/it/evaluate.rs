@@ -147,7 +147,7 @@ fn folder() -> TempDir {
     write(
         "real.toml",
         &format!(
-            "name = \"real\"\nduration = \"30s\"{}",
+            "name = \"real\"\nduration = \"30s\"\nbest = true{}",
             SCENARIO.replace("[defaults]\ntouch = \"2us\"\n", "",)
         ),
     );
@@ -257,6 +257,36 @@ fn what_was_run_counts_until_an_input_changes() {
     assert_eq!(jobs(&json(&folder, &[&CHEAP[..], &["--fresh"]].concat())), (Some(2), Some(0)));
 }
 
+#[test]
+fn no_run_begins_that_would_end_too_late() {
+    let folder = folder();
+    let found = json(&folder, &[&CHEAP[..], &["--within", "0s"]].concat());
+    let first = row(&found, "made.1");
+    assert_eq!(first["cause"], "not-run", "{first}");
+    assert!(first["because"].as_str().unwrap().contains("what was left of"), "{first}");
+    assert!(kept(&folder).is_empty());
+    let found = json(&folder, &[&CHEAP[..], &["--within", "1h"]].concat());
+    assert_eq!(row(&found, "made.1")["verdict"], "reproduced");
+}
+
+#[test]
+fn rows_are_listed_with_the_time_that_they_take() {
+    let folder = folder();
+    let takes = |id: &str| {
+        let rows = json(&folder, &["--list"]);
+        let rows = rows.as_array().unwrap();
+        rows.iter().find(|row| row["id"] == id).unwrap()["takes_s"].as_f64()
+    };
+    // Both of its runs, each of 30 s, with what is around them.
+    assert!((60.0..120.0).contains(&takes("made.6").unwrap()));
+    assert_eq!((takes("made.1"), takes("made.5")), (None, None));
+    assert!(!folder.path().join("state").exists(), "it has kept something");
+    json(&folder, &["--only", "made.1", "--repetitions", "1"]);
+    assert!(takes("made.1").is_some());
+    let Done { out, .. } = run(&folder, &["--list"]);
+    assert!(out.contains("2 runs on real guests take"), "{out}");
+}
+
 /// Ends it with the test, whatever becomes of that.
 struct Ended(Child);
 
@@ -344,6 +374,7 @@ fn mistakes_name_what_is_wrong() {
     }
     assert_eq!(run(&folder, &["--quick", "--real"]).status, Some(2));
     assert_eq!(run(&folder, &["--repetitions", "0"]).status, Some(2));
+    assert_eq!(run(&folder, &["--within", "100"]).status, Some(2));
 }
 
 #[test]

@@ -214,6 +214,40 @@ fn a_story_that_is_killed_leaves_nothing() {
     place.assert_nothing_left();
 }
 
+/// The runs that are kept in `folder`, by their files' names.
+fn kept(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".json")).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_killed_call_loses_only_the_run_it_was_in() {
+    let place = Place::new();
+    let arguments = ["lab", "run", "tiny.toml", "--duration", "6s", "--state", "kept", "--json"];
+    let mut first = place.ballast(&arguments).stdout(Stdio::null()).spawn().unwrap();
+    wait_until("a run is kept", || {
+        assert!(first.try_wait().unwrap().is_none(), "it has ended");
+        !kept(&place.path("kept")).is_empty()
+    });
+    first.kill().unwrap();
+    first.wait().unwrap();
+    place.assert_nothing_left();
+    assert_eq!(kept(&place.path("kept")), ["lab-run-tiny-static-1.json"]);
+
+    let second = place.ballast(&arguments).output().unwrap();
+    let err = String::from_utf8(second.stderr).unwrap();
+    assert!(second.status.success(), "{err}");
+    assert!(err.contains("kept since") && !err.contains("run 1 of 2"), "{err}");
+    assert_eq!(kept(&place.path("kept")).len(), 2);
+    let told: serde_json::Value = serde_json::from_slice(&second.stdout).unwrap();
+    let remarks = told["comparison"]["remarks"].to_string();
+    assert!(remarks.contains("played by 2 calls"), "{remarks}");
+    place.assert_nothing_left();
+}
+
 #[test]
 fn what_is_wrong_is_told_before_anything_starts() {
     let place = Place::new();

@@ -54,9 +54,8 @@ pub(super) async fn play_turn(
     scenario: &Scenario,
     fleet: &ScenarioFleet,
     turn: &Turn,
-    machine: &mut Option<Machine>,
     live: &mut Live,
-) -> anyhow::Result<RunRecord> {
+) -> anyhow::Result<(Machine, RunRecord)> {
     let mut runs = Vec::new();
     for host in &fleet.hosts {
         let own = scenario.on_host(host).context("a host's run")?;
@@ -68,12 +67,12 @@ pub(super) async fn play_turn(
     }
     let traces: Vec<Traces> = runs.iter().map(|(_, run)| Traces::of(run)).collect();
     let first = runs.first().map(|(_, run)| run).context("a fleet without hosts")?;
-    machine.get_or_insert_with(|| machine::look(first));
+    let machine = machine::look(first);
     let measured = with_hosts(scenario, fleet, turn, &runs, live).await;
     runs.into_iter().for_each(|(_, run)| run.shutdown());
     let record = measured?;
     traces.iter().try_for_each(Traces::ensure_gone)?;
-    Ok(record)
+    Ok((machine, record))
 }
 
 async fn with_hosts(

@@ -1,0 +1,208 @@
+//! What runs found, kept in a folder.
+//!
+//! Idea: each finished run leaves one file, written whole or not at all, so that a call that was
+//! ended takes up where it was. A file counts as long as its fingerprint is the run's: a hash of
+//! the program and of what it reads, by their contents, so that a changed scenario or program runs
+//! anew whether it is committed or not. A file that no longer counts still tells how long the run
+//! takes.
+//! Limits: two calls at the same time on one folder do the same work twice. A guest's kernel and
+//! QEMU do not count; a lab's record names them.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs::File;
+use std::hash::{Hash, Hasher};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use ballast_report::files::Destination;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Version of the files; others do not count.
+const FORMAT: u32 = 1;
+/// Largest file that is read, in bytes: a lab's record of an hour has some 10 MB.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+
+/// The folder.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    folder: PathBuf,
+}
+
+/// What one run left.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    format: u32,
+    fingerprint: String,
+    /// How long it took, in seconds.
+    pub(crate) took_s: f64,
+    /// When it ended, RFC 3339 in UTC.
+    pub(crate) ended_at: String,
+    /// The commit of the program, where that is known.
+    pub(crate) commit: Option<String>,
+    /// What it found.
+    pub(crate) result: Value,
+}
+
+impl State {
+    /// The state in `folder`, which is made where it is not there.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn open(folder: &Path) -> anyhow::Result<State> {
+        let told = || format!("cannot make the folder {} for results", folder.display());
+        std::fs::create_dir_all(folder).with_context(told)?;
+        Ok(State { folder: folder.to_owned() })
+    }
+
+    /// The same where nothing will be kept: the folder is not made.
+    pub(crate) fn reading(folder: &Path) -> State {
+        State { folder: folder.to_owned() }
+    }
+
+    /// What the run `name` left; `None`: nothing that is whole and of this version.
+    pub(crate) fn read(&self, name: &str) -> Option<Kept> {
+        let path = self.path(name);
+        let is_bounded = std::fs::metadata(&path).ok()?.len() <= FILE_BYTES_MAX;
+        let text = is_bounded.then(|| std::fs::read(&path).ok())??;
+        let kept: Kept = serde_json::from_slice(&text).ok()?;
+        (kept.format == FORMAT).then_some(kept)
+    }
+
+    /// Keeps what the run `name` found.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn keep(
+        &self,
+        name: &str,
+        fingerprint: String,
+        took_s: f64,
+        result: Value,
+    ) -> anyhow::Result<Kept> {
+        let (ended_at, commit) =
+            (ballast_scenario_run::now(), ballast_scenario_run::machine::commit());
+        let kept = Kept { format: FORMAT, fingerprint, took_s, ended_at, commit, result };
+        let text = serde_json::to_string(&kept).context("a result is no JSON")?;
+        Destination::open(&self.path(name))?.write(&text)?;
+        Ok(kept)
+    }
+
+    /// Forgets what the run `name` left.
+    ///
+    /// # Errors
+    /// The file is there and cannot be removed.
+    pub(crate) fn forget(&self, name: &str) -> anyhow::Result<()> {
+        let path = self.path(name);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove {}", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.json"))
+    }
+}
+
+/// The name of a run that `told` tells in words, as part of a file's: letters, digits and dashes.
+pub(crate) fn plain_name(told: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let words: String = told.chars().map(plain).collect();
+    let words: Vec<&str> = words.split('-').filter(|word| !word.is_empty()).collect();
+    words.join("-")
+}
+
+/// A fingerprint of `run` and of all that its result depends on: the program, whose own is
+/// `program`, and the `texts` that it reads.
+pub(crate) fn fingerprint(run: &impl Hash, program: u64, texts: &[String]) -> String {
+    let mut hasher = DefaultHasher::new();
+    (run, program, texts).hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+/// A fingerprint of this program's file.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn program() -> anyhow::Result<u64> {
+    const PART_BYTES: usize = 1 << 20;
+    let path = std::env::current_exe().context("cannot find this program's own file")?;
+    let told = || format!("cannot read this program's own file {}", path.display());
+    let mut file = File::open(&path).with_context(told)?;
+    let mut hasher = DefaultHasher::new();
+    let mut part = vec![0; PART_BYTES];
+    loop {
+        let count = file.read(&mut part).with_context(told)?;
+        if count == 0 {
+            return Ok(hasher.finish());
+        }
+        hasher.write(&part[..count]);
+    }
+}
+
+impl Kept {
+    /// Whether it is of these inputs.
+    pub(crate) fn is_of(&self, fingerprint: &str) -> bool {
+        self.fingerprint == fingerprint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: &str = "simulate-a-toml-1";
+
+    #[test]
+    fn what_was_kept_is_read_until_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = State::open(&folder.path().join("new")).unwrap();
+        assert_eq!(state.read(RUN), None);
+        let kept = state.keep(RUN, "f".to_owned(), 1.5, Value::from(7)).unwrap();
+        assert_eq!(state.read(RUN), Some(kept.clone()));
+        assert!(kept.is_of("f") && !kept.is_of("g"));
+        state.forget(RUN).unwrap();
+        state.forget(RUN).unwrap();
+        assert_eq!(state.read(RUN), None);
+    }
+
+    #[test]
+    fn a_file_that_is_no_result_counts_as_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = State::open(folder.path()).unwrap();
+        state.keep(RUN, "f".to_owned(), 1.5, Value::Null).unwrap();
+        let path = state.path(RUN);
+        let whole = std::fs::read_to_string(&path).unwrap();
+        for text in ["", "{}", &whole[..whole.len() / 2], &whole.replace(":1,", ":99,")] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(state.read(RUN), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_are_plain() {
+        assert_eq!(
+            plain_name("lab run lab/meb-2.toml, rival:mom 3"),
+            "lab-run-lab-meb-2-toml-rival-mom-3"
+        );
+    }
+
+    #[test]
+    fn a_fingerprint_changes_with_run_program_and_texts() {
+        let texts = |text: &str| [text.to_owned()];
+        let first = fingerprint(&"run", 7, &texts("one"));
+        assert_eq!(fingerprint(&"run", 7, &texts("one")), first);
+        for other in [
+            fingerprint(&"nur", 7, &texts("one")),
+            fingerprint(&"run", 8, &texts("one")),
+            fingerprint(&"run", 7, &texts("two")),
+            fingerprint(&"run", 7, &[]),
+        ] {
+            assert_ne!(other, first);
+        }
+    }
+}
