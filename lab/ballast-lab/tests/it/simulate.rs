@@ -11,7 +11,7 @@ use crate::program::{self, Done, ballast};
 
 /// What the golden outputs are made of: scenarios in their whole length, as what a paper's figure
 /// is beside may come at the end, and policies where not the scenario's.
-const GOLDEN: [(&str, Option<&str>); 22] = [
+const GOLDEN: [(&str, Option<&str>); 24] = [
     ("flexmemd-10-10", None),
     ("flexmemd-10-20", None),
     ("flexmemd-20-20", None),
@@ -19,8 +19,10 @@ const GOLDEN: [(&str, Option<&str>); 22] = [
     ("flexmemd-converge-10-20", None),
     ("flexmemd-converge-6-10", None),
     ("flexmemd-memcached-over", None),
+    ("flexmemd-memcached-alone", None),
     ("flexmemd-memcached-under", None),
     ("flexmemd-postgresql-over", None),
+    ("flexmemd-postgresql-alone", None),
     ("flexmemd-postgresql-under", None),
     ("global-10", None),
     ("global-2", Some("all")),
