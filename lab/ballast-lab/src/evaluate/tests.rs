@@ -142,6 +142,20 @@ fn every_run_on_real_guests_is_one_that_figures_need() {
     }
 }
 
+/// A repetition is to fit into three times one and a half hours of a quiet machine, and a call that
+/// is killed is not to lose much.
+#[test]
+fn a_repetition_with_real_guests_takes_at_most_270_minutes() {
+    let real = jobs(&catalogue(), 1, &scenarios()).into_iter().filter(|job| job.task.is_real());
+    let times = real.map(|job| (load(&job, &scenarios()).amount(), job.told()));
+    let times: Vec<(f64, String)> = times.collect();
+    let hours = times.iter().map(|(time, _)| time).sum::<f64>() / 3600.0;
+    assert!(hours <= 4.5, "{hours} hours");
+    for (time, told) in times {
+        assert!(time <= 900.0, "{told}: {time} s");
+    }
+}
+
 /// What decides how a machine behaves: its tables, and how popular pages are.
 fn machine_keys(table: &toml::Table) -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
