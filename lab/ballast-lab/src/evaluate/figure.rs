@@ -213,8 +213,8 @@ fn simulated(figure: &Figure, result: &Value) -> Option<f64> {
         Measure::WorkRatio => field("work_ratio"),
         Measure::SpeedupVsStatic if guest.is_none() => field("speedup_vs_static"),
         Measure::SpeedupVsStatic => {
-            let under_static = touches(of("static")?)?;
-            (under_static > 0.0).then_some(touches(of(&own.policy)?)? / under_static)
+            let under_static = of("static")?.get("work_ratio")?.as_f64().filter(|it| *it > 0.0)?;
+            Some(field("work_ratio")? / under_static)
         }
         Measure::MajorFaults => field("major_faults"),
         Measure::MajorFaultsVsStatic => {
@@ -375,7 +375,8 @@ mod tests {
     fn result() -> Value {
         let policy = |name: &str, work: u64, ratio: f64| {
             json!({"policy": name, "work_ratio": ratio, "violations": 0, "guests": [
-                {"guest": "a", "work": work, "major_faults": 4, "allocation_max_bytes": 7},
+                {"guest": "a", "work": work, "work_ratio": work as f64 / 128.0, "major_faults": 4,
+                 "allocation_max_bytes": 7},
                 {"guest": "b", "work": 10, "major_faults": 0, "allocation_max_bytes": 9},
             ]})
         };

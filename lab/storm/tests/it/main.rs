@@ -6,6 +6,13 @@ use ballast_storm::{Fault, Injected, Sabotage, Violation, run_seed, story_of};
 const SEEDS: u64 = 250;
 /// Within so many seeds a sabotage has to be found.
 const SABOTAGE_SEEDS: u64 = 500;
+/// Seeds that found the sabotages that few seeds find: tried before others, for they save minutes.
+const TRIED_FIRST: [u64; 5] = [21, 26, 82, 96, 107];
+
+/// The seeds that may find a sabotage, the likeliest first.
+fn sabotage_seeds() -> impl Iterator<Item = u64> {
+    (0..7).chain(TRIED_FIRST).chain(7..SABOTAGE_SEEDS)
+}
 
 #[test]
 fn no_seed_breaks_a_promise() {
@@ -211,7 +218,7 @@ fn every_sabotage_is_found() {
             run_seed(seed, Some(sabotage)).violation.is_some()
                 && run_seed(seed, None).violation.is_none()
         };
-        assert!((0..SABOTAGE_SEEDS).any(is_found), "{} is not found", sabotage.code());
+        assert!(sabotage_seeds().any(is_found), "{} is not found", sabotage.code());
     }
 }
 
@@ -228,7 +235,7 @@ fn belief_without_evidence_costs_honest_guests() {
         let (_, violation) = run_seed(seed, Some(Sabotage::Belief)).violation?;
         Some(matches!(violation, Violation::Interference { .. }))
     };
-    assert!((0..SABOTAGE_SEEDS).any(|seed| costs(seed) == Some(true)));
+    assert!(sabotage_seeds().any(|seed| costs(seed) == Some(true)));
 }
 
 #[test]
