@@ -178,6 +178,20 @@ impl MissCurve {
         MissCurve { step, misses: self.misses.clone(), ..*self }
     }
 
+    /// The curve with at least the misses of an `earlier` one at each of its own sizes; as it is if
+    /// the intervals differ.
+    #[must_use]
+    pub fn at_least(&self, earlier: &MissCurve) -> MissCurve {
+        if self.interval != earlier.interval {
+            return self.clone();
+        }
+        let sizes = (0..self.misses.len()).map(|k| size_at(self.step, k));
+        // The larger of two that never rise never rises.
+        let misses =
+            self.misses.iter().zip(sizes).map(|(now, size)| earlier.misses(size).max(*now));
+        MissCurve { misses: misses.collect(), ..*self }
+    }
+
     /// Distance between two sizes, whole pages.
     pub fn step(&self) -> Bytes {
         self.step
@@ -311,6 +325,17 @@ mod tests {
 
     fn curve(misses: &[u64]) -> Result<MissCurve, MissCurveError> {
         MissCurve::new(Bytes::mib(1), Duration::from_secs(2), misses.to_vec())
+    }
+
+    #[test]
+    fn raised_curves_have_the_larger_misses_at_their_sizes() {
+        let curve = |step, interval, misses: &[u64]| {
+            let interval = Duration::from_secs(interval);
+            MissCurve::new(Bytes::mib(step), interval, misses.to_vec()).unwrap()
+        };
+        let now = curve(1, 5, &[100, 60, 60, 20, 0]);
+        assert_eq!(now.at_least(&curve(2, 5, &[80, 70, 16])).points(), [100, 80, 70, 70, 16]);
+        assert_eq!(now.at_least(&curve(2, 6, &[80, 70, 16])), now);
     }
 
     #[test]

@@ -330,7 +330,8 @@ pub const ENTRIES: &[PolicyEntry] = &[
         name: PolicyName::Meb,
         rule: "Every guest gets its demand and a part of the rest; at most a tenth less or three \
                tenths more in a decision.",
-        shortage: "Memory goes where it avoids most misses, by the guests' miss curves and shares.",
+        shortage: "Memory goes where it avoids most misses, by the guests' miss curves and shares. \
+                   What a guest has it keeps unless that saves an eighth more than it loses.",
         source: "MEB §4, Algorithm 1",
         parameters: MEB,
         needs: &[PolicyInput {
@@ -359,8 +360,8 @@ pub const ENTRIES: &[PolicyEntry] = &[
     PolicyEntry {
         name: PolicyName::Fcfs,
         rule: "Grants requests at once while there is memory; guests keep what they have.",
-        shortage: "Every guest pays for what it rents, at a price that rises with it, or keeps \
-                   only what it can pay for.",
+        shortage: "Every guest pays for what it rents, at a price that rises with it. What it \
+                   cannot pay for goes to guests that request it and can.",
         source: "flexmemd §4.2",
         parameters: FLEXMEMD,
         needs: REQUESTS,
@@ -378,7 +379,7 @@ pub const ENTRIES: &[PolicyEntry] = &[
         name: PolicyName::DirectAssign,
         rule: "Every guest gets what its free memory and its swapping call for.",
         shortage: "The guests with most credits are served first, at the highest price that sells \
-                   everything.",
+                   everything; those that rent memory already as if they had a quarter more.",
         source: "flexmemd §4.4",
         parameters: FLEXMEMD,
         needs: STATISTICS,

@@ -109,7 +109,7 @@ fn part(credits: u64, pages: u64, whole: u64) -> u64 {
 }
 
 /// `credits` raised by the margin, rounded down; below 2^63 for all that there may be.
-fn with_margin(credits: u64) -> u64 {
+pub(super) fn with_margin(credits: u64) -> u64 {
     credits + (u128::from(credits) * u128::from(INCUMBENT_MARGIN_PERCENT) / 100) as u64
 }
 

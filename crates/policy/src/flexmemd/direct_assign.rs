@@ -7,7 +7,8 @@
 //!
 //! Algorithm: `want = max(0, desired − static_min)`. While `Σ want ≤ R` the price is 0. Otherwise,
 //! in descending credits, `rented(p) = min(want, ⌊credits / p⌋, left)`, at the highest whole price
-//! `p ≥ 1` per KiB and period at which all of R is still rented; without such a price, at 0.
+//! `p ≥ 1` per KiB and period at which all of R is still rented; without such a price, at 0. For
+//! what it rents already and can still pay for, a guest is served as if it had a margin more.
 //!
 //! Rented memory falls as p rises. The search comes down by Newton's steps: the credits of guests
 //! that cannot pay for their wants at p, divided by the memory that the other guests leave of R,
@@ -15,23 +16,27 @@
 //! pages, and bisects the last stride. Demand beyond R is taken from the guests with fewest
 //! credits, by a heap. O(n) for each of a few steps, and O(k log n) for k guests that lose memory.
 //!
-//! Deviations: the paper takes the highest p with `tot_rented(p) ≤ R`, which holds for every p,
-//! since no guest gets more than is left; here its stated aim is implemented. `⌊credits / p⌋` KiB
-//! are rounded down to pages.
+//! Deviations: the paper has no incumbents. As a price is whole, guests can pay for somewhat more
+//! than R. The one that was served last had saved the credits for that and was first in the next
+//! period, so between equal wants memory went to and fro for ever. The paper takes the highest p
+//! with `tot_rented(p) ≤ R`, which holds for every p, since no guest gets more than is left; here
+//! its stated aim is implemented. `⌊credits / p⌋` KiB are rounded down to pages.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::auction::with_margin;
 use super::market::{Bidder, Sale, plenty, sells_out};
 use super::price::{PRICE_MAX, Price};
 
-/// Finds the price and serves by descending credits, `rentable` pages in all.
-pub(super) fn direct_assign(bidders: &[Bidder], rentable: u64) -> Sale {
+/// Finds the price and serves guests that each rent `rented` pages so far by descending credits,
+/// `rentable` pages in all.
+pub(super) fn direct_assign(bidders: &[Bidder], rented: &[u64], rentable: u64) -> Sale {
     if let Some(sale) = plenty(bidders, rentable) {
         return sale;
     }
     let price = Price::per_kib(highest_that_sells(bidders, rentable));
-    Sale::at(price, richest_first(bidders, price, rentable))
+    Sale::at(price, richest_first(bidders, rented, price, rentable))
 }
 
 /// The highest whole price per KiB at which all of `rentable` is rented. The wants must exceed
@@ -84,8 +89,10 @@ fn upper_bound(bidders: &[Bidder], per_kib: u64, rentable: u64) -> u64 {
     }
 }
 
-/// Serves bidders by descending credits, each with its demand at `price` while pages are left.
-fn richest_first(bidders: &[Bidder], price: Price, rentable: u64) -> Vec<u64> {
+/// Serves bidders by descending credits, each with its demand at `price` while pages are left;
+/// those of it that it rents already as if it had a margin more
+/// ([`INCUMBENT_MARGIN_PERCENT`](super::auction::INCUMBENT_MARGIN_PERCENT)).
+fn richest_first(bidders: &[Bidder], rented: &[u64], price: Price, rentable: u64) -> Vec<u64> {
     let price = price.for_many();
     let mut bought: Vec<u64> = bidders.iter().map(|bidder| bidder.demand(&price)).collect();
     let demand: u128 = bought.iter().map(|&pages| u128::from(pages)).sum();
@@ -93,12 +100,17 @@ fn richest_first(bidders: &[Bidder], price: Price, rentable: u64) -> Vec<u64> {
     if beyond == 0 {
         return bought;
     }
-    let credits = bidders.iter().map(|bidder| Reverse(bidder.credits));
-    let mut poorest: BinaryHeap<_> = credits.zip(0usize..).collect();
-    while let Some((_, place)) = poorest.pop() {
-        let less = beyond.min(u128::from(bought[place]));
-        bought[place] -= less as u64;
-        beyond -= less;
+    let mut poorest = BinaryHeap::with_capacity(2 * bidders.len());
+    for (place, bidder) in bidders.iter().enumerate() {
+        let held = bought[place].min(rented[place]);
+        let more = bought[place] - held;
+        poorest.push((Reverse(with_margin(bidder.credits)), false, place, held));
+        poorest.push((Reverse(bidder.credits), true, place, more));
+    }
+    while let Some((_, _, place, pages)) = poorest.pop() {
+        let less = beyond.min(u128::from(pages)) as u64;
+        bought[place] -= less;
+        beyond -= u128::from(less);
         if beyond == 0 {
             break;
         }
@@ -112,16 +124,31 @@ mod tests {
 
     use super::*;
 
-    /// Serves bidders in `order`, each with its demand at `price` while pages are left.
-    fn serve(bidders: &[Bidder], order: &[usize], price: Price, rentable: u64) -> Vec<u64> {
+    /// Serves what bidders rent and what they want more by descending credits, those for what they
+    /// rent raised by the margin, each with its demand at `price` while pages are left.
+    fn serve(bidders: &[Bidder], rented: &[u64], price: Price, rentable: u64) -> Vec<u64> {
         let price = price.for_many();
+        let mut order = Vec::new();
+        for (place, bidder) in bidders.iter().enumerate() {
+            let demand = bidder.demand(&price);
+            let held = demand.min(rented[place]);
+            order.push((Reverse(with_margin(bidder.credits)), false, place, held));
+            order.push((Reverse(bidder.credits), true, place, demand - held));
+        }
+        order.sort_unstable();
         let mut bought = vec![0; bidders.len()];
         let mut left = rentable;
-        for &i in order {
-            bought[i] = bidders[i].demand(&price).min(left);
-            left -= bought[i];
+        for (_, _, place, pages) in order {
+            let pages = pages.min(left);
+            bought[place] += pages;
+            left -= pages;
         }
         bought
+    }
+
+    /// A sale to guests that rent nothing yet.
+    fn first_sale(bidders: &[Bidder], rentable: u64) -> Sale {
+        direct_assign(bidders, &vec![0; bidders.len()], rentable)
     }
 
     fn bidder(want: u64, credits: u64) -> Bidder {
@@ -133,25 +160,40 @@ mod tests {
         // 100 pages; wants 80, 60 and 10. At p = 3 a page costs 12: 600 / 12 = 50, 480 / 12 = 40
         // and 10 are 100, all of it. At 4 (16 a page): 37 + 30 + 10 = 77.
         let bidders = [bidder(80, 600), bidder(60, 480), bidder(10, 900)];
-        let sale = direct_assign(&bidders, 100);
+        let sale = first_sale(&bidders, 100);
         assert_eq!((sale.price, sale.bought), (Price::per_kib(3), vec![50, 40, 10]));
         // One page less to rent: still p = 3, and the poorest, served last, gets one less.
-        assert_eq!(direct_assign(&bidders, 99).bought, [50, 39, 10]);
+        assert_eq!(first_sale(&bidders, 99).bought, [50, 39, 10]);
         // One page more than is sold at 3: p = 2 (8 a page): 75 + 60 + 10, served in the order 10,
         // 75, 16.
-        let sale = direct_assign(&bidders, 101);
+        let sale = first_sale(&bidders, 101);
         assert_eq!((sale.price, sale.bought), (Price::per_kib(2), vec![75, 16, 10]));
     }
 
     #[test]
     fn memory_is_free_while_wants_fit_or_credits_are_lacking() {
         let bidders = [bidder(80, 600), bidder(20, 0)];
-        assert_eq!(direct_assign(&bidders, 100).price, Price::FREE);
-        assert_eq!(direct_assign(&bidders, 100).bought, [80, 20]);
+        assert_eq!(first_sale(&bidders, 100).price, Price::FREE);
+        assert_eq!(first_sale(&bidders, 100).bought, [80, 20]);
         // At p = 1 they can pay 20 + 2 of 60 pages.
         let poor = [bidder(50, 80), bidder(50, 8)];
-        let sale = direct_assign(&poor, 60);
+        let sale = first_sale(&poor, 60);
         assert_eq!((sale.price, sale.bought), (Price::FREE, vec![50, 10]));
+    }
+
+    /// Both can pay for 51 pages at p = 10, 40 a page, and there are 100.
+    #[test]
+    fn an_incumbent_keeps_its_pages_unless_another_is_richer() {
+        let bidders = [bidder(80, 2050), bidder(80, 2040)];
+        assert_eq!(first_sale(&bidders, 100).bought, [51, 49]);
+        for rented in [[50, 50], [49, 51], [51, 49]] {
+            assert_eq!(direct_assign(&bidders, &rented, 100).bought, rented);
+        }
+        // More than it can pay for is not kept.
+        assert_eq!(direct_assign(&bidders, &[20, 80], 100).bought, [49, 51]);
+        // One with more than a quarter more comes first. At p = 11 both can pay for 101.
+        let bidders = [bidder(55, 2440), bidder(80, 1951)];
+        assert_eq!(direct_assign(&bidders, &[50, 50], 99).bought, [55, 44]);
     }
 
     /// Shows the misprint: there is no "highest p with `tot_rented(p) ≤ R`".
@@ -159,10 +201,10 @@ mod tests {
     fn the_printed_condition_holds_at_every_price() {
         let bidders = [bidder(80, 600), bidder(60, 480)];
         for p in [1, 10, 1000, PRICE_MAX] {
-            let bought = richest_first(&bidders, Price::per_kib(p), 100);
+            let bought = richest_first(&bidders, &[0, 0], Price::per_kib(p), 100);
             assert!(bought.iter().sum::<u64>() <= 100);
         }
-        assert_eq!(direct_assign(&bidders, 100).bought.iter().sum::<u64>(), 100);
+        assert_eq!(first_sale(&bidders, 100).bought.iter().sum::<u64>(), 100);
     }
 
     /// Tries every price, from the highest that any guest could pay.
@@ -194,25 +236,23 @@ mod tests {
             bidders in prop::collection::vec((0..50u64, 0..800u64), 0..7), rentable in 1..200u64
         ) {
             let bidders: Vec<Bidder> = bidders.into_iter().map(|(w, c)| bidder(w, c)).collect();
-            prop_assert_eq!(direct_assign(&bidders, rentable), every_price(&bidders, rentable));
+            prop_assert_eq!(first_sale(&bidders, rentable), every_price(&bidders, rentable));
         }
 
         /// With figures of every magnitude. Also checks that the richest are served first.
         #[test]
         fn no_higher_price_sells_everything(
             bidders in prop::collection::vec(
-                (0..1u64 << 40, 0..40u32, 0..1u64 << 50, 0..50u32), 1..40
+                (0..1u64 << 40, 0..40u32, 0..1u64 << 50, 0..50u32, 0..1u64 << 40), 1..40
             ),
             rentable in 1..1u64 << 42, down in 0..42u32,
         ) {
-            let (rentable, bidders): (u64, Vec<Bidder>) = (
-                (rentable >> down).max(1),
-                bidders.into_iter().map(|(w, a, c, b)| bidder(w >> a, c >> b)).collect(),
-            );
-            let Sale { price, bought, .. } = direct_assign(&bidders, rentable);
-            let mut order: Vec<usize> = (0..bidders.len()).collect();
-            order.sort_by_key(|&i| Reverse(bidders[i].credits));
-            prop_assert_eq!(&bought, &serve(&bidders, &order, price, rentable));
+            let rentable = (rentable >> down).max(1);
+            let rented: Vec<u64> = bidders.iter().map(|it| it.4 >> it.1).collect();
+            let bidders: Vec<Bidder> =
+                bidders.into_iter().map(|(w, a, c, b, _)| bidder(w >> a, c >> b)).collect();
+            let Sale { price, bought, .. } = direct_assign(&bidders, &rented, rentable);
+            prop_assert_eq!(&bought, &serve(&bidders, &rented, price, rentable));
             if plenty(&bidders, rentable).is_none() {
                 let page = Price::per_kib(1).rent(1);
                 let per_kib = price.rent(1) / page;

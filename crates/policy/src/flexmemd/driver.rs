@@ -55,6 +55,8 @@ struct TenantRecord {
     emergency: Option<Timestamp>,
     /// Pages requested in this period but not granted.
     unmet: u64,
+    /// Pages of the lease that it cannot pay for, and has until another guest can.
+    unpaid: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -214,6 +216,7 @@ impl Driver {
                     answered: None,
                     emergency: None,
                     unmet: 0,
+                    unpaid: 0,
                 },
             ));
         }
@@ -377,7 +380,7 @@ impl Driver {
             .unzip();
         let before: Vec<u64> = self.records.iter().map(|record| record.lease.rented).collect();
         let sale = match self.combination.algorithm {
-            Algorithm::DirectAssign => direct_assign(&bidders, rentable),
+            Algorithm::DirectAssign => direct_assign(&bidders, &before, rentable),
             Algorithm::Auction => auction(&bidders, &before, rentable),
             _ => round_robin(&bidders, rentable, self.settings.round),
         };
@@ -426,7 +429,8 @@ impl Driver {
         }
     }
 
-    /// Renews all leases if the run is `whole`, then processes requests.
+    /// Renews all leases if the run is `whole`, then processes requests. What guests cannot pay for
+    /// is granted as free memory is; they keep what is left of it.
     fn run_fcfs(
         &mut self,
         rentable: u64,
@@ -436,40 +440,58 @@ impl Driver {
         whole: bool,
     ) {
         let rule = self.is_contested(rentable, tenants).then_some(self.rule);
-        if whole {
-            for (place, tenant) in tenants.iter().enumerate() {
+        let wants = self.wants(tenants);
+        for (place, tenant) in tenants.iter().enumerate() {
+            if whole {
                 let kept = renew(self.requester(place, tenant), rentable, rule.as_ref());
                 let rent = kept.lease.price.rent(kept.lease.rented);
                 self.accounts.pay(place, rent, rent);
-                self.records[place].lease = kept.lease;
-                self.records[place].unmet = kept.unmet;
+                let record = &mut self.records[place];
+                record.lease = kept.lease;
+                (record.unmet, record.unpaid) = (kept.unmet, kept.unmet);
+            } else {
+                let record = &mut self.records[place];
+                record.lease.rented -= record.unpaid;
+                record.unmet += record.unpaid;
             }
         }
-        let rented: u64 = self.records.iter().map(|record| record.lease.rented).sum();
-        let mut free = rentable.saturating_sub(rented);
-        let records = tenants.iter().zip(&self.records).enumerate();
-        let mut order: Vec<usize> = records
-            .filter(|(_, (tenant, record))| pending(tenant, record.answered))
-            .map(|(place, _)| place)
-            .collect();
-        // The guest that rents least for its weight comes first; compared by cross products.
-        order.sort_unstable_by(|&a, &b| {
-            let level = |a: usize, b: usize| {
-                u128::from(self.records[a].lease.rented) * u128::from(weights[b])
-            };
-            level(a, b).cmp(&level(b, a)).then(a.cmp(&b))
-        });
-        for place in order {
+        let paid: u64 = self.records.iter().map(|record| record.lease.rented).sum();
+        let mut free = rentable.saturating_sub(paid);
+        for place in self.by_rising_rent(weights) {
             let tenant = &tenants[place];
-            let wanted = self.want(place, tenant);
+            if !pending(tenant, self.records[place].answered) {
+                continue;
+            }
             let from = self.requester(place, tenant);
-            let given = grant(from, wanted, free, rentable, rule.as_ref(), remaining);
+            let given = grant(from, wants[place], free, rentable, rule.as_ref(), remaining);
             let rate = given.lease.price.rent(given.more);
             self.accounts.pay(place, remaining.part(rate), rate);
             free = free + from.rented - given.lease.rented;
-            self.records[place].lease = given.lease;
-            self.records[place].unmet = given.unmet;
+            let record = &mut self.records[place];
+            record.lease = given.lease;
+            record.unmet = given.unmet;
+            record.unpaid = record.unpaid.min(given.unmet);
         }
+        for place in self.by_rising_rent(weights) {
+            let record = &mut self.records[place];
+            record.unpaid = record.unpaid.min(free);
+            free -= record.unpaid;
+            record.unmet -= record.unpaid;
+            let lease = &mut record.lease;
+            lease.rented += record.unpaid;
+            if lease.rented >= lease.wanted {
+                lease.limit = LeaseLimit::Want;
+            }
+        }
+    }
+
+    /// Places of the guests, those that rent least for their weight first; by cross products.
+    fn by_rising_rent(&self, weights: &[u64]) -> Vec<usize> {
+        let level =
+            |a: usize, b: usize| u128::from(self.records[a].lease.rented) * u128::from(weights[b]);
+        let mut order: Vec<usize> = (0..weights.len()).collect();
+        order.sort_unstable_by(|&a, &b| level(a, b).cmp(&level(b, a)).then(a.cmp(&b)));
+        order
     }
 
     fn requester(&self, place: usize, tenant: &Tenant<'_>) -> Requester {

@@ -7,14 +7,18 @@
 //! Algorithm: requests are processed in order of arrival. A negative one gives memory back; a
 //! positive one is granted as far as memory is free and the guest can pay for it until the period
 //! ends, at the price for what it rented before the grant. At the beginning of each period every
-//! guest pays for what it rents, or keeps what it can pay for. Memory is free unless demand exceeds
+//! guest pays for what it rents as far as it can. The rest goes to those that request memory and
+//! can pay for it; what they leave of it, the guest keeps. Memory is free unless demand exceeds
 //! supply.
 //!
-//! Deviations: guests have no common clock, so requests that arrive between two decisions count as
-//! simultaneous, and the guest that rents least for its weight comes first. Demand is the memory
+//! Deviations: in the paper a guest loses what it cannot pay for though nobody else can. It then
+//! rented less, so at a lower price, and in the next period could pay for as much more: memory that
+//! two guests wanted equally went to and fro for ever, each second. Guests have no common clock, so
+//! requests that arrive between two decisions count as simultaneous, and the guest that rents least
+//! for its weight comes first, also in keeping what is left. Demand is the memory
 //! rented and requested, plus requests since the last period began that could not be granted; the
 //! paper does not say how long an unmet request counts.
-//! Cost: O(n), O(k) for k requests.
+//! Cost: O(n log n).
 
 use super::lease::{Lease, LeaseLimit};
 use super::price::{Price, PriceRule};
@@ -87,7 +91,7 @@ pub(super) fn grant(
     RentGrant { lease: Lease { rented, wanted, price, limit }, more, unmet: requested - more }
 }
 
-/// The lease that a guest can keep in a new period.
+/// The lease that a guest can pay for in a new period.
 pub(super) fn renew(from: Requester, rentable: u64, rule: Option<&PriceRule>) -> RentGrant {
     let price = rule.map_or(Price::FREE, |rule| rule.price(from.rented, rentable));
     let within = from.rented.min(from.room);

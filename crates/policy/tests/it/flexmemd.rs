@@ -148,9 +148,15 @@ fn a_guest_keeps_only_what_it_can_pay_for() {
     let guests = [tenant(0, 4 * GIB), asking(1, 2 * GIB as i64, 0)];
     let leases = driver.decide(at(0), 3 * GIB, &guests);
     let payable = 1000 * (1 << 20) / 900 / 4;
-    assert_eq!((leases[0].rented, leases[0].limit), (payable, LeaseLimit::Credits));
-    // The rest is granted to the other as far as it can pay.
+    // The rest is granted to the other as far as it can pay; what is left of it stays.
     assert_eq!((leases[1].rented, leases[1].limit), (payable, LeaseLimit::Credits));
+    assert_eq!((leases[0].rented, leases[0].limit), (3 * GIB - payable, LeaseLimit::Credits));
+    assert_eq!(driver.accounts().escrow(0), payable * 4 * 900);
+    // It goes to a third that can pay, at once.
+    let guests = [tenant(0, 4 * GIB), tenant(1, 2 * GIB), asking(2, GIB as i64 / 2, 0)];
+    let leases = driver.decide(at(1000), 3 * GIB, &guests);
+    assert_eq!((leases[2].rented, leases[2].limit), (GIB / 2, LeaseLimit::Want));
+    assert_eq!(rented(&leases).iter().sum::<u64>(), 3 * GIB);
 }
 
 #[test]
@@ -468,6 +474,58 @@ proptest! {
         for (turns, _) in turned {
             prop_assert!(turns <= 1 + 1800 / shortest, "{turns} {shortest}");
         }
+    }
+
+    /// Guests that ask for as much more each second, whatever they have, or for nothing.
+    #[test]
+    fn the_same_requests_each_second_come_to_rest(
+        asks in prop::collection::vec(prop_oneof![Just(0), 20..200u64], 2..6),
+        starts in prop::collection::vec(0..1000u64, 6),
+        rentable in 100..4000u64,
+    ) {
+        let mut driver = evaluated(Algorithm::Fcfs);
+        let decide = |driver: &mut Driver, second: u64| {
+            let one = |(i, &more): (usize, &u64)| match more {
+                0 => tenant(i, GIB + starts[i] * MIB),
+                _ => Tenant {
+                    allocation: GIB + starts[i] * MIB,
+                    ..asking(i, (more * MIB) as i64, second)
+                },
+            };
+            let tenants: Vec<Tenant<'static>> = asks.iter().enumerate().map(one).collect();
+            rented(&driver.decide(at(1000 * second), rentable * MIB, &tenants))
+        };
+        let mut settled = Vec::new();
+        for second in 0..900 {
+            let rents = decide(&mut driver, second);
+            if second == 600 {
+                settled = rents.clone();
+            }
+            prop_assert!(second < 600 || rents == settled, "{}: {:?} {:?}", second, rents, settled);
+        }
+    }
+
+    /// As a price is whole, all can pay for somewhat more than there is.
+    #[test]
+    fn equal_wants_come_to_rest_at_whole_prices(
+        wants in 500..2000u64,
+        starts in prop::collection::vec(0..500u64, 2..5),
+        rentable in 200..1000u64,
+    ) {
+        let mut driver = evaluated(Algorithm::DirectAssign);
+        let mut has = starts;
+        let mut late = 0;
+        for second in 0..900 {
+            // The first decision rents what guests hold.
+            let want = |has: u64| if second == 0 { has } else { wants };
+            let tenants: Vec<Tenant<'static>> =
+                has.iter().enumerate().map(|(i, &has)| tenant(i, GIB + want(has) * MIB)).collect();
+            let rents = rented(&driver.decide(at(1000 * second), rentable * MIB, &tenants));
+            let now: Vec<u64> = rents.iter().map(|rented| rented / MIB).collect();
+            late += if second > 600 { has.iter().zip(&now).map(|(a, b)| a.abs_diff(*b)).sum() } else { 0 };
+            has = now;
+        }
+        prop_assert!(late <= rentable / 10, "{} of {}", late, rentable);
     }
 
     /// Rents fit supply and ceilings, credits only grow by those of new guests, and deciding again
