@@ -25,6 +25,8 @@
 //!
 //! Cost: O(n log n) a decision, O(n) while nothing is due.
 
+mod fcfs_run;
+
 use std::time::Duration;
 
 use ballast_model::{Bytes, GuestId, Timestamp};
@@ -35,7 +37,7 @@ use super::credits::{AccountHolder, Accounts, TAX_INTERVAL};
 use super::demand;
 use super::demand_proportional::demand_proportional;
 use super::direct_assign::direct_assign;
-use super::fcfs::{RemainingPeriod, Requester, grant, renew};
+use super::fcfs::RemainingPeriod;
 use super::lease::{Lease, LeaseLimit, Tenant};
 use super::market::Bidder;
 use super::max_min::divide;
@@ -426,79 +428,6 @@ impl Driver {
                 let limit = LeaseLimit::of(rented, wanted, within(place), u64::MAX);
                 *lease = Lease { rented, wanted, price: lease.price, limit };
             }
-        }
-    }
-
-    /// Renews all leases if the run is `whole`, then processes requests. What guests cannot pay for
-    /// is granted as free memory is; they keep what is left of it.
-    fn run_fcfs(
-        &mut self,
-        rentable: u64,
-        tenants: &[Tenant<'_>],
-        weights: &[u64],
-        remaining: RemainingPeriod,
-        whole: bool,
-    ) {
-        let rule = self.is_contested(rentable, tenants).then_some(self.rule);
-        let wants = self.wants(tenants);
-        for (place, tenant) in tenants.iter().enumerate() {
-            if whole {
-                let kept = renew(self.requester(place, tenant), rentable, rule.as_ref());
-                let rent = kept.lease.price.rent(kept.lease.rented);
-                self.accounts.pay(place, rent, rent);
-                let record = &mut self.records[place];
-                record.lease = kept.lease;
-                (record.unmet, record.unpaid) = (kept.unmet, kept.unmet);
-            } else {
-                let record = &mut self.records[place];
-                record.lease.rented -= record.unpaid;
-                record.unmet += record.unpaid;
-            }
-        }
-        let paid: u64 = self.records.iter().map(|record| record.lease.rented).sum();
-        let mut free = rentable.saturating_sub(paid);
-        for place in self.by_rising_rent(weights) {
-            let tenant = &tenants[place];
-            if !pending(tenant, self.records[place].answered) {
-                continue;
-            }
-            let from = self.requester(place, tenant);
-            let given = grant(from, wants[place], free, rentable, rule.as_ref(), remaining);
-            let rate = given.lease.price.rent(given.more);
-            self.accounts.pay(place, remaining.part(rate), rate);
-            free = free + from.rented - given.lease.rented;
-            let record = &mut self.records[place];
-            record.lease = given.lease;
-            record.unmet = given.unmet;
-            record.unpaid = record.unpaid.min(given.unmet);
-        }
-        for place in self.by_rising_rent(weights) {
-            let record = &mut self.records[place];
-            record.unpaid = record.unpaid.min(free);
-            free -= record.unpaid;
-            record.unmet -= record.unpaid;
-            let lease = &mut record.lease;
-            lease.rented += record.unpaid;
-            if lease.rented >= lease.wanted {
-                lease.limit = LeaseLimit::Want;
-            }
-        }
-    }
-
-    /// Places of the guests, those that rent least for their weight first; by cross products.
-    fn by_rising_rent(&self, weights: &[u64]) -> Vec<usize> {
-        let level =
-            |a: usize, b: usize| u128::from(self.records[a].lease.rented) * u128::from(weights[b]);
-        let mut order: Vec<usize> = (0..weights.len()).collect();
-        order.sort_unstable_by(|&a, &b| level(a, b).cmp(&level(b, a)).then(a.cmp(&b)));
-        order
-    }
-
-    fn requester(&self, place: usize, tenant: &Tenant<'_>) -> Requester {
-        Requester {
-            rented: self.records[place].lease.rented,
-            room: tenant.room(),
-            credits: self.accounts.balance(place),
         }
     }
 
