@@ -73,7 +73,7 @@ const TIMED: [&str; 1] = ["ballast-tracker-preload::it"];
 const NO_PANIC: &str = "a thread of the run does not panic";
 
 /// Modules whose tests turn the host's swap on, or page out to it: they run as one.
-const USE_HOST_SWAP: [&str; 2] = ["paging", "unit"];
+const USE_HOST_SWAP: [&str; 3] = ["neighbours", "paging", "unit"];
 
 /// Builds and runs the tests; prints progress and, at the end, the tally. At most `beside` modules
 /// of tests with guests run in parallel.

@@ -43,8 +43,6 @@ const DATA_MIB: u64 = 96;
 const WORKS_WITH: Bytes = Bytes::mib(40);
 /// A balloon may stop this much short of what was asked.
 const SLACK: Bytes = Bytes::mib(4);
-/// A change of no more is not made: memory that comes in parts may stay this much short.
-const DEAD_BAND: Bytes = Bytes::mib(10);
 /// What an offender may hide, as its hypervisor may need it, and what its process may fault in
 /// between two looks: far less than what the lies of these tests are about.
 const HIDDEN: Bytes = Bytes::mib(64);
@@ -243,7 +241,7 @@ fn memory_a_driver_claims_to_have_given_is_not_granted() {
     configure(&lab, &ground, &[NEIGHBOUR], PAGING_OFF);
     let daemon = ground.start();
     wait_allocation("its ceiling", &daemon, NEIGHBOUR, |holds| holds <= REST + SLACK);
-    wait_allocation("all the rest", &daemon, OFFENDER, |holds| holds >= BOOT - DEAD_BAND);
+    wait_allocation("all the rest", &daemon, OFFENDER, |holds| holds == BOOT);
     touch_once(&lab, OFFENDER, FILLED);
     let data = lab.store_data(OFFENDER, DATA_MIB);
     for name in [OFFENDER, NEIGHBOUR] {
@@ -338,13 +336,13 @@ fn a_killed_daemons_promise_is_kept_by_the_next() {
     let ground = Ground::new();
     let settings = format!(
         "[host]\nbudget = \"{BUDGET}\"\n[policy]\nname = \"static\"\ninterval = \"1s\"\n\
-         [guests.{NEIGHBOUR}]\nshares = 2000\n"
+         [guard]\ndead_band = \"64KiB\"\n[guests.{NEIGHBOUR}]\nshares = 2000\n"
     );
     ground.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
     let daemon = ground.start();
     set_ceiling(&ground, NEIGHBOUR, REST);
     wait_allocation("its ceiling", &daemon, NEIGHBOUR, |holds| holds == REST);
-    wait_allocation("all the rest", &daemon, OFFENDER, |holds| holds >= BOOT - DEAD_BAND);
+    wait_allocation("all the rest", &daemon, OFFENDER, |holds| holds == BOOT);
     set_ceiling(&ground, OFFENDER, REST);
     wait_allocation("its ceiling", &daemon, OFFENDER, |holds| holds == REST);
     let device = BalloonDevice::find(&lab, NEIGHBOUR);

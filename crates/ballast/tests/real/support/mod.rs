@@ -42,6 +42,9 @@ pub const IMPATIENT: &str =
 /// test.
 pub const SWAP: Bytes = Bytes::gib(4);
 
+/// What the swap files of the lab's runs are called, up to who runs it.
+const SWAP_OF_A_RUN: &str = "/ballast/swap-";
+
 /// Swap is the host's: one test at a time.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
@@ -86,8 +89,11 @@ impl Lab {
     /// returns `None` if this process may not turn swap on, or if the host has swap of its own,
     /// which would be used too.
     pub fn boot_with_swap(guests: Vec<GuestSpec>, swap: Bytes) -> Option<Lab> {
-        let areas = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
-        if areas.lines().count() > 1 {
+        let areas = || std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+        wait_for("the swap of an ended run to be off", || {
+            (!areas().contains(SWAP_OF_A_RUN)).then_some(())
+        });
+        if areas().lines().count() > 1 {
             println!("SKIPPED: the host has swap of its own");
             return None;
         }
