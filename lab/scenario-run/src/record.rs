@@ -118,7 +118,7 @@ pub struct RunRecord {
     pub policy: String,
     /// Which repetition it belongs to, from 1.
     pub repetition: u32,
-    /// When it was played, and by which call; `None`: a record made before that was taken down.
+    /// When and by which call it was played; `None`: the record is older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<RunOrigin>,
     /// How long it was measured, in seconds.
@@ -156,7 +156,7 @@ impl RunRecord {
     }
 }
 
-/// When a run was played, and by which call of a command.
+/// When a run was played, and which call of a command played it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunOrigin {
     /// When it began, RFC 3339 in UTC.

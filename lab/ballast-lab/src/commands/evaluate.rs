@@ -49,8 +49,8 @@ Results are kept in --state, one file for each run, and count until the scenario
 this program changes. Of a scenario with real guests each contestant's run is kept by itself, and
 only those run that a row's figures are of: a call that was ended loses the run that it was in.
 --within begins none that would end later, and the next call takes up there; first repetitions
-come before second ones. Where the runs of a comparison were played by several calls, the page
-says when each began, and by which commit. Progress and the time left go to standard error; the
+come before second ones. Where several calls played the runs of a comparison, the page names
+each call, its commit, and when its runs began. Progress and the time left go to standard error; the
 time left is by what runs took on this machine, and before they ever ran by what their scenarios
 say.
 
