@@ -377,6 +377,15 @@ impl Guest {
         began.map_err(|error| self.explain(error, "start a workload", patience))
     }
 
+    /// Sends a request to stop a workload without waiting: its end comes among the messages.
+    ///
+    /// # Errors
+    /// When the guest has exited.
+    pub fn send_stop(&self, id: &str) -> Result<(), LabError> {
+        let sent = self.channel()?.send(&ToGuest::Stop { id: id.to_owned() });
+        sent.map_err(|error| self.explain(error, "stop a workload", Duration::ZERO))
+    }
+
     /// Stops a workload and returns its totals.
     ///
     /// # Errors

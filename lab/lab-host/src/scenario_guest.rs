@@ -46,8 +46,9 @@ pub struct ScenarioGuest {
     /// not measured by default.
     #[serde(default)]
     pub full_speed: Option<NonZeroU64>,
-    /// Its fixed work: touches whose time is measured. A run ends once every guest that has one has
-    /// done it, the duration being the most it may take; not measured by default.
+    /// Its fixed work: touches whose time is measured. Its workloads are stopped once it has done
+    /// it; a run ends once every guest that has one has, the duration being the most it may take.
+    /// Not measured by default.
     #[serde(default)]
     pub work: Option<NonZeroU64>,
     /// Its shares; 1,000 by default.

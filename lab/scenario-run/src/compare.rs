@@ -43,6 +43,12 @@ impl Spread {
         };
         Some(Spread { median, min, max, count: values.len() })
     }
+
+    /// That of the reciprocals of positive values: of times, how many times faster. Of an even
+    /// number of values its median is that of the middle's mean.
+    pub(super) fn reciprocal(self) -> Spread {
+        Spread { median: 1.0 / self.median, min: 1.0 / self.max, max: 1.0 / self.min, ..self }
+    }
 }
 
 /// A figure against that of the first policy.

@@ -25,7 +25,8 @@ pub enum Figure {
     /// That against what it did in the same repetition with all its memory, as a ratio; of a fixed
     /// work the time it took with all its memory against the time it took.
     OfBest,
-    /// Time until it had done its fixed work, in seconds; absent where it never had.
+    /// Time from the start of its first workload until it had done its fixed work, in seconds;
+    /// absent where it never had.
     WorkTime,
     /// Touches against those of the same seconds with all its memory, as a ratio, until the memory
     /// it holds had settled; of a guest with a fixed work.

@@ -24,10 +24,13 @@ fn at(points: &[(f64, f64)], x: f64) -> Option<f64> {
     Some(if x1 > x0 { y0 + (y1 - y0) * (x - x0) / (x1 - x0) } else { y1 })
 }
 
-/// When a guest had done `work`, in seconds from the beginning; `None`: never.
+/// How long a guest took for `work`, in seconds from the start of its first workload; `None`: it
+/// never had done it.
 pub(super) fn time_of_work(guest: &GuestRun, work: u64) -> Option<f64> {
+    let starts = guest.workloads.iter().map(|workload| workload.started_s);
+    let started = starts.reduce(f64::min).unwrap_or(0.0);
     let turned = done_over_time(guest).into_iter().map(|(at, done)| (done, at));
-    at(&turned.collect::<Vec<_>>(), work as f64)
+    Some(at(&turned.collect::<Vec<_>>(), work as f64)? - started)
 }
 
 /// What a guest did against what it did in the same seconds with all its memory, as ratios: until
@@ -53,7 +56,19 @@ pub(super) fn of_best_around(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Inside, Sample};
+    use crate::record::{Inside, Sample, WorkloadRecord};
+
+    fn started_at(started_s: f64) -> WorkloadRecord {
+        WorkloadRecord {
+            workload: "w".to_owned(),
+            started_s,
+            end: "was stopped".to_owned(),
+            ended_well: true,
+            touches: 0,
+            iterations: 0,
+            elapsed_ms: 0,
+        }
+    }
 
     /// All its memory: 100 touches a second. Under the policy 40 a second until its memory has
     /// settled at 4 s, and 80 from then on.
@@ -78,6 +93,8 @@ mod tests {
         assert_eq!(time_of_work(&own, 400), Some(7.0));
         assert_eq!(time_of_work(&best, 400), Some(4.0));
         assert_eq!(time_of_work(&own, 10_000), None, "it never got there");
+        let later = GuestRun { workloads: vec![started_at(1.5), started_at(3.0)], ..own.clone() };
+        assert_eq!(time_of_work(&later, 400), Some(5.5));
         assert_eq!(of_best_around(&own, &best, 4.0), (Some(0.4), Some(0.8)));
         assert_eq!(of_best_around(&best, &best, 0.0), (None, Some(1.0)));
     }

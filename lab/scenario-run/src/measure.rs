@@ -44,6 +44,8 @@ pub(super) struct Watched<'a> {
     reported: Instant,
     /// It is on its way to another QEMU: that nothing comes from this one is no wonder.
     pub(super) is_leaving: bool,
+    /// Its fixed work is done, and its workloads were stopped.
+    is_stopped: bool,
 }
 
 /// A workload that was started, and when.
@@ -126,6 +128,9 @@ pub(super) async fn measure(
         if sample_at >= end || is_work_done(scenario, &watched) {
             break;
         }
+        for guest in &mut watched {
+            guest.stop_once_done(scenario, &started)?;
+        }
         // Those missed while the daemon did not answer are left out.
         while sample_at <= Instant::now() {
             sample_at += SAMPLE_EVERY;
@@ -175,13 +180,8 @@ pub(super) fn run_record(
 
 /// Whether some guests have a fixed work and all of them have done it.
 fn is_work_done(scenario: &Scenario, watched: &[Watched<'_>]) -> bool {
-    let done = |guest: &GuestId| {
-        let watched = watched.iter().find(|it| it.guest.id() == guest);
-        let latest = watched.and_then(|it| it.latest[1].as_ref());
-        latest.map_or(0, |inside| inside.touches)
-    };
-    let mut fixed = scenario.guests.iter().filter_map(|it| Some((&it.name, it.work?))).peekable();
-    fixed.peek().is_some() && fixed.all(|(guest, work)| done(guest) >= work.get())
+    let mut fixed = watched.iter().filter_map(|guest| guest.has_done_work(scenario)).peekable();
+    fixed.peek().is_some() && fixed.all(|is_done| is_done)
 }
 
 fn is_receiver(scenario: &Scenario, start: &Start) -> bool {
@@ -250,6 +250,7 @@ pub(super) fn begin<'a>(guests: &[&'a Guest]) -> anyhow::Result<(Instant, Vec<Wa
             stillness: StillnessWatch::default(),
             reported: began,
             is_leaving: false,
+            is_stopped: false,
         }
     });
     Ok((began, watched.collect()))
@@ -321,6 +322,28 @@ impl Watched<'_> {
     pub(super) fn ensure_moving(&self) -> anyhow::Result<()> {
         let Some(stillness) = self.stillness.found(self.reported.elapsed()) else { return Ok(()) };
         bail!("guest {} {stillness}\n{}", self.name(), self.guest.symptoms());
+    }
+
+    /// Whether it has done its fixed work; `None`: it has none.
+    fn has_done_work(&self, scenario: &Scenario) -> Option<bool> {
+        let own = scenario.guests.iter().find(|it| it.name == *self.guest.id())?;
+        let touches = self.latest[1].as_ref().map_or(0, |inside| inside.touches);
+        Some(touches >= own.work?.get())
+    }
+
+    /// A program that has done its work ends, and others get its memory.
+    fn stop_once_done(&mut self, scenario: &Scenario, started: &[Started]) -> anyhow::Result<()> {
+        if self.is_stopped || self.has_done_work(scenario) != Some(true) {
+            return Ok(());
+        }
+        self.is_stopped = true;
+        for Started { start, .. } in started {
+            let is_own = start.guest == *self.guest.id();
+            if is_own && self.collector.end_of(&start.id).is_none() {
+                self.guest.send_stop(&start.id)?;
+            }
+        }
+        Ok(())
     }
 
     /// How it is, for whoever watches.
