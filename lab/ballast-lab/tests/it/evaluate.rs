@@ -333,7 +333,7 @@ fn the_rows_of_the_tree_are_listed_and_chosen() {
         let rows: Vec<Value> = serde_json::from_str(&out).unwrap();
         rows.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(list(&["--only", "meb.V"]), ["meb.V"]);
+    assert_eq!(list(&["--only", "meb.V"]), ["meb.V", "meb.V.real"]);
     let all = list(&[]);
     for paper in ["meb.", "imt.", "global.", "flexmemd.", "tws.", "rivals."] {
         assert!(all.iter().any(|id| id.starts_with(paper)), "{paper}");
