@@ -27,7 +27,7 @@ impl Moments {
     }
 }
 
-/// Parses a moment as people write it.
+/// Parses a date, a date with a time, or a span before now.
 fn moment(text: &str) -> Result<Timestamp, String> {
     let local = |at: DateTime| at.to_zoned(TimeZone::system()).map(|at| at.timestamp()).ok();
     let span = |span: SignedDuration| Timestamp::now().checked_sub(span.abs()).ok();
