@@ -13,7 +13,8 @@ use ballast_report::files::{Destination, ensure_apart};
 
 use super::journal::File;
 
-/// Longest time that is looked at: what a histogram counts in milliseconds, and hours in memory.
+/// Longest time that can be replayed: it bounds the counts of histograms, in milliseconds, and the
+/// number of hours in memory.
 const SINCE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Say what balancing would have been worth, from the journal, before anything is moved.
@@ -63,7 +64,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let journal = &args.file.journal;
     let outputs: Vec<&Path> = args.html.as_deref().into_iter().collect();
     ensure_apart(&outputs, std::slice::from_ref(journal))?;
-    // Now rather than after minutes of reading.
+    // Checked now, rather than after minutes of reading.
     let html = args.html.as_deref().map(Destination::open).transpose()?;
     let request = Request { since: Some(args.since), policy: args.policy };
     let mut line = ProgressLine::new("replaying the journal:");

@@ -14,7 +14,8 @@ use ballast_report::{Moments, Output, format};
 
 /// The daemon's default journal.
 const JOURNAL_DEFAULT: &str = "/var/lib/ballast/journal.db";
-/// Longest line that is filtered for one guest; a tick of 10,000 guests is about 10 MiB.
+/// Longest line that can be filtered for one guest, in bytes; a tick of 10,000 guests is about
+/// 10 MiB.
 const LINE_BYTES_MAX: usize = 256 << 20;
 
 /// Read what the daemon recorded; beside a running one, too.
@@ -106,8 +107,8 @@ fn export(args: &ExportArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Filters the lines of an export for one guest. Ticks without the guest are left out; events stay,
-/// because they concern every guest.
+/// Filters the lines of an export for one guest. Ticks without the guest are left out; events are
+/// kept, because they concern every guest.
 struct OneGuest<'a, W> {
     guest: &'a GuestId,
     line: Vec<u8>,
@@ -138,7 +139,7 @@ impl<W: Write> Write for OneGuest<'_, W> {
     }
 }
 
-/// Removes other guests from an exported `line`; returns whether to print the line.
+/// Removes the other guests from an exported `line`; returns whether to print it.
 fn reduce(line: &mut Value, guest: &str) -> bool {
     if line["kind"] != "tick" {
         return true;

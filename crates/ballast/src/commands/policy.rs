@@ -88,7 +88,7 @@ pub(super) struct PolicyView {
     decides_on_need: bool,
     parameters: Vec<ParameterView>,
     needs: Vec<NeedView>,
-    /// Combinations its algorithm allows; empty unless it is one of flexmemd's.
+    /// Combinations that its algorithm allows; empty unless it is a policy of flexmemd.
     combinations: Vec<CombinationView>,
 }
 
@@ -114,7 +114,7 @@ struct CombinationView {
     price: &'static str,
     demand: &'static str,
     meaning: &'static str,
-    /// Whether the paper evaluates the algorithm with it; it is then the default.
+    /// Whether the paper evaluates the algorithm with this combination; it is then the default.
     evaluated: bool,
 }
 

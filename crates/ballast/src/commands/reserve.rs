@@ -1,7 +1,7 @@
 //! `ballast reserve`: make room for a guest that is about to start.
 //!
-//! Idea: the daemon keeps the memory free from the moment it is asked; this command waits until it
-//! is there. It fails where the daemon ends meanwhile; the next daemon keeps the reservation.
+//! Idea: from the request on, the daemon keeps freed memory for the guest; this command waits until
+//! all of it is free. It fails if the daemon ends meanwhile; the next daemon keeps the reservation.
 
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,9 @@ use ballast_report::format::{size, span};
 
 use super::Connection;
 
-/// Time between two looks whether the memory is free.
+/// Time between two checks whether the memory is free.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The name of a reservation for nobody in particular.
+/// The name of a reservation for no particular guest.
 const NOBODY: &str = "reservation";
 
 /// Make room for a guest that is about to start.
@@ -58,7 +58,7 @@ pub struct Args {
     output: Output,
 }
 
-/// What came of it.
+/// The outcome, as printed.
 #[derive(Debug, Serialize)]
 struct ReservationOutcome {
     guest: String,
@@ -80,7 +80,7 @@ struct Surplus {
     change: String,
 }
 
-/// Asks the daemon, waits, and prints what came of it.
+/// Asks the daemon, waits, and prints the outcome.
 ///
 /// # Errors
 /// The daemon does not answer or refuses, not all of the memory is free in time, or standard output
@@ -99,7 +99,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Waits until the memory is free, or as long as was asked.
+/// Reserves, and waits until the memory is free or the time to wait is over.
 async fn wait(client: &Client, args: &Args, wanted: Bytes) -> anyhow::Result<ReservationOutcome> {
     let reserve = Reserve { size_bytes: wanted.get(), lasts_s: args.lasts.as_secs() };
     let began = Instant::now();
@@ -109,7 +109,7 @@ async fn wait(client: &Client, args: &Args, wanted: Bytes) -> anyhow::Result<Res
         let name = args.guest.as_str();
         let is_taken_up = status.guests.iter().any(|guest| guest.guest == name);
         let found = status.reservations.iter().find(|it| it.guest == name);
-        // Until the tick after the command it may be an earlier one of another size.
+        // Until the next tick this may still be an earlier reservation of another size.
         let found = found.filter(|it| it.size_bytes == wanted.get());
         let is_ready = found.is_some_and(|it| it.free_bytes >= it.size_bytes);
         if is_ready || is_taken_up || began.elapsed() >= args.wait {
@@ -135,7 +135,7 @@ async fn wait(client: &Client, args: &Args, wanted: Bytes) -> anyhow::Result<Res
     }
 }
 
-/// Guests that hold more than their floors, those that hold most first.
+/// Guests that hold more than their floors, the largest surplus first.
 fn surpluses(status: &StatusReply) -> Vec<Surplus> {
     let surplus = |guest: &GuestView| {
         let bytes = guest.allocation_bytes?.checked_sub(guest.floor_bytes?)?;

@@ -22,10 +22,11 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// The daemon's answer to `ask`, else the result of `tell` for the journal's last tick.
+    /// The daemon's answer to `ask`; if no daemon answers, the result of `tell` for the journal's
+    /// last tick.
     ///
     /// # Errors
-    /// The daemon refuses, or it does not answer and no journal was given or it cannot be read.
+    /// The daemon refuses; or no daemon answers, and no journal was given or it cannot be read.
     pub(super) async fn fetch<T>(
         self,
         ask: impl AsyncFnOnce(Client) -> Result<T, ClientError>,

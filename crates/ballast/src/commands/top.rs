@@ -1,4 +1,4 @@
-//! `ballast top`: host and guests live in the terminal, or as they were.
+//! `ballast top`: the host and its guests in the terminal, live or from a journal.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub struct Args {
 /// Shows the view until it is quit.
 ///
 /// # Errors
-/// Standard output or input is no terminal, no socket is known, or the journal cannot be read.
+/// Standard output or input is not a terminal, no socket is known, or the journal cannot be read.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let origin = match args.journal {
         Some(journal) => Origin::Journal(journal),
@@ -47,7 +47,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     ballast_top::run(Options { origin, colour, explain: explain::chain }).await
 }
 
-/// Whether colours are wanted and known, by the environment's `NO_COLOR` and `TERM`.
+/// Whether to use colours, by the environment's `NO_COLOR` and `TERM`.
 fn is_coloured(no_color: Option<OsString>, term: Option<OsString>) -> bool {
     let is_unwanted = no_color.is_some_and(|value| !value.is_empty());
     let is_known = term.is_some_and(|term| !term.is_empty() && term != "dumb");

@@ -28,7 +28,7 @@ use ballast_report::{CANNOT_PRINT, Output, harmless_line, note};
 use super::track_table;
 use crate::lab;
 
-/// Picks the sampled granules: fixed, so that two runs on a guest can be compared.
+/// Seed for choosing the sampled granules: fixed, so that two runs on a guest can be compared.
 const SEED: u64 = 1;
 
 /// The working set of a live guest, interval by interval.
@@ -145,14 +145,15 @@ pub struct Args {
     output: Output,
 }
 
-/// Between two looks at a guest's statistics, which come once a second.
+/// Time between two readings of a guest's statistics, which are renewed once a second.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// How long they may be lacking at first.
+/// How long statistics may be missing at first.
 const ASK_PATIENCE: Duration = Duration::from_secs(10);
-/// Time between two looks for a guest, and how many of them its process may take to end.
+/// Time between two searches for a guest, and the number of searches within which its process has
+/// to end.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const ENDS_WITHIN: usize = 10;
-/// Most intervals that a page is made of: a day of them at one a second.
+/// Most intervals on a page: those of a day at one a second.
 const PAGE_ROWS_MAX: usize = 86_400;
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -178,7 +179,8 @@ fn budget(text: &str) -> Result<Budget, String> {
     Budget::new(percent / 100.0).map_err(|error| error.to_string())
 }
 
-/// Tracks the guest until the time is over, or it is interrupted.
+/// Tracks the guest until the time is over or a signal interrupts; without a guest, lists the
+/// guests of this host.
 ///
 /// # Errors
 /// There is no such guest, or it cannot be tracked; the output or the recording cannot be written.
@@ -207,10 +209,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     done.context("the thread that tracks")?
 }
 
-/// Asks the guest called `name` for its statistics, of those with a socket in `folder`, for ever.
+/// Reads the statistics of the guest called `name`, by its QMP socket in `folder`, again and again.
+/// Never returns if `folder` is `None`.
 ///
 /// # Errors
-/// It is not there.
+/// The guest has no such socket, or no statistics arrive.
 async fn ask(
     folder: Option<PathBuf>,
     name: Option<String>,
@@ -235,7 +238,7 @@ async fn ask(
             Some((began.elapsed().saturating_sub(stats.age), GuestCounts::of(&stats.value)?))
         });
         match (before, dated) {
-            // The same reading, looked at again.
+            // The same statistics, read again.
             (Some((then, _)), Some((at, _))) if at < then + ASK_EVERY => {}
             (Some((_, then)), Some((_, now))) => {
                 counts.set(then, now);
@@ -247,7 +250,7 @@ async fn ask(
     }
 }
 
-/// The guest that is meant.
+/// The guest with the name or the process number `wanted`.
 fn find<'a>(guests: &'a [Hypervisor], wanted: &str) -> anyhow::Result<&'a Hypervisor> {
     let is_it = |guest: &&Hypervisor| {
         guest.name.as_deref() == Some(wanted) || guest.pid.to_string() == wanted
@@ -267,12 +270,12 @@ fn find<'a>(guests: &'a [Hypervisor], wanted: &str) -> anyhow::Result<&'a Hyperv
     }
 }
 
-/// A guest in JSON.
+/// A guest in the list, as JSON.
 #[derive(Serialize)]
 struct Listed<'a> {
     pid: u32,
     name: Option<&'a str>,
-    /// `None`: it has no tracker.
+    /// The socket of its tracker; `None`: it has no tracker.
     socket: Option<String>,
 }
 
@@ -320,7 +323,7 @@ fn follow(
     let is_over = || stop.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
     let page = args.page.as_deref().map(Page::begin).transpose()?;
     let mut rows = Vec::new();
-    // When the guest was started again.
+    // When tracking began again with the guest's next process.
     let mut again = Duration::ZERO;
     let mut signals =
         recording.is_some().then(|| SignalReader::new(guest.pid, SEED, args.referenced));
@@ -333,7 +336,7 @@ fn follow(
         }
         let (mut row, touches) = match source.interval(None, &mut || !is_over()) {
             Ok(seen) => seen,
-            // A recording is of one process: its pages mean nothing in another one.
+            // A recording is of one process: page numbers mean nothing in another one.
             Err(error) if recording.is_none() && has_ended(args, &guest) => {
                 drop(source);
                 note(&format!("{error}: waiting until the guest is started again"));
@@ -346,7 +349,7 @@ fn follow(
             Err(error) => return Err(error.into()),
         };
         row.at += again;
-        // DAMON knows nothing of a window that has not ended.
+        // DAMON has no result for a window that has not ended.
         if row.seen.is_none() && row.events.is_none() && is_over() {
             break;
         }
@@ -364,10 +367,10 @@ fn follow(
     page.write(&name, &rows)
 }
 
-/// Whether a guest that was named has ended, so that one of its name may follow.
+/// Whether the guest was given by name and has ended, so that another of that name may follow.
 fn has_ended(args: &Args, guest: &Hypervisor) -> bool {
     let is_there = || hypervisors(Path::new(PROC)).iter().any(|it| it.pid == guest.pid);
-    // Its sockets go before its process does.
+    // Its sockets disappear before its process does.
     let has_gone = || {
         (0..ENDS_WITHIN).any(|_| {
             std::thread::sleep(LOOK_EVERY);
@@ -377,7 +380,8 @@ fn has_ended(args: &Args, guest: &Hypervisor) -> bool {
     args.guest == guest.name && has_gone()
 }
 
-/// The guest and its source once one of that name can be watched; `None`: it is over before.
+/// Waits until a guest of that name can be watched, and returns it with its source; `None`: the
+/// time is over before.
 fn wait_for_guest(
     args: &Args,
     is_over: &impl Fn() -> bool,
@@ -404,7 +408,7 @@ fn wait_for_guest(
     None
 }
 
-/// An HTML page that `ballast-lab` draws at the end.
+/// An HTML page that `ballast-lab` draws when tracking ends.
 struct Page {
     program: Command,
     destination: Destination,
@@ -438,7 +442,7 @@ impl Page {
     }
 }
 
-/// Starts to watch as the arguments say.
+/// Starts to watch the guest as the arguments say.
 fn watch(args: &Args, guest: &Hypervisor) -> anyhow::Result<Box<dyn WorkingSetSource>> {
     let tracker = match (args.source, &guest.tracker) {
         (SourceChoice::Auto | SourceChoice::Library, Some(tracker)) => tracker,

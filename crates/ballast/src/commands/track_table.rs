@@ -1,7 +1,7 @@
 //! Prints intervals as table lines, one by one.
 //!
-//! Idea: columns have a fixed width, so each line is printed when its interval ends and still
-//! aligns. The heading repeats every [`HEADING_EVERY`] lines.
+//! Idea: columns have fixed widths, so a line can be printed as soon as its interval ends. The
+//! heading repeats every [`HEADING_EVERY`] lines.
 
 use ballast_model::Bytes;
 
@@ -9,7 +9,7 @@ use ballast_report::format;
 
 use ballast_daemon::track::{Row, Seen};
 
-/// Lines per screen.
+/// Lines between two headings: those of a screen.
 const HEADING_EVERY: u64 = 24;
 
 /// The heading above line `number`, if one is due.
@@ -32,7 +32,7 @@ pub(super) fn heading(number: u64) -> Option<String> {
     })
 }
 
-/// The line of an interval; a resting one repeats the known working set.
+/// The line of an interval. While tracking rests, it repeats the known working set.
 pub(super) fn line(row: &Row) -> String {
     const NONE: &str = "-";
     let at = format!("{:.1}s", row.at.as_secs_f64());
@@ -54,7 +54,7 @@ pub(super) fn line(row: &Row) -> String {
     )
 }
 
-/// How long one touch that is seen stops the guest; by DAMON not at all.
+/// How long a trapped access stops the guest; zero with DAMON, which needs no traps.
 fn trap(seen: &Seen) -> String {
     format!("{:.1}us", seen.trap.as_secs_f64() * 1e6)
 }

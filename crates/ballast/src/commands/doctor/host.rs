@@ -1,6 +1,6 @@
-//! What a host's kernel and its settings mean for balancing.
+//! Judges a host's kernel and its settings.
 //!
-//! Limits: pure; what depends on how Ballast is configured says so.
+//! Limits: pure. Some severities depend on Ballast's configuration.
 
 use ballast_config::{Config, SourceChoice};
 use ballast_daemon::track::{SourceFinding, TrackingDiagnosis};
@@ -11,11 +11,11 @@ use ballast_reclaim::{CgroupVersion, ReclaimError, SwapUsage};
 use super::finding::{Area, Finding, Severity};
 use super::probe::MemoryCgroups;
 
-/// The oldest kernels with `process_madvise`, and with all that pages guests out.
+/// The oldest kernels with `process_madvise`, and with everything that paging guests out needs.
 const ADVICE_SINCE: (u64, u64) = (5, 10);
 const RECLAIM_SINCE: (u64, u64) = (5, 19);
-/// From this share of waiting time on, in hundredths of a percent, tasks suffer: as many as wake
-/// the daemon (`ballast_host::PressureTrigger`).
+/// From this share of waiting time on, in hundredths of a percent, tasks suffer: the share that
+/// wakes the daemon (`ballast_host::PressureTrigger`).
 const STALL_BASIS_POINTS: u32 = 1_000;
 
 const RESTART_PSI: &str =
@@ -23,7 +23,7 @@ const RESTART_PSI: &str =
 const RESTART_UNIFIED: &str = "sed -i 's/^GRUB_CMDLINE_LINUX=\"/&systemd.unified_cgroup_hierarchy=1 /' \
      /etc/default/grub && update-grub && reboot";
 
-/// The line that adds a swap file of that name.
+/// The command that adds a swap file of that name.
 fn add_swap(file: &str) -> String {
     format!("fallocate -l 8G {file} && chmod 600 {file} && mkswap {file} && swapon {file}")
 }
@@ -104,7 +104,7 @@ fn memory(memory: &Fact<MemInfo>, config: &Config) -> Finding {
     }
 }
 
-/// The line that opens the configuration where a key of a table is changed.
+/// The command that opens the configuration, with a comment that names the key and its table.
 fn change(config: &Config, table: &str, key: &str) -> String {
     format!("$EDITOR {}    # {key} under [{table}]", config.path.display())
 }
@@ -150,7 +150,7 @@ fn swap(facts: &HostFacts, config: &Config) -> Finding {
             finding(Severity::Warning, "none: no guest can be paged out".to_owned())
                 .remedy(add_swap("/swapfile"))
         }
-        // The file may be one of those that are full.
+        // Another name, as the usual file may be one of the full ones.
         Err(_) => finding(Severity::Warning, format!("{told}: too full to page guests out to"))
             .remedy(add_swap("/swapfile-more")),
         Ok(room) => {
@@ -283,8 +283,8 @@ fn merging(facts: &HostFacts, config: &Config) -> Finding {
     }
 }
 
-/// How bad it is that a source of working sets does not work: there are others, unless the
-/// configuration has chosen it.
+/// The severity if a source of working sets does not work: a note, as there are others, unless the
+/// configuration has chosen this one.
 fn unless_chosen(config: &Config, source: SourceChoice) -> Severity {
     match &config.tracking {
         Some(tracking) if tracking.source == source => Severity::Problem,

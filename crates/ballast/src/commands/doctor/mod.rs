@@ -1,12 +1,12 @@
 //! `ballast doctor`: what works on this host, what does not, and what to do about it.
 //!
-//! Idea: three steps. `probe.rs` and `ballast_host::HostFacts` look, `host.rs`, `hypervisors.rs`,
-//! `rest.rs`, `guests.rs` and `permissions.rs` judge what was seen and touch nothing, `render.rs`
-//! prints it. Guests are what the daemon knows of them, so without one they are not looked at.
-//! Begin with `finding.rs`.
+//! Idea: three steps. `probe.rs` and `ballast_host::HostFacts` collect facts. `host.rs`,
+//! `hypervisors.rs`, `rest.rs`, `guests.rs` and `permissions.rs` judge them, without I/O.
+//! `render.rs` prints the findings. Facts about guests come from the daemon, so without a daemon
+//! guests are not judged. Begin with `finding.rs`.
 //!
-//! Limits: one moment. It changes nothing, but it connects to QMP sockets that no daemon holds and
-//! to APIs of hypervisors, and takes DAMON into use for an instant
+//! Limits: a snapshot. It changes nothing, but it connects to QMP sockets that no daemon uses and
+//! to APIs of hypervisors, and it uses DAMON for an instant
 //! (`ballast_daemon::track::TrackingDiagnosis`).
 
 mod finding;
@@ -36,7 +36,7 @@ use super::Connection;
 use finding::{Finding, Severity};
 use probe::RestSeen;
 
-/// The daemon's configuration where its unit has it.
+/// The configuration that the daemon's unit uses.
 const USUAL_CONFIG: &str = "/etc/ballast/ballast.toml";
 
 /// Say what works on this host, what does not, and what to do about it.
@@ -107,11 +107,11 @@ struct GuestsArgs {
     common: DiagnosisArgs,
 }
 
-/// Looks, and prints what was found.
+/// Makes the diagnosis and prints the findings.
 ///
 /// # Errors
-/// There are warnings or problems; the configuration is wrong; a guest is not known; the output
-/// cannot be written.
+/// There are warnings or problems; the configuration is invalid; a guest is not known; or the
+/// output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.subject {
         None => {
@@ -134,14 +134,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// What is known, and what was found so far.
+/// The facts that several steps need, and the findings so far.
 struct Diagnosis {
     config: Config,
     /// Whether the configuration was read from its file.
     is_read: bool,
-    /// Where the daemon listens; `None`: this user has no default.
+    /// The daemon's socket; `None`: none is named and this user has no default.
     socket: Option<PathBuf>,
-    /// What the daemon says, or why none does.
+    /// The daemon's status, or why there is none.
     status: Result<StatusReply, String>,
     tracking: TrackingDiagnosis,
     /// Cloud Hypervisor's and Firecracker's guests.
@@ -149,12 +149,12 @@ struct Diagnosis {
     findings: Vec<Finding>,
 }
 
-/// A diagnosis in JSON.
+/// A diagnosis as JSON.
 #[derive(Debug, Serialize)]
 struct DiagnosisReply<'a> {
     /// The configuration; `None`: the built-in defaults.
     config: Option<&'a Path>,
-    /// The worst of all.
+    /// The worst severity of all findings.
     worst: Severity,
     findings: &'a [Finding],
 }
@@ -200,7 +200,8 @@ impl Diagnosis {
         self.findings.extend(found);
     }
 
-    /// `unless_daemon`: how bad it is that no daemon answers.
+    /// Adds findings about the guests called `names`, or about all. `unless_daemon`: the severity
+    /// if no daemon answers.
     fn look_at_guests(&mut self, names: &[String], unless_daemon: Severity) -> anyhow::Result<()> {
         let found = match &self.status {
             Err(why) => {
@@ -221,8 +222,7 @@ impl Diagnosis {
         let config = self.is_read.then_some(self.config.path.as_path());
         let reply = DiagnosisReply { config, worst, findings: &self.findings };
         output.print(&reply, |reply, width| render::render(reply.findings, width))?;
-        // A script that starts guests after it must not go on: what was asked is whether all is
-        // well, and the answer is no.
+        // An exit status of 1, so that a script that starts guests afterwards stops here.
         anyhow::ensure!(worst <= Severity::Note, "not all is well: see the findings");
         Ok(())
     }

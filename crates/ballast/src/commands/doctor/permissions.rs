@@ -1,6 +1,6 @@
-//! Who else moves balloons, and what the daemon and this command may do.
+//! Judges other owners of balloons, and the rights of the daemon and of this command.
 //!
-//! Limits: pure; what is permitted was tried by this command, as its own user.
+//! Limits: pure. Permissions were tried by this command, as its own user.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use ballast_model::BalloonOwner;
 use super::finding::{Area, Finding, Severity};
 use super::probe::{DaemonSeen, JournalSeen, ProcessSeen, RightsSeen};
 
-/// The user that may do everything that is not taken away.
+/// Root's user id.
 const ROOT: u32 = 0;
 /// Most processes that a finding names.
 const NAMED_MAX: usize = 5;
@@ -57,7 +57,7 @@ fn processes(pids: &[u32]) -> String {
     format!("{noun} {}", named.join(", "))
 }
 
-/// The findings about what the daemon and this command may do.
+/// The findings about the rights of the daemon and of this command.
 pub(super) fn judge_permissions(seen: &RightsSeen, config: &Config) -> Vec<Finding> {
     let mut findings = vec![of_daemon(&seen.daemon, config)];
     findings.push(of_user(&seen.own, &seen.daemon));
@@ -157,7 +157,7 @@ fn of_cgroups(hypervisors: &[ProcessSeen], config: &Config) -> Option<Finding> {
         (0, _) => return None,
         (all, None) => finding(Severity::Ok, format!("writable of all {all} hypervisors")),
         (all, Some(why)) => {
-            // Where it is the way chosen to page guests out, and not one of two.
+            // A problem only if the configuration pages guests out by cgroup alone.
             let is_chosen = config.paging.is_some_and(|it| it.way == PagingWay::Cgroup);
             let severity = if is_chosen { Severity::Problem } else { Severity::Note };
             let count = without.len();

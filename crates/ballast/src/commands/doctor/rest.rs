@@ -1,8 +1,8 @@
-//! Cloud Hypervisor's and Firecracker's guests, by their own APIs: who answers, and what a guest
-//! was started without.
+//! Guests of Cloud Hypervisor and Firecracker, by their own APIs: which of them answer, and which
+//! devices a guest lacks.
 //!
-//! Limits: pure. What is missing has to be there before a guest boots: no call adds it later,
-//! except Cloud Hypervisor's vsock.
+//! Limits: pure. A missing device has to be configured before the guest boots: no call adds it
+//! later, except Cloud Hypervisor's vsock.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,12 +13,12 @@ use ballast_rest::shown;
 use super::finding::{Area, Finding, Severity};
 use super::probe::{RestAnswer, RestHypervisor, RestSeen, RestSocket};
 
-/// With what a guest's balloon is to be started, beside its statistics where there are any.
+/// Options with which a guest's balloon should be started, beside statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BalloonStart {
-    /// That it deflates before the guest's kernel kills a process.
+    /// It deflates before the guest's kernel kills a process.
     pub(super) deflate_on_oom: bool,
-    /// That it reports free pages.
+    /// It reports free pages.
     pub(super) free_page_reporting: bool,
 }
 
@@ -45,7 +45,8 @@ impl RestHypervisor {
         }
     }
 
-    /// How `guest` is started with a balloon: Cloud Hypervisor by a flag, Firecracker by its file.
+    /// How to start `guest` with a balloon: by a flag of Cloud Hypervisor, or by a file for
+    /// Firecracker.
     pub(super) fn balloon_line(self, guest: &str, start: BalloonStart) -> String {
         let BalloonStart { deflate_on_oom, free_page_reporting } = start;
         match self {
@@ -70,7 +71,7 @@ impl RestHypervisor {
         }
     }
 
-    /// How `guest`, whose API is at `api`, is started with a vsock device.
+    /// How to start `guest`, whose API is at `api`, with a vsock device.
     fn vsock_line(self, guest: &str, api: &Path) -> String {
         let socket = api.with_extension("vsock");
         let socket = socket.display();
@@ -97,8 +98,8 @@ pub(super) fn programs(seen: &[RestSeen]) -> BTreeMap<String, RestHypervisor> {
     programs
 }
 
-/// The findings about all that was seen. `hears_vsock`: agents may connect by vsock; `config` is
-/// the configuration's file.
+/// The findings about these hypervisors. `hears_vsock`: agents may connect by vsock; `config` is
+/// the path of the configuration.
 pub(super) fn judge(seen: &[RestSeen], hears_vsock: bool, config: &str) -> Vec<Finding> {
     const WHY: &str = "Every socket that these patterns name is a guest.";
     let mut findings = Vec::new();
@@ -146,7 +147,7 @@ fn of_socket(
     };
     let text = format!("{}{version} answers; {state}", hypervisor.name());
     let mut findings = vec![found(WHY, Severity::Ok, text)];
-    // Before its boot nothing is known of its devices.
+    // Before a guest boots, its devices are not known.
     if answer.sample.boot_memory.is_some() {
         findings.push(balloon(hypervisor, &socket.guest, answer, found));
         findings.extend(deflate_on_oom(hypervisor, &socket.guest, answer, found));
@@ -155,7 +156,7 @@ fn of_socket(
     findings
 }
 
-/// Why nobody answers as the hypervisor would.
+/// The finding about a socket on which the hypervisor does not answer.
 fn of_silence(
     hypervisor: RestHypervisor,
     down: &LinkDown,
@@ -229,7 +230,7 @@ fn deflate_on_oom(
     is_off.then(|| found(WHY, Severity::Note, "deflate_on_oom is off".into()).remedy(line))
 }
 
-/// What is known of the guest's need: of Cloud Hypervisor's by an agent alone.
+/// How the guest's need is known: for Cloud Hypervisor, only by an agent.
 fn agent(
     hypervisor: RestHypervisor,
     socket: &RestSocket,

@@ -1,4 +1,4 @@
-//! Tests of what is made of fake hosts, hypervisors, guests and rights.
+//! Tests of the findings about fake hosts, hypervisors, guests and rights.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use super::*;
 
 mod rest_apis;
 
-/// A host on which all is well.
+/// A host without faults.
 const GOOD: [(&str, &str); 18] = [
     ("proc/sys/kernel/osrelease", "6.12.48+deb13-amd64\n"),
     ("proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n"),
@@ -50,7 +50,7 @@ const GOOD: [(&str, &str); 18] = [
     ("sys/fs/cgroup/cgroup.controllers", "cpu memory\n"),
 ];
 const DELEGATED: (&str, &str) = ("sys/fs/cgroup/cgroup.subtree_control", "cpu memory\n");
-/// A host on which little is.
+/// A host with many faults.
 const POOR: [(&str, &str); 15] = [
     ("proc/sys/kernel/osrelease", "5.4.0-generic\n"),
     ("proc/meminfo", "MemTotal: 4194304 kB\nMemAvailable: 102400 kB\n"),
@@ -68,7 +68,7 @@ const POOR: [(&str, &str); 15] = [
     ("sys/kernel/mm/ksm/sleep_millisecs", "20\n"),
     ("proc/self/mountinfo", "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"),
 ];
-/// Between the two.
+/// A host with some faults.
 const STRAINED: [(&str, &str); 11] = [
     ("proc/sys/kernel/osrelease", "5.15.0\n"),
     ("proc/meminfo", "MemTotal: 524288 kB\nMemAvailable: 102400 kB\n"),
@@ -108,7 +108,7 @@ fn host(root: &TempDir, damon: &SourceFinding, settings: &str) -> Vec<Finding> {
     host::judge(&HostFacts::read(root.path()), &cgroups, &tracking, &config(settings))
 }
 
-/// A finding a line, without its reason: what was found, and what to type.
+/// One finding a line, without its reason: what was found, and the command that fixes it.
 fn told(findings: &[Finding]) -> String {
     let mut text = String::new();
     for it in findings {

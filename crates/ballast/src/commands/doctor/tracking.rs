@@ -39,7 +39,7 @@ pub(super) fn run(args: TrackingArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The diagnosis in JSON.
+/// The diagnosis as JSON.
 #[derive(Debug, Serialize)]
 struct TrackingReply<'a> {
     damon: &'a SourceFinding,
@@ -51,7 +51,7 @@ struct TrackingReply<'a> {
 struct GuestReply<'a> {
     #[serde(flatten)]
     guest: &'a GuestDiagnosis,
-    /// What `source = "auto"` takes; `None`: none works.
+    /// The source that `source = "auto"` chooses; `None`: none works.
     best: Option<&'static str>,
 }
 

@@ -1,8 +1,8 @@
-//! Cloud Hypervisor's and Firecracker's guests, by what their APIs answer.
+//! Findings about guests of Cloud Hypervisor and Firecracker, by their APIs' answers.
 
 use super::*;
 
-/// What the API of a guest says, which `change` changes.
+/// The answer of a guest's API, modified by `change`.
 fn answered(change: impl FnOnce(&mut RestAnswer)) -> Option<Result<RestAnswer, LinkDown>> {
     let mut sample = GuestSample::unknown("a".parse().unwrap(), LinkState::Up);
     sample.run_state = Some(RunState::Running);
