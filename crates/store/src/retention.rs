@@ -16,8 +16,8 @@ use rusqlite::Connection;
 /// Rows deleted per tick, unless that would be none (see [`ROWS_MAX`]).
 const ROWS_USUAL: i64 = 16;
 
-/// Most rows deleted per tick: more than a whole tick, its differences and the events between
-/// them, as these can only be deleted together.
+/// Most rows deleted per tick: more than are written, so that any backlog shrinks; and more than a
+/// whole tick, its differences and the events between them, which can only be deleted together.
 const ROWS_MAX: i64 = 128;
 
 /// Most pages returned to the file system per tick (1 MiB).

@@ -91,7 +91,7 @@ impl Recording {
         };
         let [first, to, last] = [place(Seek::First)?, place(seek)?, place(Seek::Last)?];
         if seek != Seek::Next {
-            // Not one step ahead: the ticks before it have to be read again.
+            // After any move but one step ahead, the ticks before the new place are read again.
             self.history = History::default();
         }
         let ticks = i64::try_from(HISTORY_TICKS).unwrap_or(i64::MAX);

@@ -97,7 +97,7 @@ fn the_shipped_unit_manages_real_guests() {
     assert_nothing_was_refused();
 }
 
-/// Limits that only a process with CAP_SYS_RESOURCE can raise.
+/// Limits that only a process with `CAP_SYS_RESOURCE` can raise.
 #[test]
 fn the_shipped_unit_raises_its_limits() {
     if !has_root(CAP_SYS_RESOURCE) {
