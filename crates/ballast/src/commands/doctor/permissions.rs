@@ -28,7 +28,7 @@ pub(super) fn judge_owners(owners: &[(u32, BalloonOwner)]) -> Vec<Finding> {
         let stop = match owner {
             BalloonOwner::Ballast => continue,
             BalloonOwner::Mom => "systemctl disable --now momd || systemctl disable --now vdsmd",
-            BalloonOwner::Pvestatd => "qm set VMID --balloon 0    # for each guest of Ballast's",
+            BalloonOwner::Pvestatd => "qm set VMID --shares 0    # for each guest of Ballast's",
             BalloonOwner::Squeezed => "systemctl disable --now squeezed",
             BalloonOwner::Qmemman => "systemctl disable --now qubes-qmemman",
         };

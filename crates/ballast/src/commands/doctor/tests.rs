@@ -614,7 +614,7 @@ fn owners_and_rights_are_told_with_what_mends_them() {
         warning owner: mom runs (process 8)
           $ systemctl disable --now momd || systemctl disable --now vdsmd
         warning owner: pvestatd runs (process 10)
-          $ qm set VMID --balloon 0    # for each guest of Ballast's
+          $ qm set VMID --shares 0    # for each guest of Ballast's
         warning owner: 2 daemons of Ballast run (processes 7, 9)
           $ ps -o pid,user,args -C ballast
         warning daemon-rights: process 7, user 107, without CAP_SYS_PTRACE, CAP_SYS_NICE, CAP_SYS_RESOURCE
