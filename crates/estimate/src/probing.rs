@@ -18,26 +18,18 @@
 //!
 //! An epoch is a second. Cost: O(1). Source: TWS §2, Fig. 1. Ours:
 //!
-//! - Pages swapped out also count, unless they left for the balloon or for pages that came back:
-//!   they made room for new pages, and with that much more memory would have stayed. A guest that
+//! - Pages swapped out also count, unless they left for the balloon or for pages that came back.
+//!   They made room for new pages, and would have stayed with that much more memory. A guest that
 //!   fills its memory reads nothing back; it would look quiet and be lowered until it thrashes. A
 //!   kernel reclaims ahead, so up to 64 MiB taken by the balloon in earlier epochs are accounted
 //!   for.
-//! - While pages are still being swapped out for the balloon, the estimate stays: the guest may
-//!   read them back.
-//! - The estimate is lowered only while the guest holds at most the estimate plus one step. While
-//!   the balloon lags or the guard delays it, nothing is probed, and the estimate would run ahead.
-//! - `Committed_AS` always changes on a live Linux, so probing starts again only if it moved by
-//!   more than 2 % and 4 MiB since the start. In that epoch nothing is taken away; events count as
-//!   usual.
-//! - A figure that was not read in an epoch has no effect in that epoch.
 
 use std::fmt;
 
 use ballast_model::Bytes;
 
 /// Most memory taken by the balloon that may still have to be swapped out: about a kernel's high
-/// watermark, which it reclaims ahead to.
+/// watermark, up to which it reclaims ahead.
 const TAKEN_MAX: Bytes = Bytes::mib(64);
 
 /// Basis points (hundredths of a percent) in a whole.
@@ -371,7 +363,7 @@ mod tests {
         }
     }
 
-    /// The balloon took 900 MiB of free memory. At most 64 MiB of later swap-outs are put down to
+    /// The balloon took 900 MiB of free memory. At most 64 MiB of later swap-outs are attributed to
     /// it.
     #[test]
     fn earlier_ballooning_explains_at_most_64_mib_of_swap_outs() {
