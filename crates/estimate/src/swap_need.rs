@@ -15,16 +15,12 @@
 //! in use does not grow by what is read back; that is the second term of `evicted`. So `swapped`
 //! stays while a guest thrashes, and falls by as much as memory in use grows while it fills a
 //! grant.
+//!
 //! Only what a guest could read back in the next seconds counts. Swap-outs count only if its
 //! allocation shrank neither in this interval nor in the one before, because swap-outs lag. So an
 //! idle guest whose cold pages were swapped out when its allocation was reduced needs hardly more
 //! than it uses. In an interval without traffic the need is halved, and an eighth of `swapped` is
 //! forgotten.
-//! Only what a guest could read back in the next seconds counts. Swap-outs count only if its
-//! allocation shrank neither in this interval nor in the one before, because swap-outs lag. So an
-//! idle guest, the cold pages of which were swapped out when its allocation was reduced, needs
-//! hardly more than it uses. In an interval without traffic the need is halved, and an eighth of
-//! `swapped` is forgotten.
 //!
 //! Cost: O(1) per reading. Source: ours; MEB §3.6 has demand beyond the allocation. Limits:
 //! read-ahead counts as needed. A working set that exceeds the memory by more than 8 s of swap-ins

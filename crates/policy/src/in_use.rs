@@ -18,8 +18,8 @@ pub(crate) struct InUseFallback {
 }
 
 impl InUseFallback {
-    /// Gives every guest what `want` returns, or a part of it. Where that is `None`, because `what`
-    /// is not known, the guest wants what it uses plus `reserve`.
+    /// Gives every guest what `want` returns, or a part of it. If that is `None`, because `what` is
+    /// unknown, the guest wants what it uses plus `reserve`.
     pub(crate) fn grant(
         &mut self,
         problem: &Problem,
