@@ -5,9 +5,11 @@
 //! while without a break is an incident. The incident is over once the condition has not held for
 //! [`ENDS_AFTER`] without a break. So the operator hears twice of each incident, and a condition
 //! that comes and goes is reported no more often than these times allow. The same snapshots and
-//! plans give the same incidents. Source: flexmemd §4 counts a guest that reads 90 pages a second
-//! from swap as in need of memory; `SWAP_IN_BEGINS` is about three times that. Cost: O(g log g) in
-//! a tick with g guests; an entry for each condition, and one for each guest with statistics.
+//! plans give the same incidents.
+//! Source: flexmemd §4 counts a guest that reads 90 pages a second from swap as in need of memory;
+//! `SWAP_IN_BEGINS` is about three times that.
+//! Cost: O(g log g) in a tick with g guests; an entry for each condition, and one for each guest
+//! with statistics.
 //! Limits: at most `CONDITIONS_MAX` conditions are remembered. Thrashing is seen in what a guest
 //! reads from its own swap, not in what the host pages in for it.
 

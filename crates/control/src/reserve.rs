@@ -3,9 +3,10 @@
 //! Idea: reserved memory is left out of the division, so guests give it up as they would to one
 //! another, and none of them is granted any of it. When the guest appears, the reservation ends and
 //! counts as what the guest was granted. This also holds while an empty hypervisor waits for a
-//! guest to move in. Cost: O(reservations) a tick. Limits: a guest whose process is unknown gets no
-//! promise; its reservation stays until it expires. Where not all reservations are free, those
-//! first by name are served first.
+//! guest to move in.
+//! Cost: O(reservations) a tick.
+//! Limits: a guest whose process is unknown gets no promise; its reservation stays until it
+//! expires. Where not all reservations are free, those first by name are served first.
 
 use std::collections::BTreeMap;
 

@@ -3,10 +3,11 @@
 //! Idea: the main loop puts an incident into a bounded queue of its kind and goes on. A thread runs
 //! the program for one incident of a kind at a time: without a shell, with its own environment and
 //! JSON on standard input. After a deadline the program and its children are killed. Its output
-//! goes to the log. Cost: a thread from the first incident on, and a process for each. Limits: when
-//! [`WAITING_MAX`] incidents of a kind wait, new ones are dropped, with a warning. Processes that
-//! leave the program's process group are not killed. When the daemon ends, waiting incidents are
-//! dropped.
+//! goes to the log.
+//! Cost: a thread from the first incident on, and a process for each.
+//! Limits: when [`WAITING_MAX`] incidents of a kind wait, new ones are dropped, with a warning.
+//! Processes that leave the program's process group are not killed. When the daemon ends, waiting
+//! incidents are dropped.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -110,6 +111,7 @@ async fn run_of_kind(settings: EventSettings, mut waiting: mpsc::Receiver<Seen>)
 
 /// Runs the program once.
 ///
+/// # Errors
 /// What was wrong, as the end of a sentence about the program.
 async fn run(settings: &EventSettings, at: SystemTime, incident: &Incident) -> Result<(), String> {
     operator_program::check_owner(&settings.run, None)?;

@@ -8,10 +8,10 @@
 //! A daemon that was killed left its fences standing. So each process that should not be fenced is
 //! checked once, when it is first seen, by a thread that lifts what was left around it.
 //!
-//! Cost: a thread for each fenced guest, which takes some hundred microseconds a tick. Limits:
-//! [`GUESTS_MAX`] guests, including those whose threads hang; others are refused, which their state
-//! says. A thread that hangs when the daemon stops may leave its fence standing; this is logged,
-//! and the next daemon lifts the fence.
+//! Cost: a thread for each fenced guest, which takes some hundred microseconds a tick.
+//! Limits: [`GUESTS_MAX`] guests, including those whose threads hang; others are refused, which
+//! their state says. A thread that hangs when the daemon stops may leave its fence standing; this
+//! is logged, and the next daemon lifts the fence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

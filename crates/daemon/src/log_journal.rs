@@ -3,9 +3,11 @@
 //! Idea: if standard error goes to that journal anyway (`JOURNAL_STREAM` says so), each entry is
 //! sent to the journal's socket in its own protocol, so that fields can be queried (`journalctl -u
 //! ballast BALLAST_GUEST=web-1`). Sending never waits: an entry that the socket does not take
-//! becomes a line of standard error. Source: systemd's "Native Journal Protocol". Cost: a system
-//! call for each line. Limits: a value of more than [`VALUE_BYTES_MAX`] is cut. Fields with names
-//! that contain anything but letters, digits and `_` are left out.
+//! becomes a line of standard error.
+//! Source: systemd's "Native Journal Protocol".
+//! Cost: a system call for each line.
+//! Limits: a value of more than [`VALUE_BYTES_MAX`] is cut. Fields with names that contain anything
+//! but letters, digits and `_` are left out.
 
 use std::fmt::{Debug, Write as _};
 use std::io;
@@ -46,6 +48,7 @@ pub(crate) struct JournalLayer {
 impl JournalLayer {
     /// A layer that sends to the socket at `path`.
     ///
+    /// # Errors
     /// No process listens there.
     pub(crate) fn connect(path: &Path, otherwise: &'static LogQueue) -> io::Result<JournalLayer> {
         let socket = UnixDatagram::unbound()?;

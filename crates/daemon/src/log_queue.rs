@@ -6,8 +6,8 @@
 //! thread reports their number in their place. The file stays blocking, because `O_NONBLOCK` would
 //! apply to every process that has it open.
 //!
-//! Cost: a lock and a copy per line; twice [`HELD_MAX`] of memory once the buffer was full. Limits:
-//! the lock is one of the operating system's; a logging thread holds it for a copy.
+//! Cost: a lock and a copy per line; twice [`HELD_MAX`] of memory once the buffer was full.
+//! Limits: the lock is one of the operating system's; a logging thread holds it for a copy.
 
 use std::fmt;
 use std::io::{self, Write};

@@ -5,8 +5,8 @@
 //! nothing is moved, and when the daemon stops. If another program adjusts the search, Ballast
 //! leaves it alone.
 //!
-//! Cost: one thread; a look at all processes in each step, every ten seconds. Limits: a daemon that
-//! is killed restores nothing; the search keeps its last settings.
+//! Cost: one thread; a look at all processes in each step, every ten seconds.
+//! Limits: a daemon that is killed restores nothing; the search keeps its last settings.
 
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, SyncSender};

@@ -9,9 +9,9 @@
 //! dead disk) is left alone, and another thread goes on with the rest. A thread that panics is
 //! replaced too. Both are logged as warnings.
 //!
-//! Cost: 4 ms per GiB of a counted guest, at most a tenth of a core. Limits: those of
-//! [`GuestMemory::shared_in_memory`]. With [`HANGING_MAX`] hanging threads, counts are no longer
-//! renewed, which shows in their age.
+//! Cost: 4 ms per GiB of a counted guest, at most a tenth of a core.
+//! Limits: those of [`GuestMemory::shared_in_memory`]. With [`HANGING_MAX`] hanging threads, counts
+//! are no longer renewed, which shows in their age.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -3,9 +3,6 @@
 //!
 //! Limits: of a script, the file is checked, but not its interpreter, nor the folders above. A
 //! process that leaves the program's process group is not killed.
-//!
-//! Limits: of a script its file is looked at and its interpreter's is not, nor are the folders
-//! above. A process that leaves the program's process group is not killed.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -25,6 +22,7 @@ const KILLED_IN: Duration = Duration::from_secs(1);
 /// everybody may write to: whoever can write it gains the rights with which it runs, those of
 /// `user`.
 ///
+/// # Errors
 /// What is wrong, as the end of a sentence about the program.
 pub(crate) fn check_owner(program: &Path, user: Option<u32>) -> Result<(), String> {
     const OTHERS_WRITE: u32 = 0o002;

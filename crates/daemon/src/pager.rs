@@ -10,10 +10,11 @@
 //! amount from the guest's own cgroup ([`PagingWay`]). Every step restores the cgroup's limit, so
 //! no limit is left behind however an order ends.
 //!
-//! Cost: none without orders; 1 ms per new order to check permissions. Limits: [`GUESTS_MAX`]
-//! threads, including those that hang; a step moves at most [`STEP_BYTES_MAX`]; a job stops at its
-//! order's deadline; [`OUTCOMES_MAX`] outcomes wait for the tick, further ones are dropped. A step
-//! that hangs when the daemon stops may leave its limit on a cgroup; this is logged.
+//! Cost: none without orders; 1 ms per new order to check permissions.
+//! Limits: [`GUESTS_MAX`] threads, including those that hang; a step moves at most
+//! [`STEP_BYTES_MAX`]; a job stops at its order's deadline; [`OUTCOMES_MAX`] outcomes wait for the
+//! tick, further ones are dropped. A step that hangs when the daemon stops may leave its limit on a
+//! cgroup; this is logged.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -8,9 +8,10 @@
 //! answer is awaited and dropped before the next question is asked, so that at most one question is
 //! unanswered.
 //!
-//! Cost: a process, and one line each way for each decision. Limits: waits at most for the
-//! deadline, and [`REAP_WAIT_MAX`] to learn how the program ended. A daemon that is killed leaves
-//! it behind with its input closed. Its standard error is the daemon's.
+//! Cost: a process, and one line each way for each decision.
+//! Limits: waits at most for the deadline, and [`REAP_WAIT_MAX`] to learn how the program ended. A
+//! daemon that is killed leaves it behind with its input closed. Its standard error is the
+//! daemon's.
 
 use std::io;
 use std::mem;

@@ -2,8 +2,9 @@
 //!
 //! Idea: a guest found by a QMP socket is the machine whose `args` name that socket
 //! (`crates/proxmox`). A thread reads the folder every [`PERIOD`], because Proxmox's file system
-//! may block on a cluster. The main loop uses the last reading. Cost: one thread; one file per
-//! machine every [`PERIOD`]. Limits: while the folder cannot be read, the last reading counts.
+//! may block on a cluster. The main loop uses the last reading.
+//! Cost: one thread; one file per machine every [`PERIOD`].
+//! Limits: while the folder cannot be read, the last reading counts.
 
 use std::collections::BTreeMap;
 use std::io;

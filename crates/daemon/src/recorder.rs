@@ -3,8 +3,9 @@
 //! Idea: a plan is recorded before it is carried out, so that the next daemon knows everything that
 //! guests were promised. The loop waits until the kernel has the row ([`Recorder::settle`]), but at
 //! most [`SETTLES_IN`], and not at all while an earlier row still waits for the disk. After that, a
-//! daemon that is killed loses nothing that it has carried out. Limits: without a journal, or with
-//! a slower disk, plans are carried out unrecorded, with a warning.
+//! daemon that is killed loses nothing that it has carried out.
+//! Limits: without a journal, or with a slower disk, plans are carried out unrecorded, with a
+//! warning.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -45,6 +46,7 @@ impl Recorder {
     /// Opens the journal. Warns about problems with the file and its disk, and if the state left by
     /// the last daemon cannot be read.
     ///
+    /// # Errors
     /// Another daemon records there, or the host's boot time cannot be read.
     pub(super) fn open(
         settings: Option<&JournalSettings>,

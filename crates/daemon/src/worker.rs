@@ -4,8 +4,9 @@
 //! replaces the one before it, so orders do not pile up when a thread hangs. The loop checks the
 //! thread now and then, and replaces one that panicked.
 //!
-//! Cost: one thread, and a lock for each order. Limits: a thread that hangs in the kernel cannot be
-//! ended. Whoever starts workers bounds their number, including those that hang.
+//! Cost: one thread, and a lock for each order.
+//! Limits: a thread that hangs in the kernel cannot be ended. Whoever starts workers bounds their
+//! number, including those that hang.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -45,10 +45,10 @@
 //! for all of them would all appear to need more than they do, and those with enough would lose
 //! memory (in the simulator `global-10` falls from 77 to 55 % of the best).
 //!
-//! Cost: O(1). Source: MEB §3.6; the rule for swap traffic is ours. Limits: from swap-ins alone,
-//! repeated reads of a page and read-ahead all count, so the demand is too high for a tick rather
-//! than too low. It is also too high while a guest swaps some pages in and out again, because
-//! everything that it has in swap then counts.
+//! Cost: O(1). Source: MEB §3.6; the rule for swap traffic is ours.
+//! Limits: from swap-ins alone, repeated reads of a page and read-ahead all count, so the demand is
+//! too high for a tick rather than too low. It is also too high while a guest swaps some pages in
+//! and out again, because everything that it has in swap then counts.
 
 use ballast_model::Bytes;
 

@@ -2,9 +2,9 @@
 //!
 //! Idea: statistics describe the guest some time ago, so they must be compared with the allocation
 //! of that time. A few past readings are enough to find it. Most guests hold the same for hours, so
-//! successive equal readings are kept as one run. Cost: O(runs kept), at most [`READINGS_MAX`]; no
-//! memory on the heap while the allocation stays. Limits: for times before the oldest reading, the
-//! oldest reading is returned.
+//! successive equal readings are kept as one run.
+//! Cost: O(runs kept), at most [`READINGS_MAX`]; no memory on the heap while the allocation stays.
+//! Limits: for times before the oldest reading, the oldest reading is returned.
 
 use std::collections::VecDeque;
 

@@ -23,6 +23,14 @@
 //!   fills its memory reads nothing back; it would look quiet and be lowered until it thrashes. A
 //!   kernel reclaims ahead, so up to 64 MiB taken by the balloon in earlier epochs are accounted
 //!   for.
+//! - While pages are still being swapped out for the balloon, the estimate stays: the guest may
+//!   read them back.
+//! - The estimate is lowered only while the guest holds at most the estimate plus one step. While
+//!   the balloon lags or the guard delays it, nothing is probed, and the estimate would run ahead.
+//! - `Committed_AS` always changes on a live Linux, so probing starts again only if it moved by
+//!   more than 2 % and 4 MiB since the start. In that epoch nothing is taken away; events count as
+//!   usual.
+//! - A figure that was not read in an epoch has no effect in that epoch.
 
 use std::fmt;
 

@@ -19,11 +19,11 @@
 //! more. While it shrinks, and for one interval after, a growing working set and its curve are
 //! ignored. If the growth is real the guest swaps, and swapping counts.
 //!
-//! Cost: O(1) per guest and tick, O(points) per report. Source: IMT §4.2 for the size of an error.
-//! Using the largest of the last reports is ours; ESX likewise follows use up at once and down
-//! slowly (Waldspurger 2002 §5.3). Limits: misses that fall while the working set is the same are
-//! followed after up to twice [`REPORTS`]. After counters fall (the guest rebooted) there are no
-//! rates until the next reading.
+//! Cost: O(1) per guest and tick, O(points) per report.
+//! Source: IMT §4.2 for the size of an error. Using the largest of the last reports is ours; ESX
+//! likewise follows use up at once and down slowly (Waldspurger 2002 §5.3).
+//! Limits: misses that fall while the working set is the same are followed after up to twice
+//! [`REPORTS`]. After counters fall (the guest rebooted) there are no rates until the next reading.
 
 use std::sync::Arc;
 use std::time::Duration;

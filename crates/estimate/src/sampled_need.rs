@@ -12,8 +12,9 @@
 //! touches next to nothing in between.
 //!
 //! Cost: O(1) per guest and report. Source: ours; a lab guest of 256 MiB that was left 160 MiB, and
-//! swapped for a loop of 140 MiB, was seen to touch 80 to 101 MiB in half of its reports. Limits: a
-//! step of growth is at most what its kernel takes and keeps free; then reports are counted again.
+//! swapped for a loop of 140 MiB, was seen to touch 80 to 101 MiB in half of its reports.
+//! Limits: a step of growth is at most what its kernel takes and keeps free; then reports are
+//! counted again.
 
 use ballast_model::{Bytes, DemandSource, Estimate, GuestSample, Provenance, Timestamp};
 
@@ -55,6 +56,7 @@ impl SampledNeed {
     /// Its demand by the last observed sample, which exceeds its allocation. Everything that it
     /// holds counts as used.
     ///
+    /// # Errors
     /// Nothing is seen of it, or what is seen does not show that it lacks memory.
     pub(crate) fn estimate(
         &self,

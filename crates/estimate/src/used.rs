@@ -9,6 +9,10 @@
 //! shrinking guest would seem to use less than it does and be shrunk further, and a growing guest
 //! would seem to use more and grow without end. There are two ways to find the `N_i` of that time:
 //!
+//! - If the balloon does not deflate on out-of-memory, the guest's total differs from its
+//!   allocation by a constant: the memory its kernel reserved at boot. Once that was measured while
+//!   the allocation did not change, `N_i` is the total in the statistics plus that constant: exact,
+//!   whatever their age.
 //! - Otherwise the allocation is looked up among recent readings. The age of statistics is known to
 //!   a second, so memory in use is known to what the balloon moved in that second. The largest
 //!   allocation of that second is used: too high an estimate costs a neighbour idle memory for a

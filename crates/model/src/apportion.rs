@@ -1,8 +1,9 @@
 //! Whole pages from exact fractions, by largest remainder.
 //!
 //! Idea: each gets the whole part of what is due. The pages left over go one each to the largest
-//! fractions; of equal ones, the first wins. So the parts add up to the total, to the page. Cost:
-//! O(n). Source: Hamilton's method. Limits: the parts due must add up to the total.
+//! fractions; of equal ones, the first wins. So the parts add up to the total, to the page.
+//! Cost: O(n). Source: Hamilton's method.
+//! Limits: the parts due must add up to the total.
 
 use std::cmp::Reverse;
 use std::num::NonZeroU64;

@@ -1,5 +1,7 @@
 //! Sizes of memory.
 //!
+//! Idea: one newtype for every amount of memory, in bytes, so that pages, KiB and MiB never mix.
+//! It reads and prints the units operators write (`512MiB`, `2GiB`, plain bytes).
 //! Limits: sums saturate. A negative difference is a programming error and panics.
 //!
 //! Deliberately a plain number: with a niche, `Option<Bytes>` would be half as large, but rustc

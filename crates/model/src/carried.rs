@@ -1,8 +1,8 @@
 //! State that a guest brings along from another host, as controller and journal take it.
 //!
 //! Idea: a guest that was moved keeps its credits, and is not shrunk to where it thrashed. Its
-//! limits come along too; these are set like an operator's. Limits: moments are of the clock of the
-//! destination host.
+//! limits come along too; these are set like an operator's.
+//! Limits: moments are of the clock of the destination host.
 
 #[cfg(feature = "serde")]
 use crate::unit::is_none;

@@ -1,8 +1,9 @@
 //! Host memory that a guest occupies while it is copied to another host.
 //!
 //! Idea: a copy reads all of the guest's memory, even what its balloon gave back. Reading leaves
-//! private memory as empty as it was, but fills memory in files. Limits: an upper bound, because it
-//! is unknown which pages of a partly file-backed guest are resident.
+//! private memory as empty as it was, but fills memory in files.
+//! Limits: an upper bound, because it is unknown which pages of a partly file-backed guest are
+//! resident.
 
 use crate::{Bytes, GuestSample, overhead_at_most};
 

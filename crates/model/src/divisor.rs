@@ -5,8 +5,8 @@
 //! by the same price. Exact: the estimated quotient is off by at most one and then corrected.
 //!
 //! Cost: one 128-bit division at the start. Source: N. Möller, T. Granlund, *Improved Division by
-//! Invariant Integers*, IEEE Transactions on Computers 60 (2011), algorithm 4. Limits: divisors and
-//! quotients of 64 bits.
+//! Invariant Integers*, IEEE Transactions on Computers 60 (2011), algorithm 4.
+//! Limits: divisors and quotients of 64 bits.
 
 use std::num::NonZeroU64;
 

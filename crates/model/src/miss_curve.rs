@@ -3,9 +3,9 @@
 //! Idea: from a miss-ratio curve (MEB §3.1), a policy needs how many references of one interval
 //! would have missed at each size of memory. Counts instead of ratios, so that deciding needs no
 //! floating point, and curves of guests of different activity can be added: `misses(m) = MRC(m) ×
-//! NR` of MEB §4, with `NR` the references of the interval. Limits: sizes are multiples of one
-//! step; at most [`MissCurve::POINTS_MAX`] of them. Counts never rise with memory, which the
-//! constructors check.
+//! NR` of MEB §4, with `NR` the references of the interval.
+//! Limits: sizes are multiples of one step; at most [`MissCurve::POINTS_MAX`] of them. Counts never
+//! rise with memory, which the constructors check.
 
 use std::time::Duration;
 
@@ -72,6 +72,7 @@ impl MissCurve {
 
     /// A curve of counts: `misses[k]` references of an `interval` miss in `k × step` of memory.
     ///
+    /// # Errors
     /// Says why this is not a miss curve.
     pub fn new(
         step: Bytes,
@@ -109,6 +110,7 @@ impl MissCurve {
 
     /// A curve from ratios of `references`; each is rounded to the nearest count.
     ///
+    /// # Errors
     /// Says why this is not a miss curve.
     pub fn from_ratios(
         step: Bytes,

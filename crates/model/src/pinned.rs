@@ -2,7 +2,8 @@
 //!
 //! Idea: where a guest's memory is pinned, locked or encrypted, ballooning takes memory from the
 //! guest but gives none to the host. Plugged memory can still leave the host, where a device gives
-//! up whole blocks. Source: QEMU's `ram_block_discard_disable` and its callers; Linux,
+//! up whole blocks.
+//! Source: QEMU's `ram_block_discard_disable` and its callers; Linux,
 //! Documentation/driver-api/vfio.rst and Documentation/admin-guide/mm/hugetlbpage.rst. Limits: if
 //! there are several reasons, one is kept.
 

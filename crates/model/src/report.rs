@@ -3,8 +3,8 @@
 //! Idea: two sources that not every guest has. A program inside the guest ([`AgentReport`]) knows
 //! what the balloon does not report, and can request memory. A tracker of page touches on the host
 //! ([`TrackerReport`]) knows what the guest does not. Either may be missing as a whole, and so may
-//! each figure of the agent. Limits: the guest may lie in its report; `estimate` decides what is
-//! believed.
+//! each figure of the agent.
+//! Limits: the guest may lie in its report; `estimate` decides what is believed.
 
 use std::fmt;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //!
 //! Idea: a guest takes its memory at once when it starts, but others give theirs up over seconds.
 //! So whoever starts a guest reserves room first. Reserved memory counts against the budget and the
-//! host's free memory until the guest appears; then it is what the guest was granted. Limits: ends
-//! at a moment of the host's monotonic clock, so it means nothing after a reboot.
+//! host's free memory until the guest appears; then it is what the guest was granted.
+//! Limits: ends at a moment of the host's monotonic clock, so it means nothing after a reboot.
 
 #[cfg(feature = "serde")]
 use crate::unit;

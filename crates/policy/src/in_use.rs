@@ -4,6 +4,8 @@
 //! moves, memory in use reads too large for about a second, so a guest would get back what was just
 //! taken, lose it again, and so on forever. Using the lesser of two consecutive readings avoids
 //! that, at the price that growth is answered one decision later.
+//! Cost: O(n); the last readings are kept in the order of the problem's guests.
+//! Limits: knows only the guests of the last decision.
 
 use ballast_model::{Bytes, GuestId, Input, Reason};
 

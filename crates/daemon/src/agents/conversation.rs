@@ -1,9 +1,9 @@
 //! The daemon's side of one agent, without its socket: no I/O, and time is a parameter.
 //!
 //! Idea: bytes of the agent go in, bytes for it come out, and what it reports is kept for the next
-//! tick. The daemon's task drives it over a socket, a simulation over bytes in memory. Limits: a
-//! connection on which no agent answers ends after [`UNHEARD_MAX`]; one frame waits to be written,
-//! and the session bounds the rest.
+//! tick. The daemon's task drives it over a socket, a simulation over bytes in memory.
+//! Limits: a connection on which no agent answers ends after [`UNHEARD_MAX`]; one frame waits to be
+//! written, and the session bounds the rest.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -160,6 +160,7 @@ impl Drop for VsockListener {
 impl VsockListener {
     /// Listens on the agents' port. Needs a tokio runtime.
     ///
+    /// # Errors
     /// The kernel has no vsock, or another process listens there.
     pub(super) fn start() -> io::Result<VsockListener> {
         VsockListener::start_at(VSOCK_PORT)

@@ -3,8 +3,9 @@
 //! Idea: there are three layers ([`LimitLayers`]): settings that live with a guest, the
 //! configuration, and `ballast set`. Settings that live with a guest were written by whoever
 //! defined it, and may not fit the rest. Then their bounds are left out, with a warning, and the
-//! rest of them counts. Cost: O(n) when something changes, O(n²) with a budget and floors that live
-//! with guests. Limits: one entry per guest that is in any layer.
+//! rest of them counts.
+//! Cost: O(n) when something changes, O(n²) with a budget and floors that live with guests.
+//! Limits: one entry per guest that is in any layer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -111,6 +112,7 @@ impl LimitBook {
 
     /// Changes limits of a guest, as `ballast set` does.
     ///
+    /// # Errors
     /// The change does not fit the rest; the book must not be used any more.
     pub(super) fn set(&mut self, id: &GuestId, change: &GuestChange) -> Result<(), String> {
         let set = change.over(&self.layers(id).set);

@@ -31,6 +31,7 @@ const CARRIED_MAX: usize = 64;
 impl Engine {
     /// Carries out the command of `who`, and records it.
     ///
+    /// # Errors
     /// Why it is refused, as text for people. Then nothing has changed.
     pub async fn obey(
         &mut self,
@@ -70,6 +71,7 @@ impl Engine {
     /// What the next tick would do, by the latest snapshot. Computed once, however many ask, and
     /// kept until the next tick, command or configuration.
     ///
+    /// # Errors
     /// There was no tick yet; the text tells people so.
     pub fn dry_run(&mut self) -> Result<Arc<Plan>, String> {
         let (snapshot, _) =

@@ -76,6 +76,7 @@ pub trait World {
     /// Writes all settings that should live with a guest to where the guest is defined, within a
     /// bounded time.
     ///
+    /// # Errors
     /// Why they were not written.
     async fn persist(&mut self, guest: &GuestId, settings: &GuestChange) -> Result<(), String> {
         let _ = settings;

@@ -2,8 +2,9 @@
 //!
 //! Idea: the daemon knows nothing of fleets and, under its unit, reaches no network. It forwards
 //! the question to the program that is in the fleet, on the socket beside its own, and returns the
-//! answer. However many pages ask, the program is asked once in [`FRESH_FOR`]. Limits: the answer
-//! must come within [`TIME_MAX`], and has at most [`ballast_api::REPLY_BYTES_MAX`].
+//! answer. However many pages ask, the program is asked once in [`FRESH_FOR`].
+//! Limits: the answer must come within [`TIME_MAX`], and has at most
+//! [`ballast_api::REPLY_BYTES_MAX`].
 
 use std::path::Path;
 use std::sync::Arc;

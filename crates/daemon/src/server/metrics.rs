@@ -3,6 +3,7 @@
 //! Idea: every scrape encodes one view; no state is kept. Unknown values have no sample. Units are
 //! in the names; a guest's name is the label `guest`. The library writes OpenMetrics; the classic
 //! format is derived from that.
+//! Cost: linear in the guests.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;

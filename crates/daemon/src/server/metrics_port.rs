@@ -2,8 +2,8 @@
 //!
 //! Idea: off unless configured. The port answers `GET /metrics` and nothing else, to everyone who
 //! can reach it. A port that cannot be opened is reported in the log and the status, and tried
-//! again every [`RETRY_AFTER`]; everything else goes on meanwhile. Limits: at most [`SCRAPERS_MAX`]
-//! connections; further ones are closed. No encryption.
+//! again every [`RETRY_AFTER`]; everything else goes on meanwhile.
+//! Limits: at most [`SCRAPERS_MAX`] connections; further ones are closed. No encryption.
 
 use std::convert::Infallible;
 use std::future::pending;

@@ -106,6 +106,7 @@ impl Server {
     /// Opens the socket, replacing a stale one, and restricts it to the daemon's user and the
     /// group. Then opens the page's port, if configured. Needs no runtime.
     ///
+    /// # Errors
     /// Another daemon listens, the group is unknown, or the socket cannot be created. A port that
     /// cannot be opened is not an error here ([`Server::port_error`]).
     pub fn bind(config: &ServerConfig) -> Result<Server, ServerError> {

@@ -6,9 +6,9 @@
 //! leaves, when its time is over, and with the daemon, however that ends: it asks the kernel for
 //! that itself.
 //!
-//! Cost: a process, for as long as it runs. Limits: the answer must come within [`TIME_MAX`], and
-//! has at most [`ADVICE_BYTES_MAX`]. There is no pause between two requests: a reader can keep one
-//! process at the lowest priority busy.
+//! Cost: a process, for as long as it runs.
+//! Limits: the answer must come within [`TIME_MAX`], and has at most [`ADVICE_BYTES_MAX`]. There is
+//! no pause between two requests: a reader can keep one process at the lowest priority busy.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -12,10 +12,11 @@
 //! memory is in huge pages, its working set is an upper bound, marked as such, and has no curve.
 //!
 //! Cost: that of the analysis; every [`LOOK_WINDOWS`] windows a read of `maps` and `smaps`, some 10
-//! ms for a guest of some hundred MiB. Limits: a page that is touched less than once a window looks
-//! as old as its last touched window. Memory that is plugged in is sampled from the next look on,
-//! and the analysis starts anew. Because memory is recognized by size alone, large buffers of the
-//! hypervisor count as guest memory.
+//! ms for a guest of some hundred MiB.
+//! Limits: a page that is touched less than once a window looks as old as its last touched window.
+//! Memory that is plugged in is sampled from the next look on, and the analysis starts anew.
+//! Because memory is recognized by size alone, large buffers of the hypervisor count as guest
+//! memory.
 
 use std::ops::Range;
 use std::path::Path;
@@ -68,6 +69,7 @@ impl DamonFollower {
     /// Starts to sample the guest of process `pid`, with start time `start_ticks` if given; `seed`
     /// picks the pages.
     ///
+    /// # Errors
     /// DAMON cannot be used, or already samples as many guests as it can; or the process is gone or
     /// has no guest memory.
     pub fn begin(

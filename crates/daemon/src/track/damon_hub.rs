@@ -7,9 +7,10 @@
 //! tries again.
 //!
 //! A window costs the same however long it is, so windows are lengthened until the kernel's thread
-//! keeps within [`BUDGET`]. Cost: one thread, which checks ten times a second, and the kernel's
-//! thread, within its budget. Limits: [`GUESTS_MAX`] guests. When guests join or leave, all lose
-//! the window in progress. Windows that a guest does not fetch are dropped, the oldest first.
+//! keeps within [`BUDGET`].
+//! Cost: one thread, which checks ten times a second, and the kernel's thread, within its budget.
+//! Limits: [`GUESTS_MAX`] guests. When guests join or leave, all lose the window in progress.
+//! Windows that a guest does not fetch are dropped, the oldest first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -133,6 +134,7 @@ impl DamonHub {
     /// Takes a place for one more guest and waits until DAMON is in use. Before that, there is no
     /// point in looking for the guest's memory.
     ///
+    /// # Errors
     /// [`SourceError::Full`], or why DAMON cannot be used, as found now or recently.
     pub(super) fn join(&self) -> Result<Membership, SourceError> {
         let membership = self.take_place()?;

@@ -1,9 +1,10 @@
 //! Which sources of working sets work on this host, guest by guest, and why the others do not.
 //!
 //! Idea: each source runs the checks that it would run before it starts, so that the diagnosis
-//! agrees with what the daemon then does. Cost: some 10 ms per guest, for its mappings. Limits:
-//! does not connect to a tracker, because a tracker has one client at a time. Takes DAMON into use
-//! for an instant, which stops a session that a killed daemon left.
+//! agrees with what the daemon then does.
+//! Cost: some 10 ms per guest, for its mappings.
+//! Limits: does not connect to a tracker, because a tracker has one client at a time. Takes DAMON
+//! into use for an instant, which stops a session that a killed daemon left.
 
 use std::path::Path;
 

@@ -9,11 +9,12 @@
 //!
 //! A guest whose touches are not seen would look idle and lose its memory. So no figure is believed
 //! before more than [`TRUSTED`] was seen once, unless the guest does not run ([`Trust`]), and the
-//! guest's memory must be in the generations ([`LISTED_MIN`]). Cost: a walk over all memory of the
-//! cgroup in each interval. Intervals are lengthened, up to [`WINDOW_MAX`], to keep that within the
-//! budget; with more memory than that allows, the share is higher, up to [`COST_MAX`]. Every
-//! [`LOOK_INTERVALS`] intervals, a read of `maps` and `smaps`. Limits: those of
-//! [`PageGenerations`]: memory that the hypervisor itself touches counts too, some MiB.
+//! guest's memory must be in the generations ([`LISTED_MIN`]).
+//! Cost: a walk over all memory of the cgroup in each interval. Intervals are lengthened, up to
+//! [`WINDOW_MAX`], to keep that within the budget; with more memory than that allows, the share is
+//! higher, up to [`COST_MAX`]. Every [`LOOK_INTERVALS`] intervals, a read of `maps` and `smaps`.
+//! Limits: those of [`PageGenerations`]: memory that the hypervisor itself touches counts too, some
+//! MiB.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -94,6 +95,7 @@ impl Trust {
 impl MglruFollower {
     /// Starts to age the guest of process `pid`, in intervals of at least `shortest`.
     ///
+    /// # Errors
     /// This kernel does not see what the guest touches; the process has no cgroup of its own, or
     /// its memory is not charged there; the kernel has no such LRU, or it is turned off; an aging
     /// takes too long; or the process is gone or has no guest memory.
@@ -242,6 +244,7 @@ pub(super) fn find(pid: u32) -> Result<PageGenerations, SourceError> {
 
 /// Whether the guest of process `pid` could be aged now. Ages nothing.
 ///
+/// # Errors
 /// Those of [`MglruFollower::begin`], except what only agings show.
 pub(super) fn probe(pid: u32) -> Result<(), SourceError> {
     let listed = find(pid)?.listed()?;

@@ -8,8 +8,9 @@
 //! PID.
 //!
 //! Cost: that of the trackers, at most `budget` of a core each and `budget_total` together; of
-//! DAMON, that of its one kernel thread. Limits: [`GUESTS_MAX`] guests; [`THREADS_MAX`] threads,
-//! including those that hang for guests that are gone.
+//! DAMON, that of its one kernel thread.
+//! Limits: [`GUESTS_MAX`] guests; [`THREADS_MAX`] threads, including those that hang for guests
+//! that are gone.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

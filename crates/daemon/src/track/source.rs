@@ -2,8 +2,8 @@
 //! kernel's multi-generational LRU, or statistical sampling.
 //!
 //! Idea: every source yields one [`Row`] per interval. Its users need not know the source; the row
-//! says how good its figures are ([`TrackingSource`](ballast_model::TrackingSource)). Limits: what
-//! only one source can report, such as cold pages, is optional.
+//! says how good its figures are ([`TrackingSource`](ballast_model::TrackingSource)).
+//! Limits: what only one source can report, such as cold pages, is optional.
 
 use std::sync::Arc;
 use std::time::Duration;

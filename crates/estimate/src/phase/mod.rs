@@ -35,9 +35,22 @@
 //!
 //! Points the papers leave open, and misprints:
 //!
+//! - They print `T := err_r` for both adjustments. A threshold near 1 would call anything stable;
+//!   the deviation of the ratio from 1 is meant.
+//! - Tightening stops at 0.05: with a constant event `T` would fall to 0, and tracking never rest.
+//! - Relaxing stops at 0.30, the loosest fixed threshold of the papers. Events that fall by half
+//!   deviate by at most 0.25, and events that fall to zero by 0.5; a `T` relaxed further after a
+//!   jump up would never see a working set shrink. Recorded series show it
+//!   (`docs/benchmarks/2026-11-22-tracking.md`).
+//! - Filling counts values of `f`, not samples: the mean of a single `f` is that `f`, so anything
+//!   would look stable.
 //! - Only the adaptive machine has checkpoints, as in MEB §3.5.4: a fixed threshold needs no
 //!   calibration. MEB Table II agrees: fixed thresholds reach up ratios of 1.1 %, which is
 //!   impossible with a checkpoint every 21 intervals.
+//! - An adjustment counts even if the new threshold equals the old one: the detectors disagreed.
+//! - A fixed machine rests whenever working sets are stable, even if its event filter is empty. It
+//!   then tracks the next interval, because a filling detector cannot detect a phase.
+//! - A missing input feeds no filter, and tracking continues or resumes.
 
 mod detector;
 mod jump;

@@ -24,6 +24,7 @@
 //! `dpf + 2 %` free. The paper gives `old` no unit; here it is GiB, or, for guests that are models
 //! of larger ones, what the operator says counts as a GiB. A change that needs a missing figure is
 //! not made. Exact integers, rounded up to a page.
+//! Cost: O(1).
 
 use ballast_model::Bytes;
 

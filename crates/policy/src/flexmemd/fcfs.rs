@@ -17,7 +17,8 @@
 //! common clock, so requests that arrive between two decisions count as simultaneous. The guest
 //! that rents least for its weight comes first, also in keeping what is left. Demand is the memory
 //! rented and requested, plus requests since the last period began that could not be granted; the
-//! paper does not say how long an unmet request counts. Cost: O(n log n).
+//! paper does not say how long an unmet request counts.
+//! Cost: O(n log n).
 
 use super::lease::{Lease, LeaseLimit};
 use super::price::{Price, PriceRule};

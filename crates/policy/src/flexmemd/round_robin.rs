@@ -15,6 +15,7 @@
 //! the result is weighted max-min fair division of R among what guests want and can pay for, with
 //! the limits as weights ([`divide`]). Only the ratio of the limits matters, not their size. Limits
 //! by floor include shares; with equal limits, shares count through the credits they bring.
+//! Cost: O(n log n).
 
 use super::auction::{by_descending_bids, price};
 use super::market::{Bidder, Sale, plenty};

@@ -3,7 +3,8 @@
 //! Idea: each tick is written once, as the status that `GET /v1/status` answers, and put into every
 //! listener's queue. A listener whose queue is full does not read; it is dropped, and its browser
 //! reconnects if it is still there. So neither the number nor the speed of listeners delays
-//! anything. Cost: [`QUEUED_MAX`] references to texts for each listener.
+//! anything.
+//! Cost: [`QUEUED_MAX`] references to texts for each listener.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,7 +3,8 @@
 //! Idea: a plot needs some hundred ticks, however long its span is. They are picked evenly, from
 //! the newest back, until a time limit. Events are read the same way, but each of them. There is
 //! one reader at a time, on another thread than the server's, because each row takes a millisecond
-//! to parse. Limits: swap-in is a counter since a guest's boot; the plot computes rates.
+//! to parse.
+//! Limits: swap-in is a counter since a guest's boot; the plot computes rates.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;

@@ -82,6 +82,7 @@ pub(in crate::server) struct Port {
 impl Port {
     /// Reads the tokens and opens the port.
     ///
+    /// # Errors
     /// A token file cannot be used, or the port cannot be opened.
     pub(in crate::server) fn open(settings: &PortSettings) -> Result<Port, PortError> {
         let listen = settings.listen;

@@ -89,6 +89,7 @@ fn make(path: &Path) -> String {
 
 /// Reads the token in the file `path`, which must belong to root or to `user`.
 ///
+/// # Errors
 /// The file is missing, belongs to another user, can be read by others, or has no token.
 pub(super) fn read(path: &Path, user: u32) -> Result<Token, TokenError> {
     let failed = |source| TokenError::Io { path: path.to_owned(), source };

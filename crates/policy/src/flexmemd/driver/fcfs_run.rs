@@ -2,6 +2,7 @@
 //!
 //! Idea: [`fcfs`](super::super::fcfs) computes what one guest gets. Here leases are renewed,
 //! requests are served one after the other, and what no other guest can pay for stays where it is.
+//! Cost: O(n log n).
 
 use super::{Driver, pending};
 use crate::flexmemd::fcfs::{RemainingPeriod, Requester, grant, renew};
