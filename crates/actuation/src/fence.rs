@@ -1,7 +1,7 @@
 //! The height of the standing fence around a guest.
 //!
 //! Idea: a fence is a limit on the memory of the guest's cgroup. Its height is what the guest
-//! should hold plus what its hypervisor needs beside that, so a guest that keeps to its target
+//! should hold plus what its hypervisor needs besides that, so a guest that keeps to its target
 //! never touches it. A guest that holds more cannot grow, whatever its driver says. Where the guest
 //! owes memory, the fence may take it.
 //!

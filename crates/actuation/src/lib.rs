@@ -6,7 +6,7 @@
 //! | module | answers |
 //! |---|---|
 //! | `host_pressure` | how short of memory is the host, and how far does it go to get some back? |
-//! | `hotplug` | does a target need memory plugged in or out, beside the balloon? |
+//! | `hotplug` | does a target need memory plugged in or out, besides the balloon? |
 //! | `rates` | how fast does each mechanism take memory from a guest, and which one should? |
 //! | `paging` | what is the cap on a guest's process, and is the guest paged out or in for that? |
 //! | `fence` | how much may a guest's cgroup hold at most? |

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, HostSample, Measured, Mechanism, Move, Timestamp, Why};
 
-/// Memory of a hypervisor beside its guest's: translated code, devices, queues.
+/// Memory of a hypervisor besides its guest's: translated code, devices, queues.
 pub const OVERHEAD: Bytes = Bytes::mib(64);
 /// A smaller excess over a cap is not paged out.
 const SLACK: Bytes = Bytes::mib(8);

@@ -44,7 +44,7 @@ pub(crate) fn observe<'a>(
 /// A smaller debt (memory beyond the entitlement) is not collected from a guest.
 const DEBT_MIN: Bytes = Bytes::mib(16);
 
-/// Input of an assessment beside the guest itself.
+/// Input of an assessment besides the guest itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct By<'a> {
     pub(crate) now: Timestamp,

@@ -238,7 +238,7 @@ impl Controller {
         self.guests.named(guest)?.thrashed()
     }
 
-    /// State of the guests, beside the last plan, that the next controller needs. Sorted by name.
+    /// State of the guests, besides the last plan, that the next controller needs. Sorted by name.
     /// O(n).
     pub fn handovers(&self) -> Vec<Handover> {
         self.guests.iter().filter_map(|(id, state)| state.handover(id)).collect()

@@ -18,7 +18,7 @@ use crate::transfer::{Transfer, TransferGuests};
 #[derive(Debug)]
 pub(crate) struct Proposal {
     pub(crate) plan: Plan,
-    /// Its promises beside the targets, sorted by name.
+    /// Its promises besides the targets, sorted by name.
     pub(crate) promises: Vec<Promise>,
     /// Its changes to guests' states, sorted by place.
     pub(crate) changes: Vec<StateChange>,
@@ -46,7 +46,7 @@ impl Proposal {
     }
 }
 
-/// A proposal in the making.
+/// A proposal under construction.
 #[derive(Debug)]
 pub(crate) struct Draft<'a> {
     /// Its actions so far are releases.

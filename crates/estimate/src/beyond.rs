@@ -57,8 +57,8 @@ use ballast_model::Bytes;
 const FORGET_PART: u64 = 8;
 
 /// An interval forgets this part of the swap in use that did not move: half of it after 89
-/// intervals, and nine tenths after 294. That outlasts phases of a guest, and times without
-/// processor.
+/// intervals, and nine tenths after 294. That outlasts phases of a guest, and times in
+/// which it gets no processor.
 const COLD_PART: u64 = 128;
 
 /// Swap traffic below this is ignored: a guest with enough memory reads back as much now and then.

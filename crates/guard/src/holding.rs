@@ -93,7 +93,7 @@ impl Holding {
         self.in_use
     }
 
-    /// The least and the most that the hypervisor may need beside the guest's memory.
+    /// The least and the most that the hypervisor may need besides the guest's memory.
     fn overhead(&self, sample: &GuestSample) -> (Bytes, Bytes) {
         let memory = sample.present_memory().unwrap_or(Bytes::ZERO);
         let least = self.overhead.unwrap_or(Bytes::ZERO).min(overhead_assumed(memory));

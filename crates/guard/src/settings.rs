@@ -52,7 +52,7 @@ impl Default for GuardSettings {
 }
 
 impl GuardSettings {
-    /// Room for the host's own kernel and daemons, and for QEMU's memory beside guest RAM.
+    /// Room for the host's own kernel and daemons, and for QEMU's memory besides guest RAM.
     pub const HOST_RESERVE_DEFAULT: Bytes = Bytes::mib(512);
     /// Statistics come once a second, and up to two seconds late under pressure. A guest that is
     /// silent for five times that has stopped answering.

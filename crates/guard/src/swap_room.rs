@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, GuestLimits, GuestSample};
 
-/// Left to a guest beside what it uses: its kernel needs free memory to work with, and its figures
+/// Left to a guest besides what it uses: its kernel needs free memory to work with, and its figures
 /// are a second old.
 const SPARE: Bytes = Bytes::mib(32);
 

@@ -1,4 +1,4 @@
-//! Programs beside Ballast that move balloons.
+//! Programs besides Ballast that move balloons.
 
 use std::fmt;
 

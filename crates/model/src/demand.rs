@@ -22,7 +22,7 @@ pub struct Demand {
     /// Time since that source last confirmed it.
     #[cfg_attr(feature = "serde", serde(rename = "age_ns", with = "unit"))]
     pub age: Duration,
-    /// How far it is to be relied on.
+    /// How far it can be relied on.
     #[cfg_attr(feature = "serde", serde(rename = "confidence_percent", with = "unit"))]
     pub confidence: Confidence,
 }

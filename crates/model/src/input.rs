@@ -1,4 +1,4 @@
-//! Inputs of policies beside the memory that a guest uses.
+//! Inputs of policies besides the memory that a guest uses.
 //!
 //! Idea: not every guest provides every input. Each has a name here, so that a plan can say which
 //! input is missing for how many guests.

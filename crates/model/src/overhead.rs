@@ -1,4 +1,4 @@
-//! What a hypervisor needs beside its guest's memory, as far as that is believed.
+//! What a hypervisor needs besides its guest's memory, as far as that is believed.
 //!
 //! Idea: a measured need is believed only up to the assumed one, because a guest can make its
 //! hypervisor need more, and can hide as much memory as is attributed to the hypervisor.

@@ -1,4 +1,4 @@
-//! Reports about a guest beside the statistics of its balloon device.
+//! Reports about a guest besides the statistics of its balloon device.
 //!
 //! Idea: two sources that not every guest has. A program inside the guest ([`AgentReport`]) knows
 //! what the balloon does not report, and can request memory. A tracker of page touches on the host

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::unit::{self, is_default, is_none};
 use crate::{Bytes, GuestId, Plan, ProcessId, Regret, Reservation, Snapshot, Timestamp};
 
-/// What is remembered of a guest beside its target.
+/// What is remembered of a guest besides its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Handover {
@@ -67,7 +67,7 @@ pub struct Handover {
 }
 
 impl Handover {
-    /// Nothing is remembered of `guest` beside its target.
+    /// Nothing is remembered of `guest` besides its target.
     pub fn nothing(guest: GuestId) -> Handover {
         Handover {
             guest,

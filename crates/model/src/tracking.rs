@@ -1,6 +1,6 @@
 //! How a guest's page touches are watched: the cost, and what prevents it.
 //!
-//! Idea: beside what a tracker found ([`TrackerReport`](crate::TrackerReport)), an operator wants
+//! Idea: besides what a tracker found ([`TrackerReport`](crate::TrackerReport)), an operator wants
 //! to know whether it works at all. Shares are integers, in parts of a million, so that they can be
 //! compared and stored. Limits: figures are of the last interval that was watched; nothing is
 //! decided by them.

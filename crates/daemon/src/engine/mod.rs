@@ -360,7 +360,7 @@ impl Engine {
     }
 }
 
-/// What is recorded of a tick beside its plan.
+/// What is recorded of a tick besides its plan.
 #[derive(Clone, Copy)]
 struct Recordable<'a> {
     snapshot: &'a Snapshot,

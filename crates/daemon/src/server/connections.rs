@@ -26,7 +26,7 @@ use super::socket::Socket;
 
 /// Most concurrent connections of the daemon's user and root.
 const WRITERS_MAX: usize = 32;
-/// Most concurrent connections of everybody else.
+/// Most concurrent connections of other users.
 pub(super) const READERS_MAX: usize = 32;
 /// Most concurrent connections through the page's port, which anyone with an account on this
 /// machine can open.

@@ -25,7 +25,7 @@ const MARGIN: Bytes = Bytes::mib(16);
 /// A guest this near its grant has complied.
 const COMPLIED: Bytes = Bytes::mib(4);
 
-/// Left to a guest without swap beside what it uses.
+/// Left to a guest without swap besides what it uses.
 const SPARE: Bytes = Bytes::mib(32);
 
 /// The last resident size counts for this long while no newer one can be read.

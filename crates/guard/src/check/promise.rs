@@ -1,8 +1,8 @@
-//! Promises that a plan makes to a guest beside its target.
+//! Promises that a plan makes to a guest besides its target.
 
 use ballast_model::{Bytes, GuestId};
 
-/// What a plan promises one guest beside its target.
+/// What a plan promises one guest besides its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promise {
     /// The guest.

@@ -337,7 +337,7 @@ fn what_a_raised_cap_lets_go_counts_once() {
         case.promises.push(capped(&id("a"), Bytes::mib(target + 64)));
         case.check()
     };
-    // 188 MiB are free beside the 400 and the other guest's 512.
+    // 188 MiB are free besides the 400 and the other guest's 512.
     assert_eq!(grant(588), []);
     let found = grant(589);
     let [Violation::Overcommitted { granted, free }] = found[..] else { panic!("{found:?}") };

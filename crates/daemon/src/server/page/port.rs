@@ -60,7 +60,7 @@ impl Tokens {
         let (owner, reader) = (&settings.token_file, &settings.reader_token_file);
         let tokens = Tokens { owner: read(owner)?, reader: read(reader)? };
         match (&tokens.owner, &tokens.reader, owner, reader) {
-            // Then whoever should only read could act.
+            // Otherwise a reader could act.
             (Some(one), Some(other), Some(owner), Some(reader)) if one.equals(other) => {
                 Err(TokenError::Same(owner.clone(), reader.clone()))
             }
