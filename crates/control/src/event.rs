@@ -40,8 +40,8 @@ pub enum Event {
     Reconfigure(Box<Settings>),
     /// The guests' credits at the last decision of another controller.
     Credits(Vec<(GuestId, u64)>),
-    /// State that a guest brought along from another host. The guest must have been sampled here
-    /// before: unknown guests are ignored, and so is what the policy has no use for.
+    /// State that a guest sampled here brought along from another host. Credits are ignored under a
+    /// policy without rent, and so is the thrash history of a guest that is not known here.
     Carried(CarriedGuest),
     /// What the last controller promised guests. For a controller that has not seen any guest yet.
     Restart(Box<Restart>),
