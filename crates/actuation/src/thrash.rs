@@ -1,17 +1,17 @@
 //! Whether a guest thrashes after memory was taken from it.
 //!
-//! Idea: after memory is taken from a guest, what it reads back from its swap and reads again of
-//! its files for a while is what it lacked. Where that is more than a part of what was taken, the
-//! guest thrashes: the reduction is to be undone, and the guest not to be shrunk below that point
-//! again for a pause that grows each time. What it read back at its usual pace before is not
-//! counted against the reduction. Of memory that was granted it is looked whether the guest's free
+//! Idea: after memory is taken from a guest, what it reads back from its swap and re-reads from
+//! files for a while is what it lacked. Where that exceeds a part of what was taken, the guest
+//! thrashes: the reduction should be undone, and the guest must not be shrunk below that point
+//! again for a pause that grows each time. Memory that it read back at its usual pace before is not
+//! counted against the reduction. For granted memory, the detector checks whether the guest's free
 //! memory was drawn on: what stays free was not needed.
 //!
-//! Reductions in a row are judged together, because the guest feels their sum.
+//! Successive reductions are judged together, because the guest feels their sum.
 //!
-//! Cost: O(1) a guest and tick. Source: Global §4.5 asks what an exchange costs. Limits: needs the
-//! swap counter of the statistics or the refault counter of an agent; without either nothing is
-//! judged. Free-page reporting does not show here: it takes nothing that is used.
+//! Cost: O(1) per guest and tick. Source: Global §4.5 asks what an exchange costs. Limits: needs
+//! the swap counter of the statistics or the refault counter of an agent; without either nothing is
+//! judged. Free-page reporting does not show here, because it takes no memory in use.
 
 mod restart;
 
@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, GuestSample, Regret, Timestamp};
 
-/// Changes smaller than this are a balloon's last pages.
+/// Smaller changes are a balloon's last pages.
 const CHANGE_MIN: Bytes = Bytes::mib(1);
 
-/// Reductions that a regret is made from: some minutes of an eager policy.
+/// Number of reductions that make up a regret: some minutes of an eager policy.
 const REMEMBERED_MAX: usize = 8;
 
-/// A sequence of reductions is judged at the latest this many windows after it began.
+/// A sequence of reductions is judged at most this many windows after it began.
 const WINDOWS_MAX: u32 = 6;
 
 /// Settings of a [`ThrashDetector`].
@@ -34,11 +34,11 @@ const WINDOWS_MAX: u32 = 6;
 pub struct ThrashSettings {
     /// How long after a change its cost is measured.
     pub window: Duration,
-    /// A guest thrashes that reads back more than this part of what was taken, in hundredths.
+    /// Least part of what was taken that a guest reads back when it thrashes, in hundredths.
     pub thrash_percent: u64,
-    /// And more than this.
+    /// Least amount that a guest reads back when it thrashes.
     pub thrash_min: Bytes,
-    /// First pause before a guest that thrashed may be shrunk so far again; doubles each time.
+    /// First pause before a guest that thrashed may be shrunk that far again; doubles each time.
     pub pause: Duration,
 }
 
@@ -56,17 +56,18 @@ impl Default for ThrashSettings {
 impl ThrashSettings {
     /// A guest that lacks memory it uses notices within seconds; statistics are up to two late.
     pub const WINDOW_DEFAULT: Duration = Duration::from_secs(10);
-    /// Some of what a kernel gives up first is wanted again; a quarter was no idle memory.
+    /// Some of what a kernel gives up first is wanted again. If a quarter is, it was not idle
+    /// memory.
     pub const THRASH_PERCENT_DEFAULT: u64 = 25;
-    /// Less is read in a tenth of a second.
+    /// An amount that is read in a tenth of a second.
     pub const THRASH_MIN_DEFAULT: Bytes = Bytes::mib(16);
-    /// Six windows: long enough that trying again costs a tenth of the time at most.
+    /// Six windows: long enough that trying again costs at most a tenth of the time.
     pub const PAUSE_DEFAULT: Duration = Duration::from_secs(60);
-    /// Longest pause: a guest's load may have changed after a quarter of an hour.
+    /// Longest pause: after a quarter of an hour a guest's load may have changed.
     pub const PAUSE_MAX: Duration = Duration::from_secs(960);
 }
 
-/// What to do about a guest that was shrunk.
+/// The verdict on a guest that was shrunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It thrashes: restore what was taken.
@@ -83,9 +84,9 @@ pub enum Verdict {
 /// How much of the granted memory was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
-    /// Granted.
+    /// Memory granted.
     pub granted: Bytes,
-    /// Of that, what the guest's free memory was seen to be drawn on for.
+    /// The part of it for which the guest's free memory was seen to be drawn on.
     pub used: Bytes,
 }
 
@@ -97,23 +98,23 @@ pub struct ThrashDetector {
     free: Option<Bytes>,
     usual: Usual,
     lately: Lately,
-    /// `None`: nothing was taken from it yet, and nothing granted.
+    /// `None`: nothing was taken from it or granted to it yet.
     changes: Option<Box<Changes>>,
 }
 
-/// What became of a guest's changes.
+/// Changes of a guest and their cost.
 #[derive(Clone, Debug, Default)]
 struct Changes {
     taking: Option<Taking>,
     giving: Option<Giving>,
-    /// What the last reductions cost.
+    /// The cost of the last reductions.
     remembered: VecDeque<Cost>,
     undone: u64,
     hold: Option<Hold>,
     grants: Grants,
 }
 
-/// What a sequence of reductions cost the guest.
+/// The cost of a sequence of reductions to the guest.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     taken: Bytes,
@@ -126,11 +127,11 @@ struct Taking {
     from: Bytes,
     taken: Bytes,
     begun: Timestamp,
-    /// When the last of it was taken.
+    /// When the latest part was taken.
     last: Timestamp,
-    /// What was read back in all before.
+    /// Total read back before that.
     before: Bytes,
-    /// What the guest read back in a window anyway.
+    /// What the guest usually reads back in a window.
     usual: Bytes,
 }
 
@@ -150,7 +151,7 @@ struct Usual {
     in_window: Bytes,
 }
 
-/// What a guest read back in the window under way and in the one before.
+/// What a guest read back in the current window and in the one before.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lately {
     mark: Option<(Timestamp, Bytes)>,
@@ -168,7 +169,7 @@ impl Lately {
     }
 }
 
-/// How far a guest that thrashed may not be shrunk.
+/// The size below which a guest that thrashed may not be shrunk.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     at: Bytes,
@@ -177,7 +178,7 @@ struct Hold {
 }
 
 impl ThrashDetector {
-    /// What the last reductions cost; `None`: not known yet.
+    /// The cost of the last reductions; `None`: not known yet.
     pub fn regret(&self) -> Option<Regret> {
         let Changes { remembered, undone, .. } = self.changes.as_deref()?;
         if remembered.is_empty() {
@@ -190,23 +191,24 @@ impl ThrashDetector {
         })
     }
 
-    /// What became of memory granted.
+    /// How much of the granted memory was used.
     pub fn grants(&self) -> Grants {
         self.changes.as_ref().map_or_else(Grants::default, |changes| changes.grants)
     }
 
-    /// What the guest may not be shrunk below for now, as it thrashed there; `None`: no such bound.
+    /// The size below which the guest may not be shrunk for now because it thrashed; `None`: no
+    /// such bound.
     pub fn least(&self, now: Timestamp) -> Option<Bytes> {
         let hold = self.changes.as_ref()?.hold?;
         (now < hold.until).then_some(hold.at)
     }
 
-    /// Whether it reads back much at present, whatever was done to it: it has too little.
+    /// Whether it is reading back much at present, for whatever cause: it has too little memory.
     pub fn lacks(&self, settings: &ThrashSettings) -> bool {
         self.lately.now.max(self.lately.before) > settings.thrash_min
     }
 
-    /// Takes in a sample; says what is to be done at once. To be called once for every snapshot.
+    /// Takes in a sample. Returns what must be done at once. Call once for every snapshot.
     pub fn observe(
         &mut self,
         now: Timestamp,
@@ -222,7 +224,8 @@ impl ThrashDetector {
         self.look_at_use(now, sample, given, settings.window);
         match self.read.observe(sample) {
             Some(true) => {}
-            // Most guests tell nothing; what is remembered of those is not written again each time.
+            // Most guests report no counter; their state is left as it is, to save writing it each
+            // time.
             None if self.taking().is_none() && self.lately.mark.is_none() => return None,
             known => {
                 if let Some(changes) = &mut self.changes {
@@ -238,7 +241,7 @@ impl ThrashDetector {
         let read = self.read.sum;
         self.lately.observe(now, read, settings.window);
         if given >= CHANGE_MIN {
-            // What comes back ends the reduction: its cost is over.
+            // Memory given back ends the reduction, and its cost with it.
             self.close(now, settings.window);
         }
         if taken >= CHANGE_MIN {
@@ -253,7 +256,7 @@ impl ThrashDetector {
         self.changes.as_ref()?.taking
     }
 
-    /// Notes a reduction.
+    /// Records a reduction.
     fn take(&mut self, now: Timestamp, from: Bytes, by: Bytes) {
         let (usual, read) = (self.usual.in_window, self.read.sum);
         let changes = self.changes.get_or_insert_default();
@@ -270,7 +273,8 @@ impl ThrashDetector {
         self.usual.mark = None;
     }
 
-    /// Whether the reductions under way cost too much, or are far enough back to be remembered.
+    /// Judges the reductions under way: they cost too much, or they are long enough ago to be
+    /// remembered.
     fn judge(&mut self, now: Timestamp, settings: &ThrashSettings) -> Option<Verdict> {
         let changes = self.changes.as_mut()?;
         let taking = changes.taking?;
@@ -291,7 +295,8 @@ impl ThrashDetector {
             || now.saturating_since(taking.begun) >= settings.window * WINDOWS_MAX;
         if over {
             changes.close(read_back);
-            // It was shrunk to where it thrashed and did not thrash: the next pause is a first one.
+            // It was shrunk to where it thrashed and did not thrash, so the next pause is a first
+            // one.
             if changes.hold.is_some_and(|hold| now >= hold.until && taking.to() < hold.at) {
                 changes.hold = None;
             }
@@ -333,7 +338,7 @@ impl ThrashDetector {
         }
         let Some(changes) = &mut self.changes else { return };
         let Some(giving) = changes.giving.as_mut() else { return };
-        // Older figures do not know of the grant.
+        // Older figures do not include the grant.
         if age <= now.saturating_since(giving.last) {
             let untouched = giving.free_before.saturating_add(giving.granted);
             giving.used = giving.used.max(untouched.saturating_sub(free).min(giving.granted));
@@ -347,7 +352,7 @@ impl ThrashDetector {
 }
 
 impl Changes {
-    /// The reductions under way are over, and cost `read_back`.
+    /// The reductions under way are over, at a cost of `read_back`.
     fn close(&mut self, read_back: Bytes) {
         let Some(taking) = self.taking.take() else { return };
         self.remembered.push_back(Cost { taken: taking.taken, read_back });
@@ -358,12 +363,12 @@ impl Changes {
 }
 
 impl Taking {
-    /// What it left.
+    /// The size that it left to the guest.
     fn to(&self) -> Bytes {
         self.from.saturating_sub(self.taken)
     }
 
-    /// What was read back for lack of what was taken.
+    /// Memory that was read back for lack of what was taken.
     fn cost(&self, read: Bytes, now: Timestamp, window: Duration) -> Bytes {
         let passed = now.saturating_since(self.begun).as_millis();
         let usual = u128::from(self.usual.get()) * passed / window.as_millis().max(1);
@@ -382,18 +387,18 @@ impl Usual {
     }
 }
 
-/// What a guest reads back: from its swap, and of files it had read before. Either counter may come
-/// and go.
+/// Counts what a guest reads back: from its swap, and from files that it had read before. Either
+/// counter may come and go.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReadBack {
     swap: Option<Bytes>,
     files: Option<Bytes>,
-    /// What was seen to be read back in all.
+    /// Total seen to be read back.
     sum: Bytes,
 }
 
 impl ReadBack {
-    /// Takes a sample in. `None`: it has neither counter. `Some(false)`: a counter fell, as the
+    /// Takes in a sample. `None`: it has neither counter. `Some(false)`: a counter fell because the
     /// guest restarted.
     fn observe(&mut self, sample: &GuestSample) -> Option<bool> {
         let swap = sample.stats.and_then(|stats| stats.value.swap_in);

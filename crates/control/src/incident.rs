@@ -1,17 +1,17 @@
-//! What an operator is to be told of: states that begin and end, out of one tick after the other.
+//! Incidents that an operator hears of: states that begin and end, found in successive ticks.
 //!
-//! Idea: in each tick some conditions hold: of a guest that it holds less than its floor, is stuck,
-//! or thrashes; of the host that it is short of memory; of Ballast that the checker refused a plan.
-//! A condition that holds without a break for a while is an incident; it is over once it has not
-//! held for [`ENDS_AFTER`] without a break. So the operator hears of each twice, and of one that
-//! comes and goes no more often than that allows. The same snapshots and plans give the same
-//! incidents.
-//! Source: flexmemd §4 takes 90 pages a second from swap for a guest that wants more;
+//! Idea: in each tick some conditions hold: a guest holds less than its floor, is stuck, or
+//! thrashes; the host is short of memory; the checker refused a plan. A condition that holds for a
+//! while without a break is an incident. The incident is over once the condition has not held for
+//! [`ENDS_AFTER`] without a break. So the operator hears twice of each incident, and a condition
+//! that comes and goes is reported no more often than these times allow. The same snapshots and
+//! plans give the same incidents.
+//! Source: flexmemd §4 counts a guest that reads 90 pages a second from swap as in need of memory;
 //! `SWAP_IN_BEGINS` is about three times that.
 //! Cost: O(g log g) in a tick with g guests; an entry for each condition, and one for each guest
 //! with statistics.
-//! Limits: at most `CONDITIONS_MAX` conditions are remembered. A guest that thrashes is seen by
-//! what it reads from its own swap, not by what the host pages in for it.
+//! Limits: at most `CONDITIONS_MAX` conditions are remembered. Thrashing is seen in what a guest
+//! reads from its own swap, not in what the host pages in for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,18 +23,18 @@ use ballast_model::{
 
 /// An incident is over once its condition has not held for this long.
 pub const ENDS_AFTER: Duration = Duration::from_secs(30);
-/// A floor that was raised takes others some seconds to make room for.
+/// When a floor was raised, other guests need some seconds to make room for it.
 const FLOOR_BEGINS_AFTER: Duration = Duration::from_secs(30);
 /// A program that is started or woken reads much from swap, once.
 const THRASHING_BEGINS_AFTER: Duration = Duration::from_secs(30);
 /// Swap-in is averaged over at least this long: statistics come once a second or less often.
 const SWAP_IN_WINDOW: Duration = Duration::from_secs(10);
-/// A guest thrashes that reads this much from swap in a second, and no more once it is less than
-/// [`SWAP_IN_ENDS`].
+/// A guest thrashes when it reads at least this much from swap in a second, and until it reads less
+/// than [`SWAP_IN_ENDS`].
 const SWAP_IN_BEGINS: Bytes = Bytes::mib(1);
-/// A quarter of what it began with.
+/// A quarter of `SWAP_IN_BEGINS`.
 const SWAP_IN_ENDS: Bytes = Bytes::kib(256);
-/// Most conditions remembered at once; further ones are not told of.
+/// Most conditions remembered at once; further ones are not reported.
 const CONDITIONS_MAX: usize = 10_000;
 
 /// What an incident is about.
@@ -73,8 +73,8 @@ impl IncidentKind {
         }
     }
 
-    /// How long its condition holds before the operator hears of it. Those of 0 have waited
-    /// already: the guard for a guest to move, the host's pressure to last.
+    /// How long the condition holds before the operator hears of it. Zero where a wait is built in:
+    /// the guard waits for a guest to move, the host's pressure level for pressure to last.
     pub const fn begins_after(self) -> Duration {
         match self {
             IncidentKind::FloorViolated => FLOOR_BEGINS_AFTER,
@@ -86,7 +86,7 @@ impl IncidentKind {
     }
 }
 
-/// That an incident begins, or is over.
+/// The beginning or the end of an incident.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incident {
     /// What it is about.
@@ -95,7 +95,7 @@ pub struct Incident {
     pub guest: Option<GuestId>,
     /// Whether it is over.
     pub is_over: bool,
-    /// What is so, or how long it was, as a clause for people.
+    /// What is the case or how long it lasted, as a clause for people.
     pub text: String,
 }
 
@@ -106,16 +106,16 @@ type Subject = (IncidentKind, Option<GuestId>);
 #[derive(Clone, Copy, Debug)]
 struct Condition {
     since: Timestamp,
-    /// Whether the operator was told that it began.
+    /// Whether the operator has heard that it began.
     is_told: bool,
-    /// Since when it does not hold any more.
+    /// Since when it has not held any more.
     calm_since: Option<Timestamp>,
 }
 
-/// How much a guest reads from swap.
+/// How fast a guest reads from swap.
 #[derive(Clone, Copy, Debug)]
 struct SwapIn {
-    /// When the window began, and what had been read by then.
+    /// When the window began, and the total read by then.
     from: (Timestamp, Bytes),
     /// Bytes a second in the last whole window.
     rate: Bytes,
@@ -129,7 +129,7 @@ pub struct IncidentWatch {
 }
 
 impl IncidentWatch {
-    /// Takes in a tick; returns what began and what is over with it, sorted by kind and guest.
+    /// Takes in a tick. Returns the incidents that begin or end with it, sorted by kind and guest.
     pub fn observe(&mut self, snapshot: &Snapshot, plan: &Plan) -> Vec<Incident> {
         let now = snapshot.taken_at;
         self.read_swap_in(snapshot);
@@ -169,7 +169,7 @@ impl IncidentWatch {
         told
     }
 
-    /// Every condition that holds in this tick, with what is so.
+    /// Every condition that holds in this tick, with its text.
     fn holding(&self, plan: &Plan) -> BTreeMap<Subject, String> {
         let mut holding = BTreeMap::new();
         for guest in &plan.guests {
@@ -205,7 +205,7 @@ impl IncidentWatch {
         (is_told || rate >= SWAP_IN_BEGINS).then(|| format!("reads {rate} a second from its swap"))
     }
 
-    /// Takes in what guests have read from swap. Guests without that figure are forgotten.
+    /// Updates each guest's swap-in rate. Guests without that figure are forgotten.
     fn read_swap_in(&mut self, snapshot: &Snapshot) {
         let mut known = std::mem::take(&mut self.swap_in);
         for sample in snapshot.guests() {
@@ -215,7 +215,7 @@ impl IncidentWatch {
             let (id, mut swap_in) = known.unwrap_or_else(|| (sample.id.clone(), begun));
             let (from, before) = swap_in.from;
             let window = at.saturating_since(from);
-            // A guest that was started anew counts from 0 again.
+            // The counter of a guest that was restarted begins at 0 again.
             if total < before {
                 swap_in = begun;
             } else if window >= SWAP_IN_WINDOW {
@@ -230,14 +230,14 @@ impl IncidentWatch {
     }
 }
 
-/// What a guest has read from swap since its boot, and when that was so.
+/// What a guest has read from swap since its boot, and the moment of that figure.
 fn swap_in_of(now: Timestamp, sample: &GuestSample) -> Option<(Timestamp, Bytes)> {
     let stats = sample.stats.as_ref()?;
     let age = u64::try_from(stats.age.as_millis()).unwrap_or(u64::MAX);
     Some((Timestamp::from_millis(now.as_millis().saturating_sub(age)), stats.value.swap_in?))
 }
 
-/// How far a guest is below its floor; a guest that Ballast is to leave alone has none.
+/// How far a guest is below its floor. A guest that Ballast is to leave alone has no floor.
 fn below_floor(guest: &GuestPlan) -> Option<String> {
     let (allocation, floor) = (guest.allocation?, guest.bounds?.floor);
     if matches!(guest.change, Change::Hold(Held::OptedOut)) || allocation >= floor {
@@ -257,14 +257,14 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// What is so in a tick of a host with one guest, `a`.
+    /// The state of a host with one guest, `a`, in one tick.
     #[derive(Clone, Copy, Debug, Default)]
     struct State {
         is_below: bool,
         is_stuck: bool,
         is_short: bool,
         is_refused: bool,
-        /// What it has read from swap since its boot, in KiB.
+        /// Read from swap since boot, in KiB.
         swap_in: u64,
     }
 
@@ -318,7 +318,7 @@ mod tests {
         Snapshot::new(at, HostSample::default(), vec![guest])
     }
 
-    /// Everything told of in ticks of a second, each with its second.
+    /// All incidents reported when ticks are a second apart, each with its second.
     fn told(states: impl IntoIterator<Item = State>) -> Vec<(u64, Incident)> {
         let mut watch = IncidentWatch::default();
         let mut told = Vec::new();
@@ -418,7 +418,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes.
+        /// Whatever conditions come and go.
         #[test]
         fn beginnings_and_ends_alternate_with_a_pause_before_ends(
             runs in prop::collection::vec((any_state(), 1..50usize), 1..20),
@@ -447,7 +447,7 @@ mod tests {
                         IncidentKind::GuestStuck => state.is_stuck,
                         IncidentKind::HostShort => state.is_short,
                         IncidentKind::PlanRefused => state.is_refused,
-                        // It goes by averages.
+                        // Thrashing goes by averages.
                         IncidentKind::GuestThrashing => !incident.is_over,
                     };
                     let lasts = if incident.is_over { ENDS_AFTER } else { kind.begins_after() };

@@ -30,7 +30,7 @@ pub struct PolicyEntry {
 /// A configuration key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyParameter {
-    /// The key, within `[policy]`; `table.key` in a table inside.
+    /// The key within `[policy]`; `table.key` for a nested table.
     pub key: &'static str,
     /// What it means.
     pub meaning: &'static str,
@@ -159,7 +159,7 @@ const TWS: &[PolicyParameter] = &[
     },
 ];
 
-/// Keys of the six policies of flexmemd; with an empty default each is as its paper evaluates it.
+/// Keys of the six policies of flexmemd. An empty default means: as the paper evaluates the policy.
 const FLEXMEMD: &[PolicyParameter] = &[
     INTERVAL,
     RESERVE,

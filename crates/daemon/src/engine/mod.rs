@@ -1,9 +1,9 @@
 //! The engine: observe, decide, record, act.
 //!
-//! Idea: the engine owns the controller and what is remembered between ticks. It reaches clocks,
+//! Idea: the engine owns the controller and the state that lives between ticks. It reaches clocks,
 //! guests and journal only through a [`World`], so the daemon and a simulation of faults run the
-//! same code. Whoever drives it calls [`Engine::tick`] when [`Engine::due`] has come. The
-//! controller makes every decision; nothing here decides by a guest's memory.
+//! same code. Its driver calls [`Engine::tick`] when [`Engine::due`] has come. The controller makes
+//! every decision; the engine decides nothing about a guest's memory.
 //!
 //! Cost: that of the world and the controller; one record per guest.
 //! Limits: remembers only guests of the last snapshot, and [`NAMED_GUESTS_MAX`] guests' limits.
@@ -45,20 +45,20 @@ pub use crate::pager::{PagingEnd, PagingOutcome};
 pub use operate::NAMED_GUESTS_MAX;
 pub use world::{SampleScope, World};
 
-/// The daemon without its outside.
+/// The daemon without its mechanisms.
 #[derive(Debug)]
 pub struct Engine {
     controller: Controller,
     mode: ModeChoice,
-    /// When it was made, wall clock.
+    /// When the engine was created, wall clock.
     started_at: SystemTime,
     latest: Option<(Snapshot, Arc<Plan>)>,
-    /// What the next tick would do, once somebody has asked.
+    /// What the next tick would do, if that was asked.
     dry_run: Option<Arc<Plan>>,
     guests: GuestRecords,
     /// Outcomes of the last plan, to be recorded with the next.
     unrecorded: Vec<Outcome>,
-    /// What guests brought along since the last tick, to be recorded with the next.
+    /// State that guests brought along since the last tick, to be recorded with the next.
     carried: Vec<CarriedGuest>,
     ticks: u64,
     /// When the last tick began.
@@ -70,19 +70,19 @@ pub struct Engine {
     book: LimitBook,
     is_restoring: bool,
     warnings: WarnOnce,
-    /// What was said to be wrong with the policy's program since it last decided.
+    /// Faults of the policy's program that were reported since it last decided.
     faults: BTreeSet<&'static str>,
     incidents: IncidentWatch,
 }
 
 impl Engine {
-    /// An engine whose first tick is due at once. It goes on where an earlier daemon left off.
+    /// An engine whose first tick is due at once. It continues where an earlier daemon ended.
     pub fn new(settings: Settings, inherited: Inherited, world: &impl World) -> Engine {
         let policy = build(settings.policy, settings.policy_settings.clone());
         Engine::with_policy(settings, policy, inherited, world)
     }
 
-    /// The same with a policy that is not chosen by name, until the settings are loaded anew.
+    /// The same with the given policy, until the settings are loaded again.
     pub fn with_policy(
         mut settings: Settings,
         policy: Box<dyn Policy>,
@@ -136,7 +136,7 @@ impl Engine {
         self.controller.poll_timeout().min(self.all_due())
     }
 
-    /// When the last tick began; when the engine was made, before the first.
+    /// When the last tick began; before the first tick, when the engine was created.
     pub fn ticked_at(&self) -> Timestamp {
         self.ticked_at
     }
@@ -158,8 +158,8 @@ impl Engine {
     }
 
     /// Observes, decides, records and acts, once. A plan is recorded before it is carried out, so
-    /// that whoever comes after this daemon knows what guests were promised; outcomes are recorded
-    /// with the next one.
+    /// that the next daemon knows what guests were promised. Outcomes are recorded with the next
+    /// plan.
     pub async fn tick(&mut self, world: &mut impl World, scope: SampleScope) {
         let wall = world.wall();
         self.dry_run = None;
@@ -188,7 +188,7 @@ impl Engine {
         let recorded =
             Recordable { snapshot: &snapshot, answer: answer.as_ref(), handovers: &handovers };
         self.record(world, wall, recorded, &plan).await;
-        // Before anything is granted, so that nobody runs into a fence that is about to rise.
+        // Before anything is granted, so that no guest runs into a fence that is about to rise.
         let (limits, held) = (&self.controller.settings().limits, self.controller.held());
         world.fence(fences(&snapshot, &plan, &handovers, limits, held.is_some()));
         world.merge(&snapshot, held.is_some());
@@ -238,7 +238,7 @@ impl Engine {
         }
     }
 
-    /// What is published of the last tick; `None` before the first.
+    /// The published state after the last tick; `None` before the first.
     pub fn view(&self, world: &impl World) -> Option<View> {
         let (snapshot, plan) = self.latest.clone()?;
         let journal = world.journal();
@@ -304,14 +304,14 @@ impl Engine {
     fn warn_of(&mut self, plan: &Plan) {
         for note in &plan.notes {
             match note {
-                // Normal in every guest's first seconds: no warning.
+                // Normal in every guest's first seconds, so no warning.
                 Note::Newcomers { .. } => debug!("{note}"),
-                // A policy may lack several inputs; each is warned of once.
+                // A policy may lack several inputs; each gets its own warning.
                 Note::MissingInput { what, .. } => {
                     self.warnings
                         .warn(&format!("policy {}, {what}", plan.policy), &note.to_string());
                 }
-                // As soon as it begins, and when it is over (`hear_program`).
+                // Reported when it begins and when it ends (`hear_program`).
                 Note::Unanswered { .. } => {}
                 Note::Unmapped { guest, .. } => {
                     self.warnings.warn(&format!("{guest}, unmapped"), &note.to_string());
@@ -321,7 +321,7 @@ impl Engine {
         }
     }
 
-    /// Says once for each cause that the policy's program did not decide, until it does again.
+    /// Reports once for each cause that the policy's program did not decide, until it does again.
     fn hear_program(&mut self, plan: &Plan, is_asked: bool) {
         let fault = plan.notes.iter().find_map(|note| match note {
             Note::Unanswered { fault } => Some((fault, note)),
@@ -360,7 +360,7 @@ impl Engine {
     }
 }
 
-/// What is recorded of a tick beside its plan.
+/// What is recorded of a tick besides its plan.
 #[derive(Clone, Copy)]
 struct Recordable<'a> {
     snapshot: &'a Snapshot,
@@ -368,7 +368,7 @@ struct Recordable<'a> {
     handovers: &'a [Handover],
 }
 
-/// The outcomes of actions that have none: perhaps they were carried out, so they are given again.
+/// Outcomes for actions that have none. Perhaps these were carried out, so they are ordered again.
 fn lost(actions: &[Action], outcomes: &[Outcome]) -> Vec<Outcome> {
     let answered: BTreeSet<&GuestId> = outcomes.iter().map(|outcome| &outcome.guest).collect();
     let outcome = |action: &Action| Outcome {

@@ -1,4 +1,4 @@
-//! Real scripts are run: what they get, and what becomes of those that hang, fail or print much.
+//! Runs real scripts: what they get, and what happens to those that hang, fail or print much.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -95,7 +95,7 @@ async fn a_program_that_takes_too_long_dies_with_its_children() {
     let child = script.text("child").unwrap();
     wait_for("the child's end", || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", child.trim())).ok();
-        // Whoever takes orphans in may not have waited for it.
+        // The process that inherits orphans may not have waited for it.
         stat.is_none_or(|stat| stat.contains(") Z ")).then_some(())
     });
 }
@@ -126,7 +126,7 @@ async fn failures_name_what_is_wrong() {
 
 #[test]
 fn one_of_a_kind_runs_at_a_time() {
-    // Whoever finds the folder there was started beside another.
+    // If the folder exists already, another run is in progress.
     let script = Script::new(
         "mkdir $here/$BALLAST_EVENT || echo beside >>$here/beside
          read line; echo $BALLAST_GUEST >>$here/$BALLAST_EVENT.order
@@ -161,7 +161,7 @@ fn beyond_a_full_queue_incidents_are_dropped() {
     }
     let why = program.queue((at(), stuck("c"))).unwrap_err();
     assert!(why.contains("wait for it already"), "{why}");
-    // With its folder the script ends.
+    // The script ends when its folder is gone.
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Which sources of working sets work on this host, guest by guest, and why the others do not.
 //!
-//! Idea: each source is asked what it would ask itself before it starts, so that a diagnosis and
-//! what the daemon then does agree.
-//! Cost: some 10 ms a guest, for its mappings.
-//! Limits: a tracker is not connected to, as it has one client at a time. DAMON is taken into use
-//! for an instant, which stops what a killed daemon left.
+//! Idea: each source runs the checks that it would run before it starts, so that the diagnosis
+//! agrees with what the daemon then does.
+//! Cost: some 10 ms per guest, for its mappings.
+//! Limits: does not connect to a tracker, because a tracker has one client at a time. Takes DAMON
+//! into use for an instant, which stops a session that a killed daemon left.
 
 use std::path::Path;
 
@@ -20,14 +20,14 @@ use super::damon::{HUGE_MAX, memory_in_huge_pages};
 use super::mglru;
 use super::source::SourceError;
 
-/// Whether a source works, and why not.
+/// Whether a source works, and if not, why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceFinding {
     /// Whether it works.
     pub works: bool,
-    /// What to know of it; why it does not work.
+    /// A remark; if the source does not work, the reason.
     pub note: String,
-    /// What to do for it to work, if anything helps.
+    /// What would make it work, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -35,7 +35,7 @@ pub struct SourceFinding {
 /// The sources for one guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GuestDiagnosis {
-    /// Its name, where the hypervisor's command line has one.
+    /// Its name, if the hypervisor's command line has one.
     pub guest: Option<String>,
     /// The hypervisor's process.
     pub pid: u32,
@@ -56,7 +56,7 @@ pub struct TrackingDiagnosis {
     pub damon: SourceFinding,
     /// The generations of pages, for any guest that has a cgroup of its own.
     pub mglru: SourceFinding,
-    /// Every guest that runs.
+    /// Every running guest.
     pub guests: Vec<GuestDiagnosis>,
 }
 
@@ -71,7 +71,7 @@ impl SourceFinding {
 }
 
 impl GuestDiagnosis {
-    /// The source that `source = "auto"` takes; `None`: none works.
+    /// The source that `source = "auto"` chooses; `None`: none works.
     pub fn best(&self) -> Option<&'static str> {
         let sources = [
             ("library", &self.library),
@@ -84,7 +84,7 @@ impl GuestDiagnosis {
 }
 
 impl TrackingDiagnosis {
-    /// Looks at this host and all its guests.
+    /// Checks this host and all its guests.
     pub fn of_host() -> TrackingDiagnosis {
         let is_root = rustix::process::geteuid().is_root();
         let damon = of_damon(DamonSession::probe(DamonPaths::default()), is_root);
@@ -128,7 +128,7 @@ fn of_guest(guest: &Hypervisor, damon: &SourceFinding) -> GuestDiagnosis {
         mglru: of_mglru_for(guest.pid),
         referenced: match check_bits_tell(Path::new(PROC), guest.pid).and(is_shared) {
             Ok(()) => SourceFinding::works("with `referenced = true` under [tracking]"),
-            // Its remedy is another source.
+            // The remedy is another source.
             Err(TrackerError::Kvm) => SourceFinding::fails(
                 "the guest runs under KVM, so its process's referenced bits do not show what it touches",
                 None,
@@ -173,7 +173,7 @@ fn of_mglru_for(pid: u32) -> SourceFinding {
     }
 }
 
-/// What the kernel sees of a guest's pages, if it may at all, which `host` says.
+/// Whether the kernel sees the guest's pages, provided that it sees any (`host`).
 fn of_pages_of(pid: u32, host: SourceFinding) -> SourceFinding {
     const SPLIT: &str =
         "write never to /sys/kernel/mm/transparent_hugepage/enabled before the guest starts";

@@ -26,7 +26,7 @@ pub struct IntervalJson {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct SeenJson {
-    /// Recordings of before there was another have none.
+    /// Absent in recordings from when there was only one source.
     #[serde(default)]
     source: TrackingSource,
     working_set_bytes: u64,
@@ -77,7 +77,7 @@ impl From<&Row> for IntervalJson {
 }
 
 impl IntervalJson {
-    /// The interval, without `step` and `moved`, which JSON does not have.
+    /// The interval without `step` and `moved`, which JSON does not contain.
     ///
     /// # Errors
     /// Names the impossible figure.

@@ -1,8 +1,8 @@
 //! The door: every request passes here before a route, and every reply on its way out.
 //!
-//! Idea: in this order: is the request to a name of ours, who sent it, may that visitor do this,
-//! and, if it acts, was it made by the page itself. Replies say to browsers that nothing of
-//! another origin belongs to the page.
+//! Idea: the door checks, in this order: does the request name this host, who sent it, may that
+//! visitor do this, and, if it acts, did the page itself make it. Replies tell browsers that
+//! nothing of another origin belongs to the page.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::server::reply::Refusal;
 
 /// The page itself.
 pub(super) const INDEX_PATH: &str = "/";
-/// Its files.
+/// The page's files.
 pub(super) const FILES_PATH: &str = "/page/files/";
-/// Who is logged in.
+/// The state of the login.
 pub(super) const SESSION_PATH: &str = "/page/session";
-/// A token for a session.
+/// Exchanges a token for a session.
 pub(super) const LOGIN_PATH: &str = "/page/login";
-/// The end of a session.
+/// Ends a session.
 pub(super) const LOGOUT_PATH: &str = "/page/logout";
 
 /// Headers of every reply.
@@ -40,7 +40,7 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-/// Lets a request in, or says why not.
+/// Admits a request, or answers why not.
 pub(in crate::server) async fn enter(
     State(keys): State<Arc<Keys>>,
     Extension(way): Extension<Way>,
@@ -79,7 +79,7 @@ fn admitted(keys: &Keys, way: Way, request: Request) -> Result<Request, Refusal>
     Ok(request)
 }
 
-/// Whether nothing there is secret: what a browser needs to ask for the token.
+/// Whether nothing at this path is secret: what a browser needs to ask for the token.
 fn is_open(path: &str) -> bool {
     matches!(path, INDEX_PATH | SESSION_PATH | LOGIN_PATH | LOGOUT_PATH)
         || path.starts_with(FILES_PATH)
