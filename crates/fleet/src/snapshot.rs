@@ -72,7 +72,7 @@ pub struct GuestRecord {
     /// Host memory that its process occupies.
     pub resident: Bytes,
     /// The most host memory that its process occupies while it is copied: more than `resident` if a
-    /// copy fills memory that the guest left empty, else the same.
+    /// copy fills memory that the guest left empty. If it is not more, a copy fills nothing.
     pub copied_resident: Bytes,
     /// Its dirty rate: bytes of pages that it writes in a second.
     pub dirty_per_s: Bytes,
