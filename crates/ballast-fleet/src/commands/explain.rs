@@ -30,7 +30,7 @@ pub struct Args {
 pub struct FleetExplanation {
     /// Its name.
     pub guest: String,
-    /// Where it is.
+    /// Each host that has it.
     pub places: Vec<GuestPlace>,
 }
 
@@ -39,23 +39,23 @@ pub struct FleetExplanation {
 pub struct GuestPlace {
     /// The host.
     pub host: String,
-    /// What it holds.
+    /// Its allocation.
     pub allocation_bytes: u64,
-    /// What its operator guarantees.
+    /// Its floor.
     pub floor_bytes: u64,
-    /// What it should have.
+    /// Its demand.
     pub demand_bytes: u64,
-    /// Misses a second with what it holds, if known.
+    /// Misses a second at its allocation, if known.
     pub misses_per_s: Option<u64>,
-    /// Why it must stay.
+    /// Why it must stay, if it must.
     pub stays: Option<String>,
     /// The budget of its host.
     pub host_budget_bytes: u64,
-    /// The floors of all guests there.
+    /// The sum of all guests' floors there.
     pub host_floors_bytes: u64,
-    /// What all guests there should have.
+    /// The sum of all guests' demands there.
     pub host_demand_bytes: u64,
-    /// What the plan has for it, in words.
+    /// What the plan says of it, in words.
     pub planned: String,
 }
 
@@ -108,7 +108,7 @@ fn place(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> GuestPlace
     }
 }
 
-/// What the plan has for a guest, in words.
+/// What the plan says of a guest, in words.
 fn planned(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> String {
     if let Some(entry) = view.move_of(&guest.id) {
         return match &entry.record {

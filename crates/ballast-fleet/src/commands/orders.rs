@@ -1,6 +1,7 @@
-//! `ballast fleet drain`, `pause` and `resume`: what operators order.
+//! `ballast fleet drain`, `pause` and `resume`: orders of operators.
 //!
-//! Idea: an order is a key without a lease: it holds until it is taken back, whoever leads.
+//! Idea: an order is a key without a lease, so it holds until it is taken back, whichever host
+//! leads.
 
 use anyhow::anyhow;
 use ballast_fleet::HostId;
@@ -55,7 +56,7 @@ pub struct ResumeArgs {
     output: Output,
 }
 
-/// What was done.
+/// The message about what was done.
 #[derive(Debug, Serialize)]
 struct Done {
     message: String,
@@ -71,7 +72,7 @@ pub async fn drain(args: DrainArgs) -> anyhow::Result<()> {
     args.output.print(&Done { message }, render)
 }
 
-/// Orders a drain, or takes it back; says what was done.
+/// Orders a drain, or takes it back; returns what was done, in words.
 ///
 /// # Errors
 /// The fleet has no such host, or the coordinator refuses.

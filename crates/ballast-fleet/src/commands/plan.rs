@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{Place, read};
 
-/// Column at which a line goes on after a break.
+/// Indentation of wrapped lines.
 const INDENT: usize = 4;
 
 /// Which guests had better be on another host, and why.
@@ -27,10 +27,10 @@ pub struct Args {
     output: Output,
 }
 
-/// The latest plan, and whether it still holds.
+/// The latest plan, and whether it still counts.
 #[derive(Debug, Serialize)]
 pub struct PlanShown {
-    /// Why it is void; `None`: its author leads still.
+    /// Why it is void; `None` if its author still leads.
     pub void: Option<String>,
     /// The plan.
     pub plan: PlanRecord,
@@ -39,17 +39,17 @@ pub struct PlanShown {
 /// Prints the plan.
 ///
 /// # Errors
-/// There is none, it cannot be read, or the coordinator does not answer.
+/// There is no plan, it cannot be read, or the coordinator does not answer.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let config = args.place.load()?;
     let shown = shown(&read(&config.etcd()?, &config).await?)?;
     args.output.print(&shown, render)
 }
 
-/// The plan in `view`.
+/// The latest plan in `view`.
 ///
 /// # Errors
-/// There is none, or it cannot be read.
+/// There is no plan, or it cannot be read.
 pub fn shown(view: &FleetView) -> anyhow::Result<PlanShown> {
     let plan = match view.plan() {
         Some(Ok(plan)) => plan.clone(),

@@ -21,7 +21,7 @@ use crate::say::Speaker;
 use crate::serve::{Desk, serve};
 use crate::timed::TimedCoordinator;
 
-/// Well below the time after which the unit's watchdog ends a program that hangs.
+/// Interval of the watchdog's notice, well below the unit's limit for a program that hangs.
 const WATCHDOG_EVERY: Duration = Duration::from_secs(20);
 
 /// Be a member of the fleet until stopped: SIGTERM or Ctrl-C ends it, and the host leaves.
@@ -66,7 +66,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
     let metrics = Arc::new(FleetMetrics::default());
     let desk = Desk {
-        // A connection of its own: questions do not hold up the lease.
+        // Its own connection, so that answers do not delay the lease.
         coordinator: TimedCoordinator::new(config.etcd()?, metrics.clone()),
         config: config.clone(),
         metrics: metrics.clone(),
@@ -120,7 +120,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells the service manager, without end, that the program does not hang.
+/// Tells the service manager, again and again, that the program does not hang.
 async fn keep_watchdog() {
     loop {
         notify(NotifyState::Watchdog);
@@ -128,7 +128,7 @@ async fn keep_watchdog() {
     }
 }
 
-/// Notifies the service manager, if there is one; if that fails, it will act by its own settings.
+/// Notifies the service manager, if there is one. If that fails, it acts by its own settings.
 fn notify(state: NotifyState<'_>) {
     let _ = sd_notify::notify(&[state]);
 }
