@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `wire` | how do requests and answers look as JSON, and what does a refusal mean? |
 //! | `connection` | how does a request reach a member, and how large may an answer be? |
-//! | `tls` | which files prove the identities of etcd and of the host, and what does a refusal mean? |
+//! | `tls` | which files prove the identities of both sides, and what does a refusal mean? |
 //! | `client` | which member is called, and how does etcd implement a coordinator? |
 //! | `testing`, `certificates` | members of etcd, and certificates, for tests |
 //!

@@ -15,7 +15,7 @@
 //! | `Copied` | source: its hypervisor has stopped the guest and sent all of it | nowhere | yes |
 //! | `Starting` | destination, before it starts the guest | destination | yes |
 //! | `Moved` | destination: the guest runs | destination | as entitlement |
-//! | `Abandoned` | whoever may, up to `Copied` | source | until it is released |
+//! | `Abandoned` | a role that may (see below), up to `Copied` | source | until it is released |
 //! | `Lost` | destination: its hypervisor died after `Starting` | nowhere | until it is released |
 //!
 //! What each phase promises:
@@ -29,8 +29,8 @@
 //! - Some programs that copy, such as libvirt, end the source's hypervisor themselves
 //!   ([`HostView::ends_source`]). With them, only the source may abandon in `Copying`, and only
 //!   after it has seen that nothing is being copied: no other role can know whether the destination
-//!   has the only copy. A source hypervisor that was ended after the copy is [`Process::Ended`], not
-//!   one that died.
+//!   has the only copy. A source hypervisor that was ended after the copy is [`Process::Ended`],
+//!   which is different from one that died.
 //! - From `Ready` on, memory is promised at both hosts: at the destination before a hypervisor
 //!   listens there, at the source until its hypervisor has ended. The destination promises memory
 //!   by its own reservations, so the same memory is never promised to two moves, whichever leader

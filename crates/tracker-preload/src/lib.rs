@@ -15,7 +15,7 @@
 //! - if the client is gone or silent for a second, all permissions are restored (`server`);
 //! - if a fault cannot be answered, or a thread ends, all permissions are restored (`handler`);
 //! - if a thread does not go on, the other one restores them (`handler`, `session`);
-//! - whoever unmaps memory waits asleep, and only for a bounded time (`slots`);
+//! - a thread that unmaps memory sleeps while it waits, and only for a bounded time (`slots`);
 //! - only shared memory that certainly still belongs to the guest is revoked (`maps`, `slots`,
 //!   `unmap`);
 //! - if the hypervisor needs userfaultfd for itself, the tracker gives way (`give_way`).

@@ -1,8 +1,8 @@
 //! May a guest be moved now, at which size, and what does the copy cost?
 //!
 //! Idea: a guest is ballooned down to what it should have before it is copied, because ballooned
-//! pages are not copied. Pages that it writes during the copy are copied again: `bytes × (1 + dirty
-//! rate)`, with the dirty rate as a share of the bandwidth.
+//! pages are not copied. Pages that it writes during the copy are copied again. With the dirty rate
+//! as a share of the bandwidth, `bytes × (1 + dirty rate)` are copied in all.
 //! Damping: after a migration a guest rests for a quarter of an hour, or for as long as the
 //! migration took if that is longer; twice as long for each further migration within 24 hours; at
 //! most six hours. A drain does not wait for that, as the operator ordered it.

@@ -153,7 +153,7 @@ impl<'a> Destinations<'a> {
         self.compatible(candidate).any(|class| self.tightest(candidate, class).is_some())
     }
 
-    /// Reserves room where nobody has to give way; `None`: there is none.
+    /// Reserves room where no guest has to give way; `None` if there is none.
     pub(crate) fn reserve_spare(&mut self, candidate: &Candidate<'a>) -> Option<u32> {
         let to = self.most_spare(candidate)?;
         self.change(candidate, to, -1);

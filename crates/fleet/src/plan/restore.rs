@@ -1,11 +1,11 @@
 //! The migrations that are needed for floors, objectives and drains.
 //!
 //! Idea: hosts that are short of floors come first, then those to be drained, then those short of
-//! objectives; among equals the shortest host comes first. Each host gets the cheapest choice of
-//! guests that finds room. If there is no room for all that it needs, its floors alone are tried,
-//! and then as many floors as there is room for. Hosts compete for room, so if something stays
-//! unmet, another attempt starts with the hosts that failed, or fills rooms in another way. The
-//! best attempt counts.
+//! objectives; among those short of the same, the one that lacks most comes first. Each host gets
+//! the cheapest choice of guests that finds room. If there is no room for all that it needs, its
+//! floors alone are tried, and then as many floors as there is room for. Hosts compete for room, so
+//! if something stays unmet, another attempt begins with the hosts that failed and fills rooms in
+//! another way. The best attempt counts.
 //! Cost: O(n log n) over the guests of hosts that need something, at most three times; the search
 //! of `cover` has [`STEPS_MAX`] steps for all hosts together.
 //! Limits: hosts are planned one after the other. A choice that costs one host more and leaves room
@@ -138,7 +138,7 @@ fn attempt<'a>(
     Attempt { chosen, destinations, failed, score }
 }
 
-/// Hosts, by index, that need something, the shortest first.
+/// Hosts, by index, that need something; of those short of memory the one that lacks most first.
 struct Needy {
     floors: Vec<u32>,
     drains: Vec<u32>,
