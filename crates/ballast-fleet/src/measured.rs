@@ -1,6 +1,7 @@
 //! What was measured of this host's guests and copies.
 //!
-//! Idea: measurements replace assumptions of the configuration.
+//! Idea: a measured dirty rate counts unless the configuration has one for the guest. A measured
+//! bandwidth counts instead of the configured one, but never more than that.
 
 use std::collections::BTreeMap;
 

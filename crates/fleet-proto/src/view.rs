@@ -141,7 +141,7 @@ impl FleetView {
         self.revision
     }
 
-    /// The hosts that have any key, sorted by name.
+    /// The registered hosts, sorted by name.
     pub fn hosts(&self) -> impl Iterator<Item = &HostId> {
         self.hosts.keys()
     }

@@ -37,7 +37,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
     ) -> Seen {
         let daemon = &self.member.daemon;
         let origin = Origin { is_listener: note.is_listener, began_copy: note.began_copy };
-        // The daemon is asked first: a guest may appear in between, but does not seem to be gone.
+        // The daemon is asked first: a guest that it does not know yet may appear a moment later.
         let status = daemon.status().await.ok();
         let seen = self.hypervisor.look(guest, origin).await;
         let is_about_to_leave = record.is_some_and(|it| {

@@ -1,11 +1,11 @@
 //! Measures how fast guests of this host write; `Carrier` notes how fast copies are.
 //!
 //! Idea: each tick the hypervisor of one guest is asked, in turn, unless a move of that guest is
-//! under way. The bandwidth is that of the last copy from this host. Both replace assumptions of
-//! the configuration.
+//! under way. The bandwidth is that of the last copy from this host. `host_record` says how these
+//! figures and those of the configuration are combined.
 //! Cost: one connection a tick.
 //! Limits: each guest is measured once in as many ticks as there are guests. A rate counts until
-//! the next one. For a guest that cannot be measured the configured rate counts.
+//! the next one.
 
 use ballast_fleet_proto::Coordinator;
 use ballast_model::GuestId;
