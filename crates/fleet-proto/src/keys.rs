@@ -2,7 +2,7 @@
 //!
 //! Idea: all keys of a fleet begin with `/ballast/CLUSTER/`, so that one range reads them and one
 //! watch follows them. The leader and the moves have a prefix of their own, because a host decides
-//! what to do from one read of both, and every host watches only these.
+//! what to do from one read of both, and watches one or the other.
 //! Limits: names in keys are those of hosts and guests, which have no `/`.
 
 use std::fmt;
