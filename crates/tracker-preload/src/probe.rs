@@ -117,8 +117,8 @@ impl TrapProbe {
 
     /// Measures the time of a trap, in nanoseconds; the handler must be running.
     ///
+    /// # Errors
     /// `TIMEDOUT` if the handler does not answer.
-    /// `TIMEDOUT`: the handler does not answer.
     pub(crate) fn measure(&mut self, kernel: &dyn TrapMechanism) -> Result<u64, Errno> {
         kernel.revoke(&[self.extent()])?;
         let trapped = self.trapped.as_ref().ok_or(Errno::CANCELED)?;
