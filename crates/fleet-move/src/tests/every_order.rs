@@ -347,7 +347,7 @@ fn without_any_one_safety_the_search_finds_what_breaks() {
     }
 }
 
-/// A record without the word that copying ends the source, as other programs copy.
+/// The record as it is where copying does not end the source, as with plain QEMU.
 fn of_listener(record: &mut Option<MoveRecord>) {
     bend(record, |phase| match phase {
         Phase::Copying { address, .. } => {
