@@ -11,7 +11,7 @@ use serde::Serialize;
 use ballast_report::format::{size, span};
 use ballast_report::{Output, Report};
 
-/// Show which policies there are, and all there is to know of one.
+/// List the policies, or describe one.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,9 +24,9 @@ pub struct Args {
 
 #[derive(Clone, Debug, Subcommand)]
 enum PolicyCommand {
-    /// Every policy, with its rule and what it needs to know of guests.
+    /// List every policy with its rule and the inputs it needs.
     List(ListArgs),
-    /// One policy: rule, source, pace, parameters, and what it does without data it needs.
+    /// Describe one policy: rule, source, pace, parameters, and what it does if inputs are missing.
     Show(ShowArgs),
 }
 
@@ -41,7 +41,7 @@ struct ListArgs {
     output: Output,
 }
 
-/// Show all there is to know of one policy.
+/// Describe one policy.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
