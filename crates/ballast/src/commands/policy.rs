@@ -188,7 +188,7 @@ pub(super) fn render(policy: &PolicyView) -> String {
     line("policy", policy.policy);
     line("rule", policy.rule);
     line("shortage", policy.shortage);
-    line("priority", "Guests of higher priority take what they need from those of lower, then.");
+    line("priority", "In a shortage, higher priorities take what they need from lower ones.");
     line("source", policy.source);
     let on_request = if policy.decides_on_request { ", and at every request" } else { "" };
     let on_need = match policy.decides_on_need {

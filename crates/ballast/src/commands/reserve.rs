@@ -166,8 +166,8 @@ fn render(reserved: &ReservationOutcome) -> String {
 fn lacking(reserved: &ReservationOutcome) -> String {
     let ReservationOutcome { guest, size_bytes, free_bytes, waited_ms, .. } = reserved;
     let mut text = format!(
-        "of {} for `{guest}` {} are free after {}, and {} are lacking; they stay reserved \
-         (`ballast reserve --release --for {guest}` ends that)",
+        "of the {} for `{guest}`, {} are free after {} and {} are lacking; the reservation stays \
+         (`ballast reserve --release --for {guest}` ends it)",
         size(*size_bytes),
         size(*free_bytes),
         span(*waited_ms),

@@ -223,7 +223,7 @@ async fn ask(
         let stats = reading.and_then(|reading| reading.sample.stats);
         anyhow::ensure!(
             stats.is_some() || began.elapsed() < ASK_PATIENCE,
-            "no statistics of guest `{}` by a socket in {}: is a daemon connected to it?",
+            "no statistics of guest `{}` from a socket in {}: is a daemon connected to it?",
             name.as_deref().unwrap_or("?"),
             folder.display(),
         );
@@ -257,7 +257,7 @@ fn find<'a>(guests: &'a [Hypervisor], wanted: &str) -> anyhow::Result<&'a Hyperv
             second.pid
         ),
         (None, _) => anyhow::bail!(
-            "no guest `{wanted}`: `ballast track` lists those there are, by the name that QEMU was \
+            "no guest `{wanted}`: `ballast track` lists the guests, by the name that QEMU was \
              given with -name"
         ),
     }
@@ -303,7 +303,7 @@ fn follow(
 ) -> anyhow::Result<()> {
     if args.referenced {
         check_bits_tell(Path::new(PROC), guest.pid)
-            .context("--referenced records nothing of this guest: leave it out")?;
+            .context("--referenced can record nothing of this guest: leave it out")?;
     }
     let mut guest = guest.clone();
     let mut source = watch(args, &guest)?;
@@ -439,8 +439,8 @@ fn watch(args: &Args, guest: &Hypervisor) -> anyhow::Result<Box<dyn WorkingSetSo
     let tracker = match (args.source, &guest.tracker) {
         (SourceChoice::Auto | SourceChoice::Library, Some(tracker)) => tracker,
         (SourceChoice::Library, None) => anyhow::bail!(
-            "there is no tracker in the guest: it is started with libballast_track.so in LD_PRELOAD \
-             and BALLAST_TRACK_SOCKET; or leave --source out"
+            "the guest has no tracker: start its hypervisor with libballast_track.so in LD_PRELOAD \
+             and BALLAST_TRACK_SOCKET, or leave --source out"
         ),
         (SourceChoice::Mglru, _) => {
             ensure_no_traps_are_asked_for(args)?;
