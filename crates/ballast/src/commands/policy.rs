@@ -192,7 +192,7 @@ pub(super) fn render(policy: &PolicyView) -> String {
     line("source", policy.source);
     let on_request = if policy.decides_on_request { ", and at every request" } else { "" };
     let on_need = match policy.decides_on_need {
-        true => ", and when a guest comes to need more than it is to have",
+        true => ", and as soon as a guest needs more than it is to have",
         false => "",
     };
     let dead_band = match policy.dead_band_bytes {
