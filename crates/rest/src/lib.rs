@@ -1,7 +1,8 @@
-//! What hypervisors with a REST API on a Unix socket have in common: Cloud Hypervisor, Firecracker.
+//! The common part of backends for hypervisors with a REST API on a Unix socket: Cloud Hypervisor,
+//! Firecracker.
 //!
-//! Idea: a hypervisor's crate says which calls make up a sample and an order, and what the answers
-//! mean ([`RestGuest`], without I/O). This one finds the sockets, makes the calls, and is the
+//! Idea: a hypervisor's crate defines the calls of a sample and of an order, and interprets the
+//! answers ([`RestGuest`], without I/O). This crate finds the sockets, makes the calls, and is the
 //! `Backend` for all guests of one kind ([`RestGuests`]).
 //!
 //! ```text
@@ -14,8 +15,8 @@
 //! guests    all of them, as a `Backend`
 //! ```
 //!
-//! Cost: one connection a guest and sample, some 100 µs; no thread and no task between samples.
-//! Limits: HTTP/1.1 alone; an answer is at most [`BODY_BYTES_MAX`].
+//! Cost: one connection per guest and sample, some 100 µs; no thread and no task between samples.
+//! Limits: HTTP/1.1 only; an answer has at most [`BODY_BYTES_MAX`].
 
 #![forbid(unsafe_code)]
 
