@@ -5,9 +5,9 @@
 //! calls.
 //!
 //! ```text
-//! api      what is read of the answers
-//! memory   boot memory, what can be plugged in and the balloon: what an order asks for
-//! guest    which calls make up a sample, and what the answers mean
+//! api      the fields that are read of the answers
+//! memory   boot memory, pluggable memory and balloon; the calls of an order
+//! guest    the calls of a sample and of an order, and the meaning of the answers
 //! ```
 //!
 //! Source: vmm/src/api/openapi/cloud-hypervisor.yaml of Cloud Hypervisor 53.0, API version 0.3.0,

@@ -7,12 +7,12 @@
 //! for a virtual machine.
 //!
 //! ```text
-//! find       which cgroups the configuration names
-//! figures    texts of the kernel's files, without I/O
-//! note       the limits that Ballast set, and those it found: they live with the cgroup
-//! probe      how much to reclaim, to see what is idle
-//! container  one of them
-//! backend    all of them, as a `Backend`
+//! find       the cgroups that the configuration names
+//! figures    parsers of the kernel's files, without I/O
+//! note       the limits that Ballast set, and those it found, noted on the cgroup
+//! probe      how much to reclaim at a time, to find out what is idle
+//! container  one container
+//! backend    all containers, as a `Backend`
 //! ```
 //!
 //! Cost: eight small kernel files per container and sample, some 80 µs. Source: Linux,

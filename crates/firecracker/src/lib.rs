@@ -5,10 +5,10 @@
 //! [`FirecrackerGuest`] has no I/O; `ballast-rest` makes the calls.
 //!
 //! ```text
-//! api        what is read of the answers
-//! freshness  how old statistics without a date are
-//! memory     what an order asks for
-//! guest      which calls make up a sample, and what the answers mean
+//! api        the fields that are read of the answers
+//! freshness  the age of statistics that carry no time
+//! memory     the calls of an order
+//! guest      the calls of a sample and of an order, and the meaning of the answers
 //! ```
 //!
 //! Source: src/firecracker/swagger/firecracker.yaml of Firecracker 1.16.1, and its code where that

@@ -7,7 +7,8 @@
 //! Orders are sent together, and waited for together. Nothing happens between the calls of the
 //! daemon: late answers are read in the next call.
 //!
-//! Cost: one call a tick, some 600 bytes a domain, and one for each domain whose balloon moves.
+//! Cost: one call per tick, some 600 bytes per domain, and one call for each domain whose balloon
+//! moves.
 //! Limits: libvirt returns no balloon report of a domain whose hypervisor is busy; the last report
 //! then still counts, and ages.
 

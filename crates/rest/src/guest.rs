@@ -33,7 +33,7 @@ pub trait RestGuest: Debug + Default {
         now: Timestamp,
     ) -> Result<(), LinkDown>;
 
-    /// Its sample at `now`, as if its API answers.
+    /// Its sample at `now`. The caller replaces the link state while the API does not answer.
     fn sample(&self, id: &GuestId, now: Timestamp) -> GuestSample;
 
     /// The calls that carry out an order. Each is made once the one before has succeeded.

@@ -6,13 +6,13 @@
 //! `Backend` for all guests of one kind ([`RestGuests`]).
 //!
 //! ```text
-//! call      a call, its answer and what the answer is worth, without I/O
+//! call      a call and its answer, without I/O
 //! client    the calls of one exchange, by HTTP over a Unix socket
-//! pattern   which sockets the configuration names, and what their guests are called
-//! guest     what a hypervisor's crate has to say
-//! look      one look at a guest, for a diagnosis
+//! pattern   the sockets that the configuration names, and their guests' names
+//! guest     the interface that a hypervisor's crate implements
+//! look      one reading of a guest, for a diagnosis
 //! slot      one guest and the exchange with it
-//! guests    all of them, as a `Backend`
+//! guests    all guests of one kind, as a `Backend`
 //! ```
 //!
 //! Cost: one connection per guest and sample, some 100 µs; no thread and no task between samples.

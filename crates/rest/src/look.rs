@@ -1,4 +1,4 @@
-//! One look at a guest, for a diagnosis.
+//! Reads a guest once, for a diagnosis.
 //!
 //! Idea: makes only the reading calls of a sample, once, and needs no backend. Nothing is changed.
 //! Limits: what takes two samples (the age of statistics) stays unknown.

@@ -37,7 +37,7 @@ const SHORT: Bytes = Bytes::kib(4);
 /// Longest name that is kept, in bytes.
 const NAME_MAX: usize = 255;
 
-/// What the toolstack wrote about a domain.
+/// A domain's settings, as the toolstack wrote them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Given {
     name: Option<String>,
@@ -61,7 +61,7 @@ struct Seen {
     target: Option<Bytes>,
 }
 
-/// What follows from a new value of a key.
+/// The consequence of a key's new value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     /// Nothing: it can wait for the next sample.
@@ -284,8 +284,8 @@ impl Domain {
         (kib > 0).then_some(kib)
     }
 
-    /// What its maxmem may be raised to: its ceiling in the last plan, else the most that it can
-    /// hold.
+    /// The size to which its maxmem may be raised: its ceiling in the last plan, else the most that
+    /// it can hold.
     pub(crate) fn ceiling(&self) -> Bytes {
         let most = self.memory_max().unwrap_or_default();
         self.ceiling.map_or(most, |ceiling| ceiling.min(most))

@@ -19,7 +19,7 @@ const CHANGE_MIN: Bytes = Bytes::mib(8);
 /// The maxmem of one domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MaxMem {
-    /// What it was set to last; `None` if it was not set here.
+    /// The value set last; `None` if it was not set here.
     set: Option<Bytes>,
     /// The least that it can be, if it was not set here: the most that the domain has held.
     at_least: Bytes,
@@ -38,13 +38,13 @@ impl MaxMem {
         self.set.unwrap_or(self.at_least)
     }
 
-    /// What it must be set to before the domain can hold `target`; `None` if it is high enough.
+    /// The maxmem to set before the domain can hold `target`; `None` if it is high enough.
     pub(crate) fn for_target(&self, target: Bytes, ceiling: Bytes) -> Option<Bytes> {
         let is_tight = self.is_fence && target.saturating_add(FENCE_SLACK) > self.known();
         (target > self.known() || is_tight).then(|| ceiling.max(target))
     }
 
-    /// What it must be set to as a fence of a domain that holds `holds` and was ordered to hold
+    /// The maxmem to set as a fence of a domain that holds `holds` and was ordered to hold
     /// `target`; `None` if it is low enough.
     pub(crate) fn fence(&self, holds: Bytes, target: Bytes) -> Option<Bytes> {
         let fence = target.saturating_add(FENCE_SLACK).max(holds);
@@ -55,12 +55,12 @@ impl MaxMem {
         is_lower.then_some(fence)
     }
 
-    /// What it must be set to where no fence is needed any more; `None` if there is no fence.
+    /// The maxmem to set where no fence is needed any more; `None` if there is no fence.
     pub(crate) fn without_fence(&self, holds: Bytes, ceiling: Bytes) -> Option<Bytes> {
         self.is_fence.then(|| ceiling.max(holds))
     }
 
-    /// What it must be set to because the domain holds more; `None` if it does not hold more.
+    /// The maxmem to set because the domain holds more than the last one; `None` if it does not.
     pub(crate) fn at_least(&self, holds: Bytes) -> Option<Bytes> {
         self.set.filter(|set| holds > *set).map(|_| holds)
     }

@@ -1,4 +1,4 @@
-//! Events about memory devices.
+//! Parses events about memory devices: which device was removed, or was not released by the guest.
 
 use std::borrow::Cow;
 

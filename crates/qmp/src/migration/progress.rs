@@ -33,7 +33,7 @@ pub enum MigrationStage {
     Cancelled,
 }
 
-/// What `query-migrate` returns.
+/// The progress of a migration, as `query-migrate` returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigrationProgress {
     /// The stage of the migration.

@@ -189,7 +189,8 @@ impl Machine {
     }
 }
 
-/// Squeezed's a: a small guest with a hidden least, and a large one that moves by fits and starts.
+/// Squeezed's a: a small guest that stops above its floor, and a large one that moves by fits and
+/// starts.
 #[tokio::test]
 async fn squeezed_a_a_sticky_guest_gives_what_another_cannot() {
     let small = Driver { lower: 1250 * MIB, ..Driver::new(1, 1000, 1500) };
@@ -259,7 +260,7 @@ async fn squeezed_f_nobody_grows_into_memory_a_stuck_guest_holds() {
     assert!(machine.told[1] <= 6000 * MIB, "it was told to hold {} KiB", machine.told[1]);
 }
 
-/// Squeezed's g: as a; drivers stop 4 KiB short of every target and are not taken for stuck.
+/// Squeezed's g: as a; drivers stop 4 KiB short of every target, and do not count as stuck.
 #[tokio::test]
 async fn squeezed_g_drivers_that_stop_short_count_as_there() {
     let guests = vec![Driver::new(1, 1000, 1500), Driver::new(2, 2500, 3500)];
