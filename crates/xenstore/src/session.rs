@@ -58,7 +58,7 @@ impl XenstoreSession {
         self.request_in(request, None)
     }
 
-    /// As [`XenstoreSession::request`], within a transaction.
+    /// As `request`, within a transaction.
     pub fn request_in(
         &mut self,
         request: Request,
