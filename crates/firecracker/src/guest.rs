@@ -48,7 +48,7 @@ pub struct FirecrackerGuest {
     /// Whether the host is short of memory, and when the guest was last asked for unused pages.
     is_short: bool,
     hinted_at: Option<Timestamp>,
-    /// The last refusal, so that it is noticed once.
+    /// The last refusal, so that it is reported once.
     refused: Option<String>,
     notices: Vec<String>,
 }
@@ -120,7 +120,7 @@ impl FirecrackerGuest {
         Some(Measured { value: value.page_floor(), age: now.saturating_since(asked_at) })
     }
 
-    /// Notices a refused call on which the rest of the sample does not depend.
+    /// Reports a refused call on which the rest of the sample does not depend.
     fn note_refusal(&mut self, call: &Call, answer: &Answer) {
         let refusal = answer.refusal(call);
         if self.refused.as_ref() != Some(&refusal) {

@@ -35,7 +35,7 @@ pub(crate) struct DomainGuest {
     ordered: Option<(Instant, u64)>,
     /// The settings in its metadata.
     pub(crate) settings: Option<Arc<GuestChange>>,
-    /// Problems of the settings that were last reported.
+    /// The problems of its settings, as last reported.
     pub(crate) complaints: Vec<String>,
     /// Libvirt's last figures, and when they were queried.
     latest: Option<(DomainStats, Timestamp)>,

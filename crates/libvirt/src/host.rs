@@ -1,11 +1,11 @@
 //! All domains of one libvirt.
 //!
 //! Idea: one connection serves all domains. A tick makes one call that returns state and balloon of
-//! every domain; the XML of a domain is read once when the domain is new or its memory changed.
-//! Libvirt's figure of a domain's current memory is up to a second old: while the balloon moves,
-//! the hypervisor is queried too, so that memory the guest gave can be granted to others at once.
-//! Orders are sent together, and waited for together. Nothing happens between the calls of the
-//! daemon: late answers are read in the next call.
+//! every domain; the XML of a domain is read when the domain is new, when its memory changed, and
+//! again every few minutes. Libvirt's figure of a domain's current memory is up to a second old:
+//! while the balloon moves, the hypervisor is queried too, so that memory the guest gave can be
+//! granted to others at once. Orders are sent together, and waited for together. Nothing happens
+//! between the calls of the daemon: late answers are read in the next call.
 //!
 //! Cost: one call per tick, some 600 bytes per domain, and one call for each domain whose balloon
 //! moves.
@@ -133,7 +133,7 @@ impl LibvirtHost {
         }
     }
 
-    /// Records that the connection ended or could not be made. Each reason is noticed once.
+    /// Records that the connection ended or could not be made. Each reason is reported once.
     fn disconnected(&mut self, why: LinkDown) {
         if self.down.as_ref() != Some(&why) {
             let socket = self.config.socket.display();
@@ -212,7 +212,7 @@ impl LibvirtHost {
         }
     }
 
-    /// Takes in a domain's XML. Each problem in it is noticed once.
+    /// Takes in a domain's XML. Each problem in it is reported once.
     fn take_xml(&mut self, id: &GuestId, xml: &str, now: Timestamp) {
         let facts = read_domain_xml(xml);
         let facts = facts

@@ -4,8 +4,8 @@
 //! property test compares the two. Its domains carry out each order at once and report their memory
 //! every second. A record has all figures that libvirt 9.0 sends, also those that Ballast does not
 //! read.
-//! Cost: that of writing the replies, about 600 bytes a domain. Limits: only the calls of [`Call`];
-//! no events, no metadata; it refuses only unknown calls and unknown domains.
+//! Cost: that of writing the replies, about 600 bytes per domain. Limits: only the calls of
+//! [`Call`]; no events, no metadata; it refuses only unknown calls and unknown domains.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub struct PeerDomain {
     pub maximum: u64,
     /// Current memory, in KiB.
     pub current: u64,
-    /// Memory of it that is not available to programs, without the kernel's own, in KiB.
+    /// Memory in use, without the kernel's own, in KiB.
     pub used: u64,
     /// Its XML.
     pub xml: String,

@@ -125,7 +125,7 @@ impl<G: RestGuest> RestGuests<G> {
         }
     }
 
-    /// Notices which guests appeared or are gone, and drops those that are gone.
+    /// Reports which guests appeared or are gone, and drops those that are gone.
     fn settle(&mut self) {
         let mut notices = Vec::new();
         let (proc, name) = (&self.proc, G::HYPERVISOR);

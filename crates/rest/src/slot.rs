@@ -53,7 +53,7 @@ pub(crate) struct Slot<G> {
     /// Whether it counts as a guest: its API has answered, or may belong to a guest that does not
     /// answer.
     pub(crate) is_guest: bool,
-    /// The reason last noticed why its socket is not used.
+    /// The reason last reported why its socket is not used.
     pub(crate) ignored: Option<LinkDown>,
     /// The process that listens on the socket, and whether it is the hypervisor.
     listener: Option<u32>,

@@ -102,7 +102,7 @@ impl Claims {
     /// Takes in the value of `data/mem_stats`; `None`: there is no such key.
     ///
     /// # Errors
-    /// The value is implausible. The text says why, in at most some hundred characters.
+    /// The value is implausible. The text says why, in at most a few hundred characters.
     pub fn take_stats(
         &mut self,
         value: Option<&[u8]>,

@@ -226,7 +226,7 @@ impl Domain {
         }
     }
 
-    /// Notices once for each key why it is ignored.
+    /// Reports once for each key why it is ignored.
     pub(crate) fn complain(&mut self, key: DomainKey, why: &str) {
         if self.complained.insert(key) {
             let id = self.id;

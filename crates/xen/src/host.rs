@@ -180,7 +180,7 @@ impl XenHost {
         }
     }
 
-    /// Records that the connection ended or could not be made. Each reason is noticed once.
+    /// Records that the connection ended or could not be made. Each reason is reported once.
     fn disconnected(&mut self, why: LinkDown) {
         if self.down.as_ref() != Some(&why) {
             let socket = self.config.socket.display().to_string();
@@ -219,7 +219,7 @@ impl XenHost {
         guests
     }
 
-    /// Notices once for each domain why it is refused as a guest.
+    /// Reports once for each domain why it is refused as a guest.
     fn refuse(&mut self) {
         let guests = self.guests();
         let taken: BTreeSet<DomainId> = guests.values().copied().collect();

@@ -60,7 +60,7 @@ impl MaxMem {
         self.is_fence.then(|| ceiling.max(holds))
     }
 
-    /// The maxmem to set because the domain holds more than the last one; `None` if it does not.
+    /// The maxmem to set because the domain holds more than was set; `None` if it does not.
     pub(crate) fn at_least(&self, holds: Bytes) -> Option<Bytes> {
         self.set.filter(|set| holds > *set).map(|_| holds)
     }

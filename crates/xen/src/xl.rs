@@ -1,7 +1,7 @@
 //! Parses the output of `xl list` and `xl info`.
 //!
 //! Idea: plain tables for people, whose columns have been the same for all versions of xl. A
-//! malformed line is an error that names it.
+//! malformed line is an error that names the line.
 //! Source: `xl(1)`, and xl 4.17 itself. Limits: sizes are whole MiB, rounded down; the first
 //! [`DOMAINS_MAX`] domains.
 

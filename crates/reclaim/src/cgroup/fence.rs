@@ -62,7 +62,7 @@ pub struct Fence {
     root: PathBuf,
     vmm: VmmProcess,
     cgroup: MemoryCgroup,
-    /// The limit that this fence has set; `None` if it has set none.
+    /// The fence's own limit in force; `None` if there is none.
     limit: Option<Bytes>,
 }
 
@@ -80,7 +80,7 @@ impl Fence {
         Ok(Fence { root: root.to_owned(), vmm, cgroup, limit })
     }
 
-    /// The limit that this fence has set; `None` if it has set none.
+    /// The fence's own limit in force; `None` if there is none.
     pub fn limit(&self) -> Option<Bytes> {
         self.limit
     }

@@ -1,5 +1,5 @@
-//! Reasons why the page generations of a guest cannot be read. A guest under KVM shows that
-//! generations tell what was touched (`crates/ballast/tests/real/sampled.rs`).
+//! Reasons why the page generations of a guest cannot be read. Whether they show what was touched
+//! is tested with a guest under KVM (`crates/ballast/tests/real/sampled.rs`).
 
 use std::fs;
 use std::time::Duration;

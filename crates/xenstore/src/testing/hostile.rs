@@ -11,8 +11,8 @@ use crate::{GuardedWrite, Request, StorePath, XenstoreSession};
 const PART_MAX: usize = 64;
 
 /// Feeds `data` to a session as the bytes that it receives; a byte before each piece is the piece's
-/// length. Whatever it receives, a session does not panic, answers each request at most once, and
-/// answers nothing else.
+/// length. Whatever it receives, a session does not panic, returns at most one answer for each
+/// request, and no other answers.
 ///
 /// # Panics
 /// The session breaks one of these rules.
