@@ -1,8 +1,8 @@
 //! A guest's boot memory, pluggable memory and balloon; and the calls of an order.
 //!
-//! Idea: an order has a target. Boot memory less the balloon, plus the plugged memory, has to be
-//! the target, and never less. Memory is plugged in before the balloon moves, and out after, so
-//! that both never squeeze a guest at once.
+//! Idea: an order has a target. Boot memory less the balloon, plus the plugged memory, must be the
+//! target or slightly more, and never less. Memory is plugged in before the balloon moves, and out
+//! after, so that both never squeeze a guest at once.
 //! Limits: the API reports what the guest holds as one figure. If there is a balloon, too, that
 //! figure does not show how much is plugged in: the requested size counts instead.
 

@@ -2,8 +2,8 @@
 //!
 //! Idea: DAMON's sysfs files have one user, and do not show who that is. A program of Ballast locks
 //! `nr_kdamonds` (`flock`) as long as it uses them; the lock ends with its process. It also signs
-//! its set-up: `fvaddr` does not use `update_us`, so a number that no other program writes goes
-//! there. A signed set-up without a lock was left by a killed daemon, and is stopped; one without
+//! its set-up: `fvaddr` does not use `update_us`, so that file holds a number that no other program
+//! writes. A signed set-up without a lock was left by a killed daemon, and is stopped; one without
 //! the signature belongs to another program, and is left alone.
 //! Limits: a daemon killed between its first three writes leaves a kdamond that is not signed and
 //! does not run. It must be removed by hand; the error says how.

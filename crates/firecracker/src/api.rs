@@ -67,12 +67,11 @@ pub(crate) struct VsockConfig {
     pub(crate) uds_path: PathBuf,
 }
 
-/// The answer to `/balloon/statistics`. The size of the balloon is Firecracker's own figure, in
-/// pages of 4 KiB. The others are the guest's last report, in bytes; each is `None` until it was
-/// reported.
+/// The answer to `/balloon/statistics`. `actual_pages` is always present. The other figures are the
+/// guest's last report, each `None` until it was reported; amounts are in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct BalloonStats {
-    /// The balloon's size as the guest reports it, in pages of 4 KiB.
+    /// The balloon's size as the guest's driver confirmed it, in pages of 4 KiB.
     pub actual_pages: u64,
     #[serde(flatten)]
     pub(crate) reported: ReportedStats,

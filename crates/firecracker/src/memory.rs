@@ -1,7 +1,8 @@
 //! The calls of an order.
 //!
-//! Idea: as for Cloud Hypervisor, boot memory less the balloon, plus the plugged memory, has to be
-//! the target, and never less. Memory is plugged in before the balloon moves, and out after.
+//! Idea: as for Cloud Hypervisor, boot memory less the balloon, plus the plugged memory, must be
+//! the target or slightly more, and never less. Memory is plugged in before the balloon moves, and
+//! out after.
 //! Limits: Firecracker counts in MiB. A balloon's size is rounded down to whole MiB, so that the
 //! guest keeps the rest.
 
