@@ -46,7 +46,7 @@ const DEBT_MIN: Bytes = Bytes::mib(16);
 
 /// Input of an assessment besides the guest itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct By<'a> {
+pub(crate) struct AssessmentContext<'a> {
     pub(crate) now: Timestamp,
     pub(crate) stale_after: Duration,
     pub(crate) believed_percent: u64,
@@ -65,16 +65,25 @@ pub(crate) struct By<'a> {
 /// Assesses one guest. `count` adds the assessment to the totals.
 pub(crate) fn assess<'a>(
     seen: Seen<'a>,
-    by: By<'_>,
+    context: AssessmentContext<'_>,
     count: impl FnOnce(&Assessment),
 ) -> GuestTick<'a> {
-    let By { now, stale_after, believed_percent, shared, paged_out, may_page, hotplug, .. } = by;
+    let AssessmentContext {
+        now,
+        stale_after,
+        believed_percent,
+        shared,
+        paged_out,
+        may_page,
+        hotplug,
+        ..
+    } = context;
     let Seen { sample, limits, state, verdict, .. } = seen;
     // A guest without statistics is not asked for anything, so it cannot be late.
     let is_asked = verdict.is_ok() && sample.stats.is_some();
     let stuck = if is_asked { state.log.stuck(now) } else { None };
     let demand = verdict.and_then(|()| {
-        let estimate = state.estimator.estimate(sample, by.host_memory, now);
+        let estimate = state.estimator.estimate(sample, context.host_memory, now);
         estimate.map(|it| it.demand.size).map_err(held_without)
     });
     // Memory taken by a resident cap counts as free only while the cap is certain to be kept.

@@ -18,7 +18,7 @@ use ballast_policy::fairness::Fairness;
 use ballast_policy::{Policy, Question, build};
 
 use crate::Settings;
-use crate::divide::Posed;
+use crate::divide::PosedProblem;
 use crate::event::Event;
 use crate::reserve::Reservations;
 use crate::restart::Left;
@@ -297,7 +297,7 @@ impl Controller {
         if !copy.is_due(&tick, &settings) {
             return None;
         }
-        let Posed { problem, .. } = copy.pose(&tick, &settings);
+        let PosedProblem { problem, .. } = copy.pose(&tick, &settings);
         Question::about(problem, settings.policy_settings.reserve)
     }
 

@@ -17,8 +17,10 @@ use ballast_model::{
 use super::Controller;
 use crate::Settings;
 use crate::actuate::actuate;
-use crate::assess::{By, assess, observe};
-use crate::divide::{Divided, Posed, given_back, has_proven_more, needs_more, problem, unproven};
+use crate::assess::{AssessmentContext, assess, observe};
+use crate::divide::{
+    Divided, PosedProblem, given_back, has_proven_more, needs_more, problem, unproven,
+};
 use crate::grant::Granting;
 use crate::page::{Host, page, rich};
 use crate::plan::{Draft, Proposal, StateChange, refused};
@@ -65,7 +67,7 @@ impl Controller {
         let for_guests = settings.guard.budget.or_else(|| {
             Some(snapshot.host.memory_total?.saturating_sub(settings.guard.host_reserve))
         });
-        let by = By {
+        let context = AssessmentContext {
             now: snapshot.taken_at,
             stale_after: settings.guard.stale_after,
             believed_percent: settings.guard.believed_percent,
@@ -79,8 +81,8 @@ impl Controller {
         // The iterator knows its length, so `collect` writes each assessment to its final place.
         let guests = seen.map(|seen| {
             thrashes |= seen.thrashes;
-            has_thrashed |= seen.state.thrash.least(by.now).is_some();
-            assess(seen, by, |assessment| totals.add(assessment, &settings.guard))
+            has_thrashed |= seen.state.thrash.least(context.now).is_some();
+            assess(seen, context, |assessment| totals.add(assessment, &settings.guard))
         });
         let guests = guests.collect();
         let reserved = self.reservations.sum();
@@ -123,7 +125,7 @@ impl Controller {
     pub(super) fn divide(&mut self, tick: &Tick<'_>, settings: &Settings) -> Divided {
         let now = tick.snapshot.taken_at;
         self.next_decision = Some(now + settings.interval.unwrap_or(self.policy.pacing().interval));
-        let Posed { given_back, problem } = self.pose(tick, settings);
+        let PosedProblem { given_back, problem } = self.pose(tick, settings);
         self.fairness.observe(&problem);
         let division = self.policy.divide(&problem);
         self.shortfall = division.shortfall;
@@ -132,7 +134,7 @@ impl Controller {
     }
 
     /// The problem that this tick poses to the policy.
-    pub(super) fn pose(&self, tick: &Tick<'_>, settings: &Settings) -> Posed {
+    pub(super) fn pose(&self, tick: &Tick<'_>, settings: &Settings) -> PosedProblem {
         // A guest's debt (memory beyond its entitlement) is not charged to the others. Exception:
         // the host is short of memory itself and cannot page. Then the occupied part of the debt is
         // charged.
@@ -148,7 +150,7 @@ impl Controller {
             false => Vec::new(),
         };
         let problem = problem(tick, left, &given_back);
-        Posed { given_back, problem }
+        PosedProblem { given_back, problem }
     }
 
     /// Clamps what the policy wants, if it was asked, to each guest's own limits. Returns what each
