@@ -260,7 +260,7 @@ impl Assessment {
 
     /// What it holds, uses, and has no swap for. No balloon may take any of it, even where the host
     /// counted on that.
-    pub fn unsparable(&self) -> Bytes {
+    pub fn needed_without_swap(&self) -> Bytes {
         self.min_without_swap.min(self.allocation).unwrap_or_default().page_floor()
     }
 

@@ -119,9 +119,9 @@ impl Checker {
             let late = late.filter(|(_, given)| given.releases);
             found.extend(late.map(|(it, _)| Violation::ReleaseAfterGrant(it.guest.clone())));
         }
-        let (free, let_go) = check.free_and_let_go();
+        let (free, freed_by_caps) = check.free_and_freed_by_caps();
         let new: Bytes = granted.iter().map(|given| given.new).sum();
-        let granted = new.saturating_add(let_go);
+        let granted = new.saturating_add(freed_by_caps);
         if granted > free {
             found.push(Violation::Overcommitted { granted, free });
         }
@@ -285,9 +285,9 @@ impl<'a> Check<'a> {
 
     /// Memory that neither budget nor host has given away yet, and what guests may take beyond
     /// their commitment because the plan raises their caps.
-    fn free_and_let_go(&self) -> (Bytes, Bytes) {
+    fn free_and_freed_by_caps(&self) -> (Bytes, Bytes) {
         let (plan, rules, snapshot) = (self.plan, self.rules, self.snapshot);
-        let mut let_go = Bytes::ZERO;
+        let mut freed_by_caps = Bytes::ZERO;
         for promise in self.promises {
             let Some(place) = self.guests.place(&promise.guest) else { continue };
             let (Some(guest), Some(planned)) = (self.guest(place), plan.guests.get(place)) else {
@@ -296,7 +296,7 @@ impl<'a> Check<'a> {
             // A guest that is left alone for lack of figures is granted nothing.
             if !matches!(planned.change, Change::CancelShrink { .. }) {
                 let planned = Planned { target: planned.target, stale_after: rules.stale_after };
-                let_go = let_go.saturating_add(guest.memory.let_go(
+                freed_by_caps = freed_by_caps.saturating_add(guest.memory.freed_by_raised_cap(
                     guest.sample,
                     guest.limits,
                     promise,
@@ -307,13 +307,13 @@ impl<'a> Check<'a> {
         let (Some(total), Some(available)) =
             (snapshot.host.memory_total, snapshot.host.memory_available)
         else {
-            return (Bytes::ZERO, let_go);
+            return (Bytes::ZERO, freed_by_caps);
         };
         let (mut committed, mut touched) = (Bytes::ZERO, Bytes::ZERO);
         let mut promises = self.promises.iter().peekable();
         for (memory, sample) in self.guests.values().zip(snapshot.guests()) {
             if memory.known_for(self.now) < SETTLES_IN {
-                return (Bytes::ZERO, let_go);
+                return (Bytes::ZERO, freed_by_caps);
             }
             let kept = promises.next_if(|it| it.guest == sample.id).and_then(|it| it.cap);
             let own = memory.committed(sample, kept.is_some(), rules.stale_after);
@@ -327,6 +327,6 @@ impl<'a> Check<'a> {
             .saturating_sub(rules.host_reserve)
             .saturating_sub(rules.reserved)
             .saturating_sub(committed.saturating_sub(touched));
-        (of_budget.min(of_host), let_go)
+        (of_budget.min(of_host), freed_by_caps)
     }
 }
