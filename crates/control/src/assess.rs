@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ballast_actuation::hotplug::{HotplugSettings, Range, range};
 use ballast_estimate::NoEstimate;
-use ballast_guard::{Assessment, Known, OwnerWatch, verdict};
+use ballast_guard::{Assessment, AssessmentInput, OwnerWatch, verdict};
 use ballast_model::{Bounds, Bytes, Held, PerGuest, Snapshot, Timestamp};
 
 use crate::Settings;
@@ -97,7 +97,7 @@ pub(crate) fn assess<'a>(
         let is_ending = state.resident_cap.is_ending();
         !is_ending && has_floor && keeps_caps(verdict, is_entitled, may_page)
     };
-    let known = Known {
+    let input = AssessmentInput {
         now,
         sample,
         limits,
@@ -109,7 +109,7 @@ pub(crate) fn assess<'a>(
         believed_percent,
         stale_after,
     };
-    let mut assessment = Assessment::new(&known, demand, stuck);
+    let mut assessment = Assessment::new(&input, demand, stuck);
     state.bounds = assessment.bounds.or(state.bounds);
     if let Some(settings) = hotplug {
         let range = match state.actuator.as_deref() {

@@ -252,7 +252,7 @@ impl Controller {
             | OutcomeKind::Superseded
             | OutcomeKind::Waiting => {
                 if let Some(state) = self.guests.named_mut(&outcome.guest) {
-                    state.log.failed();
+                    state.log.record_send_failure();
                 }
             }
         }
@@ -359,7 +359,7 @@ impl Controller {
         let Some(plan) = self.plan.take() else { return };
         for action in plan.actions.iter().skip(std::mem::take(&mut self.fetched)) {
             if let Some(state) = self.guests.named_mut(&action.guest) {
-                state.log.failed();
+                state.log.record_send_failure();
             }
         }
     }

@@ -8,7 +8,9 @@ use ballast_actuation::host_pressure::HostPressureSettings;
 use ballast_actuation::paging::ResidentCap;
 use ballast_guard::check::Rules;
 use ballast_guard::goal_for;
-use ballast_guard::{Assessment, Known, Lack, TickBudget, Totals, allocate_grants, budget_for};
+use ballast_guard::{
+    Assessment, AssessmentInput, Lack, TickBudget, Totals, allocate_grants, budget_for,
+};
 use ballast_model::{
     Bytes, Change, Compliance, Estimate, GuestPlan, Held, HostSample, Mode, Note, PerGuest, Plan,
     PressureLevel, RequestKind, Snapshot,
@@ -319,7 +321,7 @@ impl Controller {
         for StateChange { place, target, entitles, ask, actuator, cap } in changes {
             let Some(state) = self.guests.at_mut(place) else { continue };
             if let Some(target) = target {
-                state.log.sent(target, entitles);
+                state.log.record_target(target, entitles);
             }
             if let Some(ask) = ask {
                 state.log.ask_anew(ask);
@@ -355,7 +357,7 @@ impl Controller {
             let state = self.guests.named(&sample.id).unwrap_or(&unknown);
             let mut holding = state.holding;
             holding.observe(sample, self.latest);
-            let known = Known {
+            let input = AssessmentInput {
                 now: self.latest,
                 sample,
                 limits,
@@ -367,7 +369,7 @@ impl Controller {
                 believed_percent: settings.guard.believed_percent,
                 stale_after: settings.guard.stale_after,
             };
-            let assessment = Assessment::new(&known, Err(Held::ClockBackwards), None);
+            let assessment = Assessment::new(&input, Err(Held::ClockBackwards), None);
             totals.add(&assessment, &settings.guard);
             guests.push(GuestPlan {
                 id: sample.id.clone(),

@@ -140,7 +140,7 @@ impl Memory {
     }
 
     /// A plan is carried out.
-    pub(super) fn promised(&mut self, guest: &GuestPlan, promise: Option<&Promise>) {
+    pub(super) fn commit(&mut self, guest: &GuestPlan, promise: Option<&Promise>) {
         if !matches!(guest.change, Change::Hold(_)) {
             self.target = guest.target;
         }
@@ -161,7 +161,7 @@ impl Memory {
     }
 
     /// Promises of the previous daemon to this guest.
-    pub(super) fn left(&mut self, left: &LeftGuest, now: Timestamp) {
+    pub(super) fn restore(&mut self, left: &LeftGuest, now: Timestamp) {
         let LeftGuest { process, held, target, ref handover, .. } = *left;
         self.process = Some(process);
         self.last_seen = held;
@@ -174,7 +174,7 @@ impl Memory {
     }
 
     /// An order to balloon and plugged memory is carried out.
-    pub(super) fn ordered(&mut self, total: Bytes) {
+    pub(super) fn record_order(&mut self, total: Bytes) {
         self.ordered = Some(total);
     }
 

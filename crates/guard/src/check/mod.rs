@@ -45,7 +45,7 @@ use ballast_model::{
 use action::{Guest, check_form, check_guest, new_memory};
 use memory::{Memory, Planned};
 pub use promise::Promise;
-use restart::Left;
+use restart::LeftGuests;
 pub use rules::Rules;
 pub use violation::Violation;
 
@@ -61,13 +61,13 @@ pub struct Checker {
     guests: PerGuest<Memory>,
     now: Timestamp,
     /// Promises of the last daemon.
-    left: Left,
+    left: LeftGuests,
 }
 
 impl Checker {
     /// Restores the last daemon's promises to these guests. Call before the first snapshot.
     pub fn restore(&mut self, guests: &[LeftGuest]) {
-        self.left = Left::new(guests);
+        self.left = LeftGuests::new(guests);
     }
 
     /// Records a reservation as a promise to its guest, whose first snapshot comes next.
@@ -113,7 +113,7 @@ impl Checker {
         }
         let granted = check.actions(&mut found);
         check.paging(&mut found);
-        let grants = |given: &Given| given.new > Bytes::ZERO && !given.releases;
+        let grants = |given: &ActionGrant| given.new > Bytes::ZERO && !given.releases;
         if let Some(first) = granted.iter().position(grants) {
             let late = plan.actions.iter().zip(&granted).skip(first);
             let late = late.filter(|(_, given)| given.releases);
@@ -133,14 +133,14 @@ impl Checker {
         let mut promises = promises.iter().peekable();
         for (memory, guest) in self.guests.values_mut().zip(&plan.guests) {
             let promise = promises.next_if(|promise| promise.guest == guest.id);
-            memory.promised(guest, promise);
+            memory.commit(guest, promise);
         }
         let mut at = 0;
         for action in &plan.actions {
             if let Some(place) = plan.place_near(&action.guest, at) {
                 at = place;
                 if let Some(memory) = self.guests.at_mut(place) {
-                    memory.ordered(action.target);
+                    memory.record_order(action.target);
                 }
             }
         }
@@ -163,7 +163,7 @@ struct Check<'a> {
 
 /// What an action gives its guest.
 #[derive(Clone, Copy)]
-struct Given {
+struct ActionGrant {
     /// Memory that the guest did not have already.
     new: Bytes,
     /// Whether the action asks for some of what the guest claims to hold.
@@ -180,7 +180,7 @@ impl<'a> Check<'a> {
 
     /// Faults of single actions, in the order of their guests' names. Returns what each action
     /// grants.
-    fn actions(&self, found: &mut Vec<Violation>) -> Vec<Given> {
+    fn actions(&self, found: &mut Vec<Violation>) -> Vec<ActionGrant> {
         let plan = self.plan;
         let mut acted = vec![false; self.snapshot.guests().len()];
         let mut wrong: Vec<(&GuestId, Vec<Violation>)> = Vec::new();
@@ -211,7 +211,7 @@ impl<'a> Check<'a> {
                 }
                 None => here.push(Violation::UnknownGuest(action.guest.clone())),
             }
-            granted.push(Given { new, releases });
+            granted.push(ActionGrant { new, releases });
             if !here.is_empty() {
                 wrong.push((&action.guest, here));
             }
