@@ -13,7 +13,7 @@ use ballast_model::{Bounds, Bytes, Held, PerGuest, Snapshot, Timestamp};
 use crate::Settings;
 use crate::page::keeps_caps;
 use crate::state::GuestState;
-use crate::tick::{GuestTick, Seen};
+use crate::tick::{GuestTick, ObservedGuest};
 
 /// Takes in a sample of every guest: what happened to each since the last one. `guests` is aligned
 /// with the snapshot.
@@ -21,7 +21,7 @@ pub(crate) fn observe<'a>(
     guests: &'a mut PerGuest<GuestState>,
     snapshot: &'a Snapshot,
     settings: &'a Settings,
-) -> impl Iterator<Item = Seen<'a>> {
+) -> impl Iterator<Item = ObservedGuest<'a>> {
     let (now, stale_after) = (snapshot.taken_at, settings.guard.stale_after);
     let mut limits = settings.limits.in_order();
     let owner = snapshot.host.balloon_owner;
@@ -37,7 +37,7 @@ pub(crate) fn observe<'a>(
             Ok(()) if state.owner.is_owned() => Err(Held::AnotherOwner { owner }),
             other => other,
         };
-        Seen { sample, limits, state, verdict, thrashes }
+        ObservedGuest { sample, limits, state, verdict, thrashes }
     })
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct AssessmentContext<'a> {
 
 /// Assesses one guest. `count` adds the assessment to the totals.
 pub(crate) fn assess<'a>(
-    seen: Seen<'a>,
+    seen: ObservedGuest<'a>,
     context: AssessmentContext<'_>,
     count: impl FnOnce(&Assessment),
 ) -> GuestTick<'a> {
@@ -78,7 +78,7 @@ pub(crate) fn assess<'a>(
         hotplug,
         ..
     } = context;
-    let Seen { sample, limits, state, verdict, .. } = seen;
+    let ObservedGuest { sample, limits, state, verdict, .. } = seen;
     // A guest without statistics is not asked for anything, so it cannot be late.
     let is_asked = verdict.is_ok() && sample.stats.is_some();
     let stuck = if is_asked { state.log.stuck(now) } else { None };

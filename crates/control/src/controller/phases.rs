@@ -27,7 +27,7 @@ use crate::grant::Granting;
 use crate::page::{Host, page, rich};
 use crate::plan::{Draft, Proposal, StateChange, refused};
 use crate::state::GuestState;
-use crate::tick::{GuestActuation, GuestTick, Seen, Tick};
+use crate::tick::{GuestActuation, GuestTick, ObservedGuest, Tick};
 use crate::transfer::Transfer;
 
 /// A smaller debt of all guests together gets no note.
@@ -51,7 +51,7 @@ impl Controller {
         guests: &'a mut PerGuest<GuestState>,
         snapshot: &'a Snapshot,
         settings: &'a Settings,
-    ) -> impl Iterator<Item = Seen<'a>> + use<'a> {
+    ) -> impl Iterator<Item = ObservedGuest<'a>> + use<'a> {
         let reserve = settings.guard.host_reserve;
         let pressure = HostPressureSettings { reserve, ..HostPressureSettings::default() };
         self.host.observe(snapshot.taken_at, &snapshot.host, &pressure);
@@ -63,7 +63,7 @@ impl Controller {
     pub(super) fn assess<'a>(
         &self,
         snapshot: &'a Snapshot,
-        seen: impl Iterator<Item = Seen<'a>>,
+        seen: impl Iterator<Item = ObservedGuest<'a>>,
         settings: &Settings,
     ) -> Tick<'a> {
         let for_guests = settings.guard.budget.or_else(|| {

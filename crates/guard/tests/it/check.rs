@@ -329,7 +329,7 @@ fn raising_a_cap_is_a_grant() {
 /// A guest that was asked to hold 541 MiB and holds 540 is capped at 400. What it may take up to
 /// 541 counts once when the cap is raised.
 #[test]
-fn what_a_raised_cap_lets_go_counts_once() {
+fn what_a_raised_cap_frees_counts_once() {
     let grant = |target: u64| {
         let mut case = Case::new().with(with_cap).act("a", target);
         let past = case.past.get_mut(&id("a")).unwrap();
