@@ -247,9 +247,9 @@ impl Engine {
             seen_at: world.wall(),
             limits: self.limits(&snapshot),
             limit_sources: self.limit_sources(&snapshot),
-            said: self.said(&snapshot),
+            limit_changes: self.limit_changes(&snapshot),
             thrashed: self.thrashed(&snapshot),
-            taken: self.guests.taken(),
+            carried_in: self.guests.carried_in(),
             snapshot,
             plan: Plan::clone(&plan),
             outcomes: self.guests.outcomes(),
@@ -342,10 +342,10 @@ impl Engine {
         snapshot.guests().iter().map(|guest| sources_of(&guest.id)).collect()
     }
 
-    fn said(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, GuestChange> {
-        let said_of = |id: &GuestId| (id.clone(), self.book.layers(id).change());
-        let all = snapshot.guests().iter().map(|guest| said_of(&guest.id));
-        all.filter(|(_, said)| !said.is_empty()).collect()
+    fn limit_changes(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, GuestChange> {
+        let change_of = |id: &GuestId| (id.clone(), self.book.layers(id).change());
+        let all = snapshot.guests().iter().map(|guest| change_of(&guest.id));
+        all.filter(|(_, change)| !change.is_empty()).collect()
     }
 
     fn thrashed(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, Thrashed> {

@@ -232,7 +232,7 @@ impl Engine {
         if snapshot.guest(&id).is_none() {
             return Err(format!("no guest `{id}` here that could have brought anything"));
         }
-        if self.guests.taken_of(&id) == Some(&carried) {
+        if self.guests.carried_in_of(&id) == Some(&carried) {
             return Ok(format!("{id} has brought exactly that before: nothing changes"));
         }
         if self.carried.len() >= CARRIED_MAX {
@@ -266,7 +266,7 @@ impl Engine {
             has(carried.credits.is_some(), ", with its credits"),
             has(thrashed.is_some(), ", with where it thrashed"),
         );
-        self.guests.set_taken(&id, carried);
+        self.guests.set_carried_in(&id, carried);
         Ok(answer)
     }
 

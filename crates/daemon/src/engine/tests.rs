@@ -631,13 +631,13 @@ fn what_was_carried_counts_once() {
     assert!(take(&mut engine, &mut world, carried(5)).unwrap().contains("nothing changes"));
     let view = engine.view(&world).unwrap();
     assert_eq!(view.limits[&"rich".parse().unwrap()].shares, 7, "what an operator said since");
-    assert_eq!(view.taken[&"rich".parse().unwrap()], carried(5));
+    assert_eq!(view.carried_in[&"rich".parse().unwrap()], carried(5));
     run(&mut engine, &mut world, 1);
     assert_eq!(world.recorded.as_ref().unwrap().carried, []);
     // Another process of the same name brought nothing.
     world.guests[1].start_ticks += 1;
     run(&mut engine, &mut world, 1);
-    assert!(engine.view(&world).unwrap().taken.is_empty());
+    assert!(engine.view(&world).unwrap().carried_in.is_empty());
 }
 
 #[test]
