@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ails_damon_is_told_with_its_remedy() {
+    fn damon_findings_name_cause_and_remedy() {
         assert!(of_damon(Ok(()), true).works);
         assert!(of_damon(Err(DamonError::Ours), true).works, "the daemon's own use is no fault");
         let absent = || DamonError::Absent(PathBuf::from("/sys/x"));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ails_page_generations_is_told() {
+    fn mglru_findings_name_the_cause() {
         assert!(of_mglru(Ok(()), false).works);
         let off = || ReclaimError::Unreadable { path: "/sys/x".into(), why: "turned off".into() };
         assert_eq!(of_mglru(Err(off()), true), SourceFinding::fails("/sys/x: turned off", None));

@@ -185,7 +185,7 @@ impl Service {
     /// Records that all of a guest's memory was found in its process's page table.
     pub fn show_memory(&self, id: &GuestId) {
         if let Some(followed) = self.followed.get(id) {
-            followed.shared.update(Latest::show);
+            followed.shared.update(Latest::found_in_page_table);
         }
     }
 

@@ -162,7 +162,7 @@ fn follow(
             if report.is_some() {
                 latest.report = report;
             } else if let Some(moved) = moved {
-                latest.move_by(moved, holds);
+                latest.scale_by(moved, holds);
             } else if is_same_phase {
                 latest.confirm();
             }
