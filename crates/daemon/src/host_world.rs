@@ -238,7 +238,7 @@ impl World for HostWorld {
             Some(Order { paging: paging.clone(), pid, resident, coldness })
         };
         self.pager.obey(plan.paging.iter().filter_map(order).collect());
-        self.pager.paged()
+        self.pager.take_outcomes()
     }
 
     fn must_wait(

@@ -203,7 +203,7 @@ impl Engine {
     ) -> Result<String, String> {
         self.may_name(&id)?;
         let mut book = self.book.clone();
-        let kept = book.keep(&id, &change)?;
+        let kept = book.set_metadata(&id, &change)?;
         let hidden = change.without(&change.without(&book.layers(&id).file));
         world.persist(&id, &kept).await?;
         let limits = self.put_in_force(book, id.clone());
@@ -299,7 +299,7 @@ impl Engine {
 
     /// Takes in the settings that live with all guests now.
     pub(super) fn take_in_settings(&mut self, settings: BTreeMap<GuestId, GuestChange>) {
-        let complaints = self.book.take_in(settings);
+        let complaints = self.book.replace_metadata(settings);
         self.warn_of_settings(&complaints);
         self.controller.handle_event(Event::ReplaceLimits(self.book.all()));
     }

@@ -27,7 +27,7 @@ use super::damon_hub::DamonHub;
 use super::latest::Latest;
 use super::shared::{ServiceSettings, Shared};
 use super::thread::track_process;
-use crate::worker::words;
+use crate::worker::panic_text;
 
 /// Most guests tracked.
 const GUESTS_MAX: usize = 256;
@@ -235,7 +235,7 @@ impl Followed {
     fn look_after_thread(&mut self) {
         let ended = self.thread.take_if(|thread| thread.is_finished());
         if let Some(Err(panic)) = ended.map(JoinHandle::join) {
-            let trouble = format!("its tracking thread panicked: {}", words(&*panic));
+            let trouble = format!("its tracking thread panicked: {}", panic_text(&*panic));
             self.shared.update(|latest| {
                 latest.fail(TrackingState::Failing, trouble);
                 latest.report = None;
