@@ -214,7 +214,7 @@ impl Controller {
                 .guests
                 .iter()
                 .enumerate()
-                .map(|(place, guest)| granting.to(place, guest).new_memory(&guest.assessment))
+                .map(|(place, guest)| granting.grant_to(place, guest).new_memory(&guest.assessment))
                 .sum();
             granting.spare = tick.budget.grantable.saturating_sub(granted);
         }
@@ -245,7 +245,7 @@ impl Controller {
         let mut spare = granting.spare;
         let mut draft = self.heading(&mut tick, settings);
         let lines = tick.guests.iter().enumerate().map(|(place, guest)| {
-            let grant = granting.to(place, guest);
+            let grant = granting.grant_to(place, guest);
             let actuated =
                 actuate(guest, grant.send, now, spare, hotplug, &settings.guard, host.is_held);
             spare = spare.saturating_sub(actuated.order.from_spare);

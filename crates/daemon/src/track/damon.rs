@@ -99,7 +99,7 @@ impl DamonFollower {
     }
 
     /// Checks the guest's mappings, and samples it anew if its memory changed.
-    fn look(&mut self) -> Result<(), SourceError> {
+    fn check_mappings(&mut self) -> Result<(), SourceError> {
         let regions = regions(&self.memory)?;
         self.huge = huge(&self.memory, &regions);
         if regions != self.regions {
@@ -150,7 +150,7 @@ impl WorkingSetSource for DamonFollower {
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(Row, Vec<u64>), SourceError> {
         if self.windows > 0 && self.windows.is_multiple_of(LOOK_WINDOWS) {
-            self.look()?;
+            self.check_mappings()?;
         }
         let (began, patience) = (Instant::now(), self.hub.longest_window() * 2 + PATIENCE);
         let window = loop {

@@ -116,12 +116,12 @@ impl MglruFollower {
             known: None,
             trust: Trust::Unseen(0),
         };
-        follower.look(first)?;
+        follower.check_memory(first)?;
         Ok(follower)
     }
 
     /// Checks the guest's memory, just after an aging.
-    fn look(&mut self, aged: Aging) -> Result<(), SourceError> {
+    fn check_memory(&mut self, aged: Aging) -> Result<(), SourceError> {
         // Another process may have joined the cgroup, or the setting may have changed.
         find(self.pid)?;
         let (memory, huge) = memory_in_huge_pages(self.pid)?;
@@ -193,7 +193,7 @@ impl WorkingSetSource for MglruFollower {
             }
             self.intervals += 1;
             if self.intervals.is_multiple_of(LOOK_INTERVALS) {
-                self.look(aged)?;
+                self.check_memory(aged)?;
             }
             let Some(touched) = aged.touched else {
                 crowded += 1;
