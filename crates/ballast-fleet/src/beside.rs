@@ -1,29 +1,29 @@
-//! Others that decide on which host a guest runs, as this host shows them.
+//! Other managers that decide on which host a guest runs, found on this host.
 //!
-//! Idea: two owners of moves undo each other's, and each keeps its own list of guests by host,
-//! which a move behind its back makes wrong. So a host that belongs to one of them moves nothing,
-//! unless its operator says that its guests are not theirs.
+//! Idea: two managers that move guests undo each other's moves. Each also keeps its own list of
+//! guests by host, which a move by the other one makes wrong. So a host that belongs to another
+//! manager moves nothing, unless its operator says that the guests are not that manager's.
 //! Source: Proxmox VE's documentation of clusters (`corosync.conf` in the cluster's file system)
 //! and of its scheduler (`crs` in `datacenter.cfg`, with `ha-auto-rebalance` from 9.2 on);
 //! KubeVirt's `virt-handler`, which keeps the sockets of a node's guests in `/run/kubevirt`.
-//! Limits: looked at once, when the program starts. KubeVirt's descheduler runs elsewhere and
-//! leaves nothing on a node: a node that has guests of KubeVirt's is enough.
+//! Limits: it looks only once, when the program starts. KubeVirt's descheduler runs elsewhere and
+//! leaves nothing on a node, so a node with guests of KubeVirt is enough to refuse.
 
 use std::io::Read;
 use std::path::Path;
 
 use serde::Deserialize;
 
-/// What makes a host a member of a cluster of Proxmox VE; a single host has none.
+/// The file that a member of a cluster of Proxmox VE has; a single host has none.
 const PROXMOX_CLUSTER: &str = "etc/pve/corosync.conf";
 /// Settings of that cluster.
 const PROXMOX_SETTINGS: &str = "etc/pve/datacenter.cfg";
-/// Where `virt-handler` has its sockets; gone with the next start of the machine.
+/// The folder of `virt-handler`'s sockets; it is gone after a reboot.
 const KUBEVIRT_FOLDER: &str = "run/kubevirt";
 /// Most bytes of settings that are read.
 const SETTINGS_BYTES_MAX: u64 = 64 << 10;
 
-/// Somebody else who decides where guests run.
+/// Another manager that decides where guests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OtherOwner {
@@ -33,8 +33,8 @@ pub enum OtherOwner {
     Kubevirt,
 }
 
-/// Why no guest is moved from or to this host: an owner that is not among `known`. `root` is the
-/// folder of the host's files.
+/// Why this host may not move guests: it belongs to a manager that is not among `known`. `root` is
+/// the root folder of the host's files.
 pub fn other_owner(root: &Path, known: &[OtherOwner]) -> Option<String> {
     let is_new = |owner: OtherOwner| !known.contains(&owner);
     if is_new(OtherOwner::Proxmox) && root.join(PROXMOX_CLUSTER).exists() {
@@ -59,10 +59,10 @@ fn refusal(what: &str, evidence: &str, balancer: &str, word: &str) -> String {
     )
 }
 
-/// Whether settings of a Proxmox VE cluster have its balancer move guests.
+/// Whether the settings of a Proxmox VE cluster let its balancer move guests.
 fn is_rebalancing(settings: &Path) -> bool {
     let mut text = Vec::new();
-    // A cluster without settings has the default ones, in which it does not.
+    // A cluster without settings has the defaults, by which its balancer is off.
     if let Ok(file) = std::fs::File::open(settings) {
         let _ = file.take(SETTINGS_BYTES_MAX).read_to_end(&mut text);
     }

@@ -1,6 +1,6 @@
-//! The tables of the configuration that say how guests are moved from and to here.
+//! The tables of the configuration that say how guests are moved to and from this host.
 //!
-//! Idea: each becomes what its hypervisor needs, or says which of its keys is wrong.
+//! Idea: each table becomes what its hypervisor needs, or an error about one of its keys.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use serde::Deserialize;
 
 use crate::carry::{ADDRESS, GUEST, LibvirtConfig, QemuConfig};
 
-/// Longest standstill of a guest at the end of a copy.
+/// Longest time that a guest may stand still at the end of a copy.
 const DOWNTIME_MAX: Duration = Duration::from_secs(60);
 
-/// Guests of QEMU.
+/// The table `[qemu]`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct QemuTable {
@@ -25,7 +25,7 @@ pub(crate) struct QemuTable {
     downtime: Duration,
 }
 
-/// Domains of libvirt.
+/// The table `[libvirt]`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LibvirtTable {
@@ -49,7 +49,8 @@ fn downtime_default() -> Duration {
 }
 
 impl QemuTable {
-    /// Most bytes a second of a copy are `bandwidth_per_s`. An error is of a key.
+    /// Checks the table; a copy sends at most `bandwidth_per_s`. An error has its key and the
+    /// reason.
     pub(crate) fn config(
         self,
         bandwidth_per_s: Bytes,
@@ -75,7 +76,8 @@ impl QemuTable {
 }
 
 impl LibvirtTable {
-    /// Most bytes a second of a copy are `bandwidth_per_s`. An error is of a key.
+    /// Checks the table; a copy sends at most `bandwidth_per_s`. An error has its key and the
+    /// reason.
     pub(crate) fn config(
         self,
         bandwidth_per_s: Bytes,

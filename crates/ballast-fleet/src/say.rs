@@ -1,7 +1,7 @@
-//! What the program says of itself.
+//! What the program writes to standard error.
 //!
-//! Idea: one line on standard error when something is otherwise than it was last said to be; what
-//! goes on for hours is said once.
+//! Idea: one line when the state of a topic has changed, so that a state that lasts for hours is
+//! reported once.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,19 +9,19 @@ use std::collections::BTreeMap;
 use ballast_model::GuestId;
 use ballast_report::{harmless_line, note};
 
-/// Says each thing once, until it changes.
+/// Writes the state of each topic once, until it changes.
 #[derive(Debug, Default)]
 pub(crate) struct Speaker {
     said: RefCell<BTreeMap<String, String>>,
 }
 
 impl Speaker {
-    /// The same, of one guest.
+    /// As `say`, about one guest.
     pub(crate) fn say_of(&self, topic: &str, guest: &GuestId, text: &str) {
         self.say(&format!("{topic} {guest}"), text);
     }
 
-    /// Says `text` about `topic`, unless that was the last said about it.
+    /// Writes `text` about `topic`, unless that was the last text about it.
     pub(crate) fn say(&self, topic: &str, text: &str) {
         let mut said = self.said.borrow_mut();
         if said.get(topic).is_some_and(|last| last == text) {
@@ -31,7 +31,7 @@ impl Speaker {
         said.insert(topic.to_owned(), text.to_owned());
     }
 
-    /// What was said last about `topic`.
+    /// The last text about `topic`.
     #[cfg(test)]
     pub(crate) fn last(&self, topic: &str) -> Option<String> {
         self.said.borrow().get(topic).cloned()

@@ -92,8 +92,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     })?;
     if !address.ip().is_loopback() {
         return Err(format!(
-            "`{address}` is not a loopback address: the page listens on none that others reach; \
-             listen on 127.0.0.1:{} and put a reverse proxy before it",
+            "`{address}` is not a loopback address, and the page listens on no other: \
+             listen on 127.0.0.1:{} and put a reverse proxy in front of it",
             address.port()
         ));
     }

@@ -39,7 +39,7 @@ const EMERGENCY_PERIOD: Duration = Duration::from_secs(1);
 pub fn load(path: &Path) -> anyhow::Result<Config> {
     let text = std::fs::read_to_string(path).with_context(|| {
         format!(
-            "cannot read configuration {}: write one, beginning with the example in docs/ballast.example.toml",
+            "cannot read configuration {}: write one, starting from docs/ballast.example.toml",
             path.display()
         )
     })?;
@@ -159,7 +159,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     if let (Some(floor), Some(budget)) = (limits_default.floor, file.host.budget)
         && floor > budget
     {
-        let message = format!("{floor} for every guest, more than the budget of {budget}");
+        let message = format!("{floor} for every guest is more than the budget of {budget}");
         return Err(at(&["defaults", "floor"], message));
     }
     let hotplug = file
@@ -299,7 +299,7 @@ impl EventsTable {
         let Some(run) = run else { return Ok(None) };
         if !run.is_absolute() {
             let message = format!(
-                "`{}` is no absolute path: expected such as /usr/local/bin/ballast-event, without arguments",
+                "`{}` is not an absolute path: expected one such as /usr/local/bin/ballast-event, without arguments",
                 run.display()
             );
             return Err(("run", message));
@@ -311,7 +311,7 @@ impl EventsTable {
 /// Parses an address of this host, with a port, to listen on.
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
-        format!("`{text}` is not an address and a port: expected such as 127.0.0.1:9184")
+        format!("`{text}` is not an address and a port: expected one such as 127.0.0.1:9184")
     })
 }
 

@@ -1,4 +1,4 @@
-//! The daemon: observe, decide, act, record; once per tick.
+//! The daemon: observes, decides, acts and records, once per tick.
 //!
 //! Idea: the [`engine`] runs ticks over a [`World`](engine::World). [`run()`] drives it over the
 //! host: the mechanisms that sample guests and carry plans out, the API's [`server`], the agents

@@ -1,8 +1,8 @@
 //! Samples the host and its guests, once per tick.
 //!
 //! Idea: four sources go into one [`Snapshot`]: the hypervisor (each guest's allocation), the
-//! kernel (host memory its process occupies), the trackers (memory it touches) and the agents (the
-//! guest's own statistics).
+//! kernel (host memory that its process occupies), the trackers (memory that it touches) and the
+//! agents (the guest's own statistics).
 //!
 //! Cost: that of the fleet plus two reads of /proc per guest (about 10 µs), and one of its mappings
 //! (about 0.3 ms) when the size of its memory changes. An urgent snapshot samples only the urgent
@@ -37,10 +37,10 @@ use crate::proxmox_settings::ProxmoxSettings;
 use crate::track::{HIDES_LITTLE, PresentGuest, Service};
 use ballast_config::{AgentSettings, TrackingSettings};
 
-/// How long it counts who else moves balloons: all processes are looked at for that.
+/// How long the answer to who else moves balloons counts; finding it takes a look at all processes.
 const OWNER_PERIOD: Duration = Duration::from_secs(60);
 
-/// How long it counts what a hypervisor's open files say: a device may be plugged in.
+/// How long the finding from a hypervisor's open files counts; a device may be plugged in later.
 const PINNED_PERIOD: Duration = Duration::from_secs(60);
 
 /// Age given to a resident size that may be incomplete: too old for any decision to use it.
@@ -51,13 +51,13 @@ const INCOMPLETE_AGE: Duration = Duration::from_secs(3600);
 struct Process {
     reader: ProcessReader,
     latest: Option<(ProcessMemory, Timestamp)>,
-    /// What of its memory was merged when all guests were last sampled.
+    /// How much of its memory was merged when all guests were last sampled.
     merged: Option<Bytes>,
-    /// What its open files say keeps its memory on the host, and when they were looked at.
+    /// What keeps its memory on the host by its open files, and when these were read.
     pinned: Option<Pinned>,
     pinned_at: Option<Timestamp>,
-    /// The most of its guest's memory that was seen in files since that last shrank, and how much
-    /// memory it had then. A tracker that takes permissions away can hide some.
+    /// The most of its guest's memory that was seen in files since that memory last shrank, and how
+    /// much memory the guest had then. A tracker that revokes permissions can hide some of it.
     file_backed: Option<Bytes>,
     file_backed_of: Option<Bytes>,
 }
@@ -68,18 +68,18 @@ pub(super) struct Observer {
     pub(super) backends: Backends,
     deadline: Duration,
     host: HostReader,
-    /// Merging of like pages when all guests were last sampled.
+    /// Merging of equal pages when all guests were last sampled.
     merging: Option<PageMerging>,
     processes: BTreeMap<GuestId, Process>,
     trackers: Option<Service>,
     occupancy: Occupancy,
     pub(super) agents: Option<Agents>,
     pub(super) fencer: Fencer,
-    /// The settings that live with guests, and whether anybody asked for them since they changed.
+    /// The settings that live with guests, and whether they changed since they were last asked for.
     settings: BTreeMap<GuestId, Arc<GuestChange>>,
     /// Settings of guests of Proxmox VE; `None`: not read.
     pub(super) proxmox: Option<ProxmoxSettings>,
-    /// Who else moves balloons, and when that was looked for.
+    /// Who else moves balloons, and when that was last looked up.
     balloon_owner: Option<BalloonOwner>,
     owner_sought_at: Option<Timestamp>,
     are_settings_new: bool,
@@ -145,8 +145,8 @@ impl Observer {
         self.backends.sample(SampleRequest { now, wall, deadline, only }).await
     }
 
-    /// Builds the snapshot from `readings` and the other sources; reads a guest's process again
-    /// only where `is_read`.
+    /// Builds the snapshot from `readings` and the other sources. Reads a guest's process again
+    /// only if `is_read`.
     fn complete_all(
         &mut self,
         readings: Vec<GuestReading>,
@@ -195,7 +195,7 @@ impl Observer {
         Snapshot::new(clock::now(), host, guests)
     }
 
-    /// The settings that live with guests; `None`: as at the last call.
+    /// The settings that live with guests; `None`: unchanged since the last call.
     pub(super) fn changed_settings(&mut self) -> Option<BTreeMap<GuestId, GuestChange>> {
         let is_new = std::mem::take(&mut self.are_settings_new);
         let copy = |(id, own): (&GuestId, &Arc<GuestChange>)| (id.clone(), GuestChange::clone(own));
@@ -209,9 +209,9 @@ impl Observer {
         Some((pid, self.resident(id, pid, &memory, at).value))
     }
 
-    /// Prepares for paging, if `pages`: guests that owe memory or are being paged (every guest if
-    /// the host is short) have their cold pages tracked and their memory counted. The memory of
-    /// guests is counted too whose page table lacks much of it.
+    /// Prepares for paging, if `pages`: guests that owe memory or are being paged (all guests if
+    /// the host is short) have their cold pages tracked and their memory counted. Memory is also
+    /// counted for guests whose page table lacks much of it.
     pub(super) fn expect_paging(&mut self, plan: &Plan, pages: bool) {
         let is_expected = |guest: &GuestPlan| {
             let owes = !matches!(guest.compliance, Compliance::Compliant | Compliance::Inhibited);
@@ -247,7 +247,7 @@ impl Observer {
         mapped.is_some_and(|mapped| shared.saturating_sub(mapped) <= little)
     }
 
-    /// Looks for who else moves balloons, if a plan says that somebody does.
+    /// Looks up who else moves balloons, if a plan says that something does.
     pub(super) fn seek_owner(&mut self, plan: &Plan) {
         let is_owned =
             |guest: &GuestPlan| matches!(guest.change, Change::Hold(Held::AnotherOwner { .. }));
@@ -282,7 +282,7 @@ impl Observer {
     fn complete(&mut self, reading: GuestReading, is_read: bool) -> GuestSample {
         let pid = reading.pid;
         let mut sample = self.with_process(reading, is_read);
-        // What has no process has no tracker either.
+        // A guest without a process has no tracker either.
         let process = sample.process.filter(|_| pid.is_some());
         if let Some((trackers, process)) = self.trackers.as_mut().zip(process) {
             let status = trackers.status(PresentGuest {
@@ -353,7 +353,7 @@ impl Observer {
             if process.file_backed.is_none() {
                 process.file_backed_of = None;
             }
-            // Who may not look does not know it.
+            // Without permission to read, nothing is known.
             process.pinned = read_pinned(Path::new(PROC), pid).unwrap_or_default();
         }
         if let Some(by) = process.pinned {
@@ -363,7 +363,7 @@ impl Observer {
         if memory.is_some() && memory != process.file_backed_of {
             let was_seen = process.file_backed.filter(|_| memory >= process.file_backed_of);
             process.file_backed_of = memory;
-            // Who may not look does not know it.
+            // Without permission to read, nothing is known.
             process.file_backed = in_files(pid, process.reader.start_time()).max(was_seen);
         }
         sample.file_backed = process.file_backed;
@@ -374,7 +374,7 @@ impl Observer {
             match process.reader.read(&mut self.buffer) {
                 Ok(Some(memory)) => {
                     process.latest = Some((memory, now));
-                    // Who may not read it does not know it.
+                    // Without permission to read, nothing is known.
                     let read = || read_merged(Path::new(PROC), pid).ok().flatten();
                     let merges = self.merging.is_some_and(|it| it.saved > Bytes::ZERO);
                     process.merged = if merges { read() } else { None };
@@ -432,9 +432,9 @@ enum Hidden {
     Much,
 }
 
-/// The host memory a guest's process occupies at `now`: its page-table counts, read `at`, with the
-/// `count` of its shared memory in place of theirs. `None`: that is not counted; `Some(None)`: it
-/// is to be.
+/// The host memory that a guest's process occupies at `now`: its page-table counts, read `at`, with
+/// shared memory replaced by its `count`. `count` is `None` if the process is not counted, and
+/// `Some(None)` before its first count.
 fn occupied(
     memory: &ProcessMemory,
     at: Timestamp,
@@ -445,7 +445,7 @@ fn occupied(
     let huge = memory.huge.unwrap_or_default();
     let value = memory.resident.saturating_add(huge);
     let mapped = Measured { value, age: now.saturating_since(at) };
-    // A lower bound only: no decision may use it.
+    // Only a lower bound, so no decision may use it.
     let incomplete = Measured { age: INCOMPLETE_AGE, ..mapped };
     let mapped_shared = memory.resident_shared.unwrap_or_default();
     match count {
@@ -462,15 +462,15 @@ fn occupied(
     }
 }
 
-/// How much of a guest's memory lies in files.
+/// How much of a guest's memory is in files.
 fn in_files(pid: u32, start_ticks: u64) -> Option<Bytes> {
     let ram = GuestRam::AtLeast(RAM_MIN);
     let memory = GuestMemory::open(Path::new(PROC), pid, Some(start_ticks), ram).ok()?;
     memory.in_files().ok()
 }
 
-/// What a hypervisor whose guest's memory is shared needs for itself. `None`: most of its memory is
-/// private, and with that its guest's perhaps.
+/// The hypervisor's own need, if its guest's memory is shared. `None`: most of its memory is
+/// private, which may include its guest's.
 fn overhead(memory: &ProcessMemory) -> Option<Bytes> {
     let shared = memory.resident_shared?;
     let private = memory.resident.saturating_sub(shared);
@@ -478,7 +478,7 @@ fn overhead(memory: &ProcessMemory) -> Option<Bytes> {
     (shared >= RAM_MIN && shared > private).then_some(private)
 }
 
-/// Whether the hypervisor has more memory locked, or in huge pages, than it could without the
+/// Whether the hypervisor has more memory locked, or in huge pages, than it could have without the
 /// guest's. QMP does not report `-overcommit mem-lock=on` and some passthrough devices.
 fn holds_guest_memory(amount: Bytes, sample: &GuestSample) -> bool {
     sample.allocation.is_some_and(|holds| amount >= holds.value.fraction(1, 2))

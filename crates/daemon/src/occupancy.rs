@@ -1,17 +1,17 @@
 //! Counts the host memory of guests with shared memory that the host may page.
 //!
 //! Idea: the kernel's resident size of a process counts its page table. For shared memory that can
-//! be far too low: it misses pages a tracker has revoked and pages that were paged out but still
-//! sit in the swap cache. The memory's file has the true count. Counting takes too long for a tick,
-//! so a thread does it, one process after the other.
+//! be far too low: it misses pages that a tracker has revoked, and pages that were paged out but
+//! are still in the swap cache. The memory's file has the true count. Counting takes too long for a
+//! tick, so a thread counts one process after the other.
 //!
-//! A thread that hangs on one process (its locks may be held by a task that waits for a dead disk)
-//! is left to it; another thread goes on with the rest. A thread that panics is replaced too. Both
-//! are warned about.
+//! A thread that hangs on one process (the process's locks may be held by a task that waits for a
+//! dead disk) is left alone, and another thread goes on with the rest. A thread that panics is
+//! replaced too. Both are logged as warnings.
 //!
 //! Cost: 4 ms per GiB of a counted guest, at most a tenth of a core.
-//! Limits: those of [`GuestMemory::shared_in_memory`]; [`HANGING_MAX`] threads that hang: then
-//! counts are no longer renewed, and their age tells.
+//! Limits: those of [`GuestMemory::shared_in_memory`]. With [`HANGING_MAX`] hanging threads, counts
+//! are no longer renewed, which shows in their age.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -45,16 +45,16 @@ pub(super) struct Count {
     pub(super) shared: Result<Option<Bytes>, ReclaimError>,
 }
 
-/// How one process is counted.
+/// Counts one process.
 type Counting = fn(u32) -> Count;
 
-/// What the threads and the daemon share.
+/// State shared by the threads and the daemon.
 #[derive(Debug, Default)]
 struct Shared {
     counts: BTreeMap<u32, Count>,
-    /// Processes that a thread counts now.
+    /// Processes that a thread is counting now.
     in_hand: BTreeSet<u32>,
-    /// Processes at which a thread panicked: they are not tried again.
+    /// Processes at which a thread panicked; they are not tried again.
     failed: BTreeSet<u32>,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Occupancy {
     counting: Counting,
     counted: Vec<u32>,
     shared: Arc<Mutex<Shared>>,
-    /// The thread that counts, once there is anything to count.
+    /// The thread that counts, once there is something to count.
     worker: Option<Worker<Vec<u32>>>,
     hanging: Vec<Worker<Vec<u32>>>,
     warnings: WarnOnce,
@@ -87,7 +87,7 @@ impl Occupancy {
         }
     }
 
-    /// Sets the processes to count, replacing the earlier set; looks after the threads.
+    /// Sets the processes to count, replacing the earlier set; checks the threads.
     pub(super) fn count(&mut self, processes: Vec<u32>) {
         self.look_after_threads(HANGS_AFTER);
         if processes != self.counted {
@@ -100,7 +100,7 @@ impl Occupancy {
         }
     }
 
-    /// The last count of a process. `None`: it is not counted; `Some(None)`: no count is done yet.
+    /// The last count of a process. `None`: it is not counted; `Some(None)`: not counted yet.
     pub(super) fn latest(&self, pid: u32) -> Option<Option<Count>> {
         self.counted.contains(&pid).then(|| lock(&self.shared).counts.get(&pid).cloned())
     }
@@ -155,14 +155,14 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A process that a thread counts.
+/// A process that a thread is counting.
 struct InHand<'a> {
     pid: u32,
     shared: &'a Mutex<Shared>,
 }
 
 impl<'a> InHand<'a> {
-    /// `None`: another thread hangs at it, or panicked.
+    /// `None`: another thread hangs or panicked at it.
     fn take(pid: u32, shared: &'a Mutex<Shared>) -> Option<InHand<'a>> {
         let mut state = lock(shared);
         if state.failed.contains(&pid) || !state.in_hand.insert(pid) {
@@ -185,15 +185,15 @@ impl Drop for InHand<'_> {
 /// Counts all processes, pauses, and counts again.
 fn run(inbox: &Inbox<Vec<u32>>, shared: &Mutex<Shared>, counting: Counting) {
     let mut processes: Vec<u32> = Vec::new();
-    // Those of the round that are still to be counted, and what the round has cost.
+    // Processes still to count in this round, and the cost of the round so far.
     let (mut left, mut cost) = (Vec::new(), Duration::ZERO);
     let mut pause = None;
     loop {
-        // Between two processes too: so the daemon sees that the thread does not hang.
+        // Also between two processes, which shows the daemon that the thread does not hang.
         match inbox.wait(pause) {
             Letter::Order(order) => {
                 processes = order;
-                // The first is counted first.
+                // `pop` takes from the end, so that the first is counted first.
                 processes.reverse();
                 (left, cost) = (processes.clone(), Duration::ZERO);
             }
@@ -232,7 +232,7 @@ mod tests {
     const HANGS: u32 = 1;
     const PANICS: u32 = 2;
 
-    /// Stands for a count: it never returns for one process, and panics for another.
+    /// Stands in for a count: it never returns for one process, and panics for another.
     fn misbehave(pid: u32) -> Count {
         match pid {
             HANGS => loop {
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// Looks after the threads, as ticks do, until these processes are counted.
+    /// Checks the threads, as ticks do, until these processes are counted.
     fn until_counted(occupancy: &mut Occupancy, hangs_after: Duration, pids: &[u32]) {
         let begun = Instant::now();
         while !pids.iter().all(|&pid| matches!(occupancy.latest(pid), Some(Some(_)))) {
@@ -260,7 +260,7 @@ mod tests {
         occupancy.count(vec![HANGS, 7, 8]);
         until_counted(&mut occupancy, soon, &[7, 8]);
         assert_eq!(occupancy.hanging.len(), 1);
-        // The thread that hangs has its process for itself: no further one hangs.
+        // The thread that hangs keeps its process, so no other thread hangs.
         occupancy.count(vec![HANGS, 7, 8, 9]);
         until_counted(&mut occupancy, soon, &[7, 8, 9]);
         assert_eq!(occupancy.hanging.len(), 1);

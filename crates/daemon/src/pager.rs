@@ -1,17 +1,17 @@
 //! Pages guests out and in, as the plan orders.
 //!
 //! Idea: writing to disk takes too long for a tick. Each guest that is paged has a thread, which
-//! works in small steps: where one guest's swap device hangs, the tick and the other guests go on.
+//! works in small steps. If one guest's swap device hangs, the tick and the other guests go on.
 //! Each tick replaces the threads' orders with those of its plan and fetches the outcomes so far.
-//! An order that is not repeated is dropped with its thread. A thread that panics is warned about;
-//! the next order starts another.
+//! An order that is not repeated is dropped with its thread. A thread that panics is logged as a
+//! warning; the next order starts another.
 //!
 //! Where permitted, the thread chooses pages of the guest's process. Otherwise it reclaims an
 //! amount from the guest's own cgroup ([`PagingWay`]). Every step restores the cgroup's limit, so
 //! no limit is left behind however an order ends.
 //!
 //! Cost: none without orders; 1 ms per new order to check permissions.
-//! Limits: [`GUESTS_MAX`] threads, those that hang included; a step moves at most
+//! Limits: [`GUESTS_MAX`] threads, including those that hang; a step moves at most
 //! [`STEP_BYTES_MAX`]; a job stops at its order's deadline; [`OUTCOMES_MAX`] outcomes wait for the
 //! tick, further ones are dropped. A step that hangs when the daemon stops may leave its limit on a
 //! cgroup; this is logged.
@@ -43,7 +43,7 @@ const STEP_BYTES_MAX: Bytes = Bytes::mib(8);
 pub(super) const RAM_MIN: Bytes = Bytes::mib(64);
 /// Pause between two steps of a guest.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Most outcomes that wait for a tick: some for each step of each guest in a tick of a second.
+/// Most outcomes that wait for a tick: several for each step of each guest in a tick of a second.
 const OUTCOMES_MAX: usize = 1 << 14;
 /// A step takes some tens of milliseconds; one that takes this long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(5);
@@ -115,7 +115,7 @@ impl PagingOutcome {
 pub(crate) struct Order {
     pub(crate) paging: Paging,
     pub(crate) pid: u32,
-    /// Host memory its process occupies now.
+    /// Host memory that its process occupies now.
     pub(crate) resident: Bytes,
     /// Which of its pages are cold, if known.
     pub(crate) coldness: Option<Arc<Coldness>>,
@@ -128,7 +128,7 @@ struct Assignment {
     settings: PagerSettings,
 }
 
-/// What a guest's thread does.
+/// The work of a guest's thread.
 type Work = fn(&Inbox<Assignment>, &SyncSender<PagingOutcome>);
 
 /// The threads that page guests. Dropping it ends them and waits for steps in progress, for a
@@ -145,7 +145,7 @@ pub(crate) struct Pager {
 }
 
 impl Pager {
-    /// Pages nobody yet; `None`: paging is off.
+    /// A pager without orders. `None`: paging is off.
     pub(crate) fn new(settings: Option<PagerSettings>) -> Pager {
         Pager::doing(page, settings)
     }
@@ -200,11 +200,11 @@ impl Pager {
     }
 
     /// The outcomes since the last call, in order.
-    pub(crate) fn paged(&mut self) -> Vec<PagingOutcome> {
+    pub(crate) fn take_outcomes(&mut self) -> Vec<PagingOutcome> {
         self.paged.try_iter().collect()
     }
 
-    /// Forgets threads that ended; warns of those that panicked or hang.
+    /// Forgets threads that ended; warns about those that panicked or hang.
     fn look_after_threads(&mut self) {
         let warnings = &mut self.warnings;
         self.workers.retain(|guest, worker| {
@@ -235,7 +235,7 @@ impl Drop for Pager {
 /// Pages one guest as ordered, until told to end.
 fn page(inbox: &Inbox<Assignment>, outcomes: &SyncSender<PagingOutcome>) {
     let mut job: Option<Job> = None;
-    // If nobody takes outcomes, they only lack in the log.
+    // If outcomes are not taken, they are only missing from the log.
     let report = |paged: PagingOutcome| drop(outcomes.try_send(paged));
     loop {
         let is_busy = job.as_ref().is_some_and(|job| !job.is_over);
@@ -274,7 +274,7 @@ enum Way {
 }
 
 impl Job {
-    /// Whether it can go on by this order instead of its own.
+    /// Whether it can continue under this order instead of its own.
     fn may_go_on(&self, order: &Order, settings: &PagerSettings) -> bool {
         !self.is_over
             && self.settings == *settings
@@ -283,7 +283,7 @@ impl Job {
             && self.order.paging.resident == order.paging.resident
     }
 
-    /// Does one step; returns the outcome if there is anything new in it.
+    /// Does one step. Returns the outcome if it is new.
     fn step(&mut self, now: Timestamp) -> Option<PagingOutcome> {
         if now > self.order.paging.deadline {
             self.is_over = true;
@@ -353,7 +353,7 @@ impl Way {
 
     fn page_out(order: &Order, settings: &PagerSettings) -> Result<Way, ReclaimError> {
         let process = process_of(order)?;
-        // Seeded by the plan: each plan chooses other pages, and reproducibly.
+        // Seeded by the plan: each plan picks other pages, but reproducibly.
         let mut picker = Picker::new(order.paging.generation.0);
         if let Some(coldness) = &order.coldness {
             picker = coldness.apply_to(picker, &process.regions()?);

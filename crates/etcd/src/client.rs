@@ -1,9 +1,9 @@
 //! etcd as a coordinator.
 //!
-//! Idea: calls go to one member until that fails, then to the next. A call is never repeated by
-//! itself after it was sent, as it may have been carried out: the caller reads again, or its
-//! condition tells. All members must be of the cluster that answered first.
-//! Limits: every call ends within the time limit of the client; a watch lasts.
+//! Idea: calls go to one member until one fails, then to the next member. A call is not repeated
+//! after it was sent, because it may have been carried out: the caller reads again, or its
+//! condition shows. All members have to be of the cluster that answered first.
+//! Limits: every call ends within the client's time limit; a watch has none.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -22,10 +22,10 @@ use crate::wire::{
     range, wants_token, watch,
 };
 
-/// Most pages of one listing: with 500 keys each, three for each of 65,536 hosts.
+/// Most pages of one listing: enough for 65,536 hosts with three keys each, at 500 keys a page.
 const PAGES_MAX: usize = 400;
 
-/// Who the client is.
+/// The user that the client logs in as.
 #[derive(Clone)]
 pub struct EtcdUser {
     /// Its name.
@@ -44,12 +44,12 @@ pub struct EtcdClient {
 
 #[derive(Default)]
 struct State {
-    /// The member that is asked.
+    /// Index of the member that is called.
     at: usize,
     token: Option<String>,
 }
 
-/// An endpoint that cannot be used.
+/// An endpoint of the wrong form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("endpoint `{endpoint}`: expected {scheme}HOST:PORT")]
 pub struct EndpointError {
@@ -57,16 +57,17 @@ pub struct EndpointError {
     scheme: &'static str,
 }
 
-/// Follows keys.
+/// Watches keys for changes.
 pub struct EtcdWatch {
     stream: Stream,
 }
 
 impl EtcdClient {
-    /// A client of the cluster with these members, at least one, each `http://HOST:PORT`. Calls end after `timeout`.
+    /// A client of the cluster with these members, at least one, each as `http://HOST:PORT`. Calls
+    /// end after `timeout`.
     ///
     /// # Errors
-    /// An endpoint is of another form.
+    /// There is no endpoint, or one has another form.
     pub fn new(
         endpoints: &[String],
         user: Option<EtcdUser>,
@@ -78,7 +79,7 @@ impl EtcdClient {
     /// The same with TLS: each endpoint is `https://HOST:PORT`.
     ///
     /// # Errors
-    /// An endpoint is of another form.
+    /// There is no endpoint, or one has another form.
     pub fn with_tls(
         endpoints: &[String],
         tls: EtcdTls,
@@ -122,7 +123,7 @@ impl EtcdClient {
         Ok(EtcdClient { members, user, timeout, state: Mutex::default() })
     }
 
-    /// The member that is asked now.
+    /// The address of the member that is called now, `HOST:PORT`.
     pub fn endpoint(&self) -> &str {
         &self.members[self.at()].address
     }
@@ -135,7 +136,7 @@ impl EtcdClient {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).token.clone()
     }
 
-    /// Asks another member from now on, unless somebody else has moved on from `at` already.
+    /// Calls the next member from now on, unless another call has moved on from `at` already.
     fn move_on(&self, at: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.at == at {
@@ -143,7 +144,7 @@ impl EtcdClient {
         }
     }
 
-    /// One call to the current member. After a failure the next call goes to the next one.
+    /// One call to the current member. If it fails, the next call goes to the next member.
     async fn attempt<T>(
         &self,
         call: impl AsyncFnOnce(&Member) -> Result<T, CoordinatorError>,
@@ -170,7 +171,7 @@ impl EtcdClient {
         result
     }
 
-    /// One call and the body of its answer.
+    /// One call; returns the body of its answer.
     async fn call(
         &self,
         path: &str,
@@ -181,7 +182,7 @@ impl EtcdClient {
             self.attempt(async |member| member.ask(path, body.clone(), token).await).await
         };
         match ask(self.token_or_new().await?.as_deref()).await {
-            // Refused before anything was done.
+            // It was refused before anything was done, so it may be repeated with a new token.
             Err(error) if self.user.is_some() && wants_token(&error) => {
                 ask(Some(&self.new_token().await?)).await
             }
@@ -244,7 +245,7 @@ impl Coordinator for EtcdClient {
         for _ in 0..PAGES_MAX {
             let request = range(prefix, &from, state);
             let page: Range = parse(&self.call("/v3/kv/range", &request).await?)?;
-            // Later pages are of the state of the first one.
+            // Later pages are read at the revision of the first one.
             if state == 0 {
                 state = page.header.revision;
             }

@@ -1,10 +1,10 @@
-//! Connections to etcd's members: one request, one answer or a stream.
+//! Connections to etcd's members: one request, then one answer or a stream.
 //!
-//! Idea: connections are kept and used again; a request takes one that rests, or makes one. What
-//! goes wrong with one closes it. A new one is first asked for its cluster: nothing is ever written
-//! to another than that which answered first.
-//! Limits: HTTP/1.1, with TLS or without. Every body is at most [`BODY_BYTES_MAX`], every line of a
-//! stream, too.
+//! Idea: connections are kept and reused. A request takes an idle one or opens a new one. A
+//! connection that fails is closed. On a new connection the cluster's identity is read first, so
+//! that nothing is ever written to another cluster than the one that answered first.
+//! Limits: HTTP/1.1, with or without TLS. Every body, and every line of a stream, has at most
+//! [`BODY_BYTES_MAX`] bytes.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -23,19 +23,20 @@ use tokio::task::JoinSet;
 use crate::tls::{EtcdTls, tls_cause};
 use crate::wire::{Plain, excerpt, parse, refused};
 
-/// Largest body, and largest line of a stream: a page of 500 keys, or the events of one answer.
+/// Largest body, and largest line of a stream, in bytes: a page of 500 keys, or the events of one
+/// answer.
 pub(crate) const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// The path of watches.
 pub(crate) const WATCH: &str = "/v3/watch";
 
-/// Most connections that rest.
+/// Most idle connections that are kept.
 const RESTING_MAX: usize = 4;
 
-/// One connection; dropping it closes it.
+/// One connection; it is closed when this is dropped.
 struct Connection {
     sender: SendRequest<Full<Bytes>>,
-    /// Drives it.
+    /// The task that drives the connection.
     driver: JoinSet<()>,
 }
 
@@ -43,18 +44,18 @@ struct Connection {
 pub(crate) struct Member {
     /// `HOST:PORT`.
     pub(crate) address: String,
-    /// `None`: plain HTTP.
+    /// `None` for plain HTTP.
     tls: Option<Arc<EtcdTls>>,
-    /// The cluster that answered first, of all members.
+    /// The cluster that answered first; shared by all members.
     cluster: Arc<OnceLock<u64>>,
     resting: Mutex<Vec<Connection>>,
 }
 
-/// Answers that come one after the other, each a line.
+/// A stream of answers, one a line.
 pub(crate) struct Stream {
     body: Incoming,
     read: Vec<u8>,
-    /// Keeps the connection.
+    /// Keeps the connection open.
     _driver: JoinSet<()>,
 }
 
@@ -67,7 +68,7 @@ impl Member {
         Member { address, tls, cluster, resting: Mutex::new(Vec::new()) }
     }
 
-    /// One request and its whole answer.
+    /// Sends one request and reads its whole answer.
     pub(crate) async fn ask(
         &self,
         path: &str,
@@ -83,7 +84,8 @@ impl Member {
         answer
     }
 
-    /// The body of an answer, or why it was refused; the outer error is the connection's.
+    /// The body of an answer, or why etcd refused (inner error); the outer error is the
+    /// connection's.
     async fn whole(
         &self,
         response: Response<Incoming>,
@@ -97,7 +99,7 @@ impl Member {
         })
     }
 
-    /// One request and an answer that does not end.
+    /// Sends one request whose answer is a stream.
     pub(crate) async fn stream(
         &self,
         path: &str,
@@ -122,7 +124,7 @@ impl Member {
     ) -> Result<(Response<Incoming>, Connection), CoordinatorError> {
         let mut connection = loop {
             let Some(mut rested) = self.rested() else { break self.connect().await? };
-            // The other side may have closed it while it rested.
+            // etcd may have closed it while it was idle.
             if rested.sender.ready().await.is_ok() {
                 break rested;
             }
@@ -139,7 +141,7 @@ impl Member {
         token: Option<&str>,
     ) -> Result<Response<Incoming>, CoordinatorError> {
         let mut request = Request::post(path).header(HOST, &self.address);
-        // A partitioned member ends the watch, instead of staying silent.
+        // With this header a partitioned member ends the watch instead of staying silent.
         if path == WATCH {
             request = request.header("Grpc-Metadata-hasleader", "true");
         }
@@ -161,7 +163,7 @@ impl Member {
         let stream = TcpStream::connect(&self.address).await.map_err(|error| {
             CoordinatorError::Unreachable(format!("cannot connect to {}: {error}", self.address))
         })?;
-        // Requests are one packet each.
+        // Each request is one packet, so waiting for more only delays it.
         stream.set_nodelay(true).map_err(|error| self.broken(&error))?;
         let mut connection = match &self.tls {
             Some(tls) => self.drive(tls.shake_hands(&self.address, stream).await?).await?,
@@ -169,7 +171,7 @@ impl Member {
         };
         match self.ask_for_cluster(&mut connection).await {
             Ok(()) => Ok(connection),
-            // A member with TLS ends a connection without it, and says nothing.
+            // A member with TLS closes a plain connection without an answer.
             Err(CoordinatorError::Unreachable(why)) if self.tls.is_none() => {
                 let hint = "if etcd has TLS there, its endpoint begins with https://";
                 Err(CoordinatorError::Unreachable(format!("{why}; {hint}")))
@@ -178,7 +180,7 @@ impl Member {
         }
     }
 
-    /// Speaks HTTP over `stream`.
+    /// Starts HTTP over `stream`.
     async fn drive(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -187,7 +189,7 @@ impl Member {
         let (sender, connection) = handshake.map_err(|error| self.broken(&error))?;
         let mut driver = JoinSet::new();
         driver.spawn(async {
-            // How it ends, the request learns.
+            // The request gets the error.
             let _ = connection.await;
         });
         Ok(Connection { sender, driver })
@@ -207,7 +209,7 @@ impl Member {
     }
 
     fn broken(&self, error: &(dyn Error + 'static)) -> CoordinatorError {
-        // A server that refuses a client's certificate says so after its handshake.
+        // A server refuses a client's certificate only after the handshake.
         if let (Some(tls), Some(cause)) = (&self.tls, tls_cause(error)) {
             return CoordinatorError::Unreachable(tls.explain(&self.address, cause));
         }

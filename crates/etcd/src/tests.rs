@@ -1,5 +1,5 @@
-//! What a coordinator promises, of a real etcd. The one in memory has the same tests in
-//! `crates/fleet-proto`.
+//! What a coordinator promises, tested on a real etcd. `crates/fleet-proto` has the same tests for
+//! the one in memory.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::testing::{Door, EtcdCluster, is_installed};
 use crate::{EtcdClient, EtcdTls, EtcdUser, TlsIdentity};
 
 const TTL: Duration = Duration::from_secs(2);
-/// Calls that are to succeed have this long on a loaded machine.
+/// Time limit of calls that have to succeed even on a loaded machine.
 const PATIENT: Duration = Duration::from_secs(20);
 
 fn run(test: impl Future<Output = ()>) {
@@ -112,7 +112,7 @@ fn compacted_history_is_named_and_keys_are_read_again() {
     });
 }
 
-/// `etcdctl` as Debian ships it.
+/// Runs `etcdctl` as Debian ships it.
 fn ctl(cluster: &EtcdCluster, arguments: &[&str]) -> String {
     let output = Command::new("etcdctl")
         .env("ETCDCTL_API", "3")
@@ -188,7 +188,7 @@ fn passwords_are_asked_for_and_rights_are_kept() {
         assert!(is_denied(host.read("/other").await.unwrap_err()));
         assert!(is_denied(of("host", "wrong").read(key).await.unwrap_err()));
         assert!(is_denied(client(&cluster.endpoints()).read(key).await.unwrap_err()));
-        // A restart of etcd forgets its tokens.
+        // A restarted etcd has forgotten its tokens.
         let mut cluster = cluster;
         cluster.kill(0);
         cluster.start_member(0).unwrap();
@@ -208,7 +208,7 @@ fn a_partitioned_majority_is_said_and_mends() {
         let etcd = EtcdClient::new(&cluster.endpoints(), None, Duration::from_secs(3)).unwrap();
         etcd.compare_and_put(&[], put("/a", b"before", None)).await.unwrap();
         cluster.kill(0);
-        // Whichever member is asked first, one of the next calls reaches one that lives.
+        // Whichever member is called first, one of the next calls reaches a living one.
         let mut written = etcd.compare_and_put(&[], put("/a", b"two", None)).await;
         for _ in 0..10 {
             if written.is_ok() {
@@ -263,7 +263,7 @@ fn an_endpoint_of_another_cluster_is_refused() {
 #[test]
 fn a_slow_etcd_ends_a_call_and_not_the_client() {
     run(async {
-        // Accepts and says nothing.
+        // It accepts connections and never answers.
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let cluster = EtcdCluster::start(1).await.unwrap();
         let endpoints =
@@ -275,7 +275,7 @@ fn a_slow_etcd_ends_a_call_and_not_the_client() {
     });
 }
 
-/// What a client with these files says when it reads.
+/// The error of a client with these files when it reads.
 async fn told(
     endpoints: &[String],
     authority: &TestAuthority,

@@ -1,7 +1,7 @@
-//! Requests and answers of etcd's gateway, as JSON.
+//! Requests and answers of etcd's gateway as JSON.
 //!
-//! Idea: only what a coordinator needs. Keys and values are in base64, 64-bit numbers are text, and
-//! what is zero, false or empty is left out by the other side.
+//! Idea: only what a coordinator needs. Keys and values are base64, 64-bit numbers are text, and
+//! etcd leaves out fields that are zero, false or empty.
 //! Source: etcd's `rpc.proto` and `kv.proto`, by the mapping of Protocol Buffers to JSON.
 
 use ballast_fleet_proto::{
@@ -13,25 +13,25 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-/// Most keys of one page of a range.
+/// Most keys in one page of a range.
 pub(crate) const PAGE_KEYS: u64 = 500;
 
-/// Most characters of a foreign text in an error.
+/// Most characters of etcd's texts in an error.
 const EXCERPT_CHARS_MAX: usize = 160;
 
-/// What every answer says of where it comes from.
+/// The header of every answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Header {
-    /// The cluster.
+    /// The identity of the cluster.
     #[serde(deserialize_with = "number")]
     pub(crate) cluster_id: u64,
-    /// The state of all keys.
+    /// The revision of all keys.
     #[serde(deserialize_with = "number")]
     pub(crate) revision: u64,
 }
 
-/// An answer with nothing else that counts.
+/// Any answer; only its header is read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Plain {
@@ -74,7 +74,7 @@ pub(crate) struct Grant {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Renewal {
-    /// Seconds; none: there is no such lease.
+    /// Seconds; 0 or less if there is no such lease.
     #[serde(rename = "TTL", deserialize_with = "number")]
     pub(crate) ttl: i64,
 }
@@ -110,7 +110,7 @@ struct Event {
 }
 
 impl WatchAnswer {
-    /// What happened; `None`: nothing, as when a watch begins.
+    /// The changes; `None` if there are none, as when a watch begins.
     pub(crate) fn changes(self) -> Result<Option<Changes>, CoordinatorError> {
         if self.compact_revision != 0 {
             return Err(CoordinatorError::Compacted(self.compact_revision));
@@ -122,7 +122,7 @@ impl WatchAnswer {
             return Ok(None);
         }
         let mut events = Vec::with_capacity(self.events.len());
-        // The header may be ahead of the events: a watch that catches up gets them in pieces.
+        // The header may be ahead of the events, as a watch that catches up gets them in parts.
         let mut revision = Revision(0);
         for event in self.events {
             let entry = event.kv.entry()?;
@@ -162,7 +162,7 @@ pub(crate) fn parse_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, Coordina
     }
 }
 
-/// Why etcd refused, by the body of its refusal.
+/// Why etcd refused, from the body of its answer.
 pub(crate) fn refused(status: u16, body: &[u8]) -> CoordinatorError {
     match serde_json::from_slice::<Value>(body) {
         Ok(value) => refusal(message(&value)),
@@ -178,7 +178,7 @@ fn message(error: &Value) -> &str {
     text.unwrap_or("refused without a reason")
 }
 
-/// etcd has few numbers for its refusals and many texts.
+/// The error that a text of etcd means. Its status numbers are too few to tell errors apart.
 fn refusal(text: &str) -> CoordinatorError {
     let says = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
     let shown = excerpt(text);
@@ -197,18 +197,19 @@ fn refusal(text: &str) -> CoordinatorError {
     }
 }
 
-/// Whether a refusal only says that a token has to be asked for again.
+/// Whether a call was refused only because it needs a new token.
 pub(crate) fn wants_token(error: &CoordinatorError) -> bool {
     let texts = ["invalid auth token", "user name is empty", "revision of auth store is old"];
     matches!(error, CoordinatorError::Denied(text) if texts.iter().any(|it| text.contains(it)))
 }
 
-/// One line for logs and terminals.
+/// A text as one short line for logs and terminals.
 pub(crate) fn excerpt(text: &str) -> String {
     text.trim().chars().flat_map(char::escape_debug).take(EXCERPT_CHARS_MAX).collect()
 }
 
-/// A page of all keys with `prefix`, from `from`, of one state unless that is none.
+/// The request for a page of the keys with `prefix`, from the key `from` on, at the revision
+/// `state`; 0: the latest.
 pub(crate) fn range(prefix: &str, from: &[u8], state: u64) -> Value {
     json!({
         "key": BASE64.encode(from),
@@ -226,7 +227,7 @@ pub(crate) fn watch(prefix: &str, after: Revision) -> Value {
     }})
 }
 
-/// A transaction, as short as can be: hosts send one a tick.
+/// A transaction in as few bytes as possible, as each host sends one a tick.
 #[derive(Serialize)]
 pub(crate) struct TransactionRequest {
     compare: Vec<Compare>,
@@ -256,7 +257,7 @@ enum Write {
 
 impl TransactionRequest {
     pub(crate) fn new(conditions: &[Condition], writes: Vec<KeyWrite>) -> TransactionRequest {
-        // A key that does not exist has the revision 0; "equal" is what is compared by default.
+        // A key that does not exist has revision 0. etcd compares for equality by default.
         let compare = conditions.iter().map(|it| Compare {
             key: BASE64.encode(&it.key),
             target: "MOD",
@@ -274,10 +275,10 @@ impl TransactionRequest {
     }
 }
 
-/// The first key behind all that begin with `prefix`, which is text.
+/// The first key after all that begin with `prefix`.
 fn end_of(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
-    // No byte of text is 255.
+    // UTF-8 has no byte 255, so this does not overflow.
     if let Some(last) = end.last_mut() {
         *last += 1;
     }

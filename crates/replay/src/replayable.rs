@@ -12,8 +12,8 @@ use ballast_policy::catalogue::{self, PolicyEntry};
 pub enum NotReplayable {
     /// It depends on how guests react to it.
     #[error(
-        "policy {policy} cannot be replayed: it goes by how guests answer to it ({input}), and \
-         recorded guests do not; choose another with --policy, such as global"
+        "policy {policy} cannot be replayed: it depends on how guests respond ({input}), and \
+         recorded guests do not respond; choose another with --policy, such as global"
     )]
     Answers {
         /// The policy.
@@ -35,7 +35,7 @@ pub enum NotReplayable {
     },
     /// A program decides, and a replay does not run it.
     #[error(
-        "policy {policy} cannot be replayed: its program is not asked about what is past; choose \
+        "policy {policy} cannot be replayed: its program is not called for a replay; choose \
          another with --policy, such as global"
     )]
     Program {

@@ -4,9 +4,9 @@
 //! The event that tracking has ended becomes the error of the next request. While it waits, the
 //! client sends heartbeats: revoking some GiB takes longer than the tracker tolerates silence.
 //!
-//! Whoever may write to the folder of the socket can listen in a hypervisor's place, so the client
-//! asks the kernel who listens, and believes of the tracker's own thread only what `/proc`
-//! confirms.
+//! Anybody who may write to the folder of the socket can listen in the hypervisor's place. So the
+//! client asks the kernel which process listens, and checks in `/proc` that the thread that the
+//! tracker names belongs to it.
 //!
 //! Limits: [`EVENTS_MAX`] events are queued; more are an error.
 
@@ -88,7 +88,7 @@ impl TrackerClient {
         let mut client = TrackerClient::over(socket, capacity)?;
         client.pid = pid;
         match client.exchange(TrackerRequest::Hello, "a greeting", &[])? {
-            // Its number in a namespace of its own may be another.
+            // Its own process number is ignored: in a PID namespace it differs from ours.
             TrackerReply::Hello { .. } => {}
             _ => return Err(TrackerError::Answer("a greeting")),
         }
@@ -134,7 +134,7 @@ impl TrackerClient {
         self.capabilities
     }
 
-    /// The thread that answers faults: one of the hypervisor's process.
+    /// The thread that answers faults; it belongs to the hypervisor's process.
     pub fn handler_tid(&self) -> u32 {
         self.handler_tid
     }
@@ -318,13 +318,13 @@ fn open(address: &TrackerAddress) -> Result<OwnedFd, TrackerError> {
     Ok(socket)
 }
 
-/// Checks that process `pid` listens on `socket`, by the kernel's word.
+/// Checks with the kernel that process `pid` listens on `socket`.
 fn check_listener(
     socket: &OwnedFd,
     address: &TrackerAddress,
     pid: u32,
 ) -> Result<(), TrackerError> {
-    // Not by rustix, whose type has no value for a process outside this namespace.
+    // rustix cannot represent a process outside this PID namespace.
     let peer = getsockopt(socket, PeerCredentials).map_err(|error| TrackerError::System {
         what: "ask who listens on the tracker's socket",
         source: Errno::from_raw_os_error(error as i32),
@@ -453,8 +453,8 @@ mod tests {
         Frame::<TrackerRequest>::decode(&bytes[..len]).unwrap()
     }
 
-    /// The fake tracker revokes until it has received two heartbeats, and answers these afterwards,
-    /// as the real one does.
+    /// The fake tracker revokes until it has received two heartbeats, then answers these, as the
+    /// real one does.
     #[test]
     fn a_client_sends_heartbeats_while_it_waits() {
         let pair =

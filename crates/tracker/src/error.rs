@@ -32,7 +32,7 @@ pub enum TrackerError {
         /// The hypervisor's process.
         pid: u32,
     },
-    /// The tracker names a thread as its own that is none of the hypervisor's process.
+    /// The tracker names a thread that does not belong to the hypervisor's process.
     #[error(
         "the guest's tracker says that thread {tid} answers faults, which is none of process {pid}: \
          daemon and hypervisor must see the same processes"

@@ -62,7 +62,7 @@ impl HandlerPlacement {
         HandlerPlacement { pid, handler, allowed, ticks: BTreeMap::new(), cpu: None }
     }
 
-    /// Whether the handler is beside the busiest thread.
+    /// Whether the handler is pinned beside the busiest thread.
     pub(crate) fn is_beside(&self) -> bool {
         self.cpu.is_some()
     }

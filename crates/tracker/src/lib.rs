@@ -1,10 +1,10 @@
 //! Page tracking from outside the hypervisor.
 //!
 //! [`TrackerClient`] controls the library inside the hypervisor, by the protocol of
-//! [`ballast_tracker_proto`], and reads touches. [`TrackingSession`] finds the guest's memory and
-//! divides tracking into intervals. Without the library, [`referenced()`] gives the size of a
-//! working set. [`DataTlbCounter`] and [`ActivityReader`] read signals of phase changes while
-//! tracking rests.
+//! [`ballast_tracker_proto`], and reads touches from it. [`TrackingSession`] finds the guest's
+//! memory and divides tracking into intervals. Without the library, [`referenced()`] gives the size
+//! of a working set, except for guests under KVM. While tracking rests, [`DataTlbCounter`] and
+//! [`ActivityReader`] read signals that a new phase has begun.
 //!
 //! Begin here: `tracking_session.rs`, then `client.rs`.
 //! Limits: calls block until the tracker answers. Each tracked guest needs a thread of its own,

@@ -30,7 +30,8 @@ pub fn clear_referenced(pid: u32) -> Result<(), TrackerError> {
     cleared.map_err(TrackerError::io("clear the hypervisor's referenced bits"))
 }
 
-/// Bytes of guest memory referenced since; `paths` are those of file-backed memory.
+/// Bytes of guest memory referenced since the bits were cleared; `paths` are those of file-backed
+/// memory.
 ///
 /// # Errors
 /// The process is gone, or belongs to another user.

@@ -80,8 +80,9 @@ pub fn memory_files_of(pid: u32, paths: &[&str]) -> Result<Vec<MemoryFile>, Trac
     Ok(memory_files(&maps, paths))
 }
 
-/// Checks that a process has mapped all of its guest's memory shared; `total` is the guest's memory
-/// by its hypervisor. Otherwise the working set of a part would be taken for that of the whole.
+/// Checks that a process has mapped all of its guest's memory shared. `total` is the guest's memory
+/// in bytes, by its hypervisor; 0 if it is unknown. Without this check the working set of a part
+/// would be taken for that of the whole.
 ///
 /// # Errors
 /// [`TrackerError::Private`], [`TrackerError::NoMemory`] or [`TrackerError::Partly`]; and those of

@@ -1,13 +1,13 @@
 //! Domains of libvirt, by `virsh` on this host; libvirt copies between two hosts by itself.
 //!
-//! Idea: a source has libvirt copy peer to peer, with the domain paused at its end. libvirt starts
-//! the destination's domain, and once that has everything it ends the source's and undefines it.
-//! A domain that died keeps its definition, which tells the two apart: so only persistent domains
-//! are moved.
-//! Source: `virsh(1)` of libvirt 9.0; what it says in each phase was seen with two of that version
-//! ([decision 25](../../../../docs/decisions/0025-two-phase-migration.md)).
+//! Idea: the source has libvirt copy peer to peer and pause the domain at the end of the copy.
+//! libvirt starts the destination's domain; once that has everything, it ends and undefines the
+//! source's. A domain that died keeps its definition, which tells the two cases apart: so only
+//! persistent domains are moved.
+//! Source: `virsh(1)` of libvirt 9.0. What it prints in each phase was seen with two libvirts of
+//! that version ([decision 25](../../../../docs/decisions/0025-two-phase-migration.md)).
 //! Cost: two runs of `virsh` a look.
-//! Limits: what libvirt does when the answer to its last step is lost is taken from its
+//! Limits: what libvirt does if the answer to its last step is lost is known only from its
 //! documentation. The destination's libvirt is reached as `peer` says; TLS is libvirt's own.
 
 use std::net::SocketAddr;
@@ -24,26 +24,26 @@ use tokio::time::{sleep, timeout};
 
 use super::hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
 
-/// What stands for the destination's address in the URI of its libvirt.
+/// Placeholder for the destination's address in the URI of its libvirt.
 pub(crate) const ADDRESS: &str = "{address}";
 const VIRSH: &str = "virsh";
-/// Longest run of one that answers at once.
+/// Longest run of a `virsh` command that should answer at once.
 const CALL: Duration = Duration::from_secs(10);
 /// Time between two looks whether a copy has begun.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// libvirt's number for a job that copies a domain to another host.
 const MIGRATION_OUT: u64 = 5;
-/// Most characters of what it says of a fault.
+/// Most characters of an error of `virsh` that are shown.
 const SAID_CHARS_MAX: usize = 300;
 
-/// How domains of libvirt are moved from and to here.
+/// How domains of libvirt are moved to and from this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibvirtConfig {
     /// The URI of this host's libvirt.
     pub uri: String,
-    /// The URI of another host's, with `{address}` for its address.
+    /// The URI of another host's libvirt, with `{address}` for its address.
     pub peer: String,
-    /// The address of this host's libvirt for others.
+    /// The address at which other hosts reach this host's libvirt.
     pub listen: SocketAddr,
     /// Most bytes a second of a copy.
     pub bandwidth_per_s: Bytes,
@@ -53,18 +53,18 @@ pub struct LibvirtConfig {
 #[derive(Clone, Debug)]
 pub struct Libvirt {
     config: LibvirtConfig,
-    /// The words before those of `virsh`'s own commands.
+    /// The program and arguments that come before the options of `virsh`.
     program: Vec<String>,
 }
 
-/// What `virsh domstate --reason` says.
+/// The states that `virsh domstate --reason` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DomainState {
     /// There is no such domain, neither active nor defined.
     Undefined,
-    /// It is defined, and not active.
+    /// It is defined but not active.
     ShutOff,
-    /// It runs, or stands still in the last moment of a copy out of here.
+    /// It runs, or stands still for the last moment of a copy to another host.
     Runs,
     /// It stands still and is being filled from another host.
     Incoming,
@@ -72,7 +72,7 @@ enum DomainState {
     Paused,
 }
 
-/// What `virsh domjobinfo --rawstats` says.
+/// The job that `virsh domjobinfo --rawstats` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Job {
     is_copy: bool,
@@ -85,7 +85,7 @@ impl Libvirt {
         Libvirt { config, program: vec![VIRSH.to_owned()] }
     }
 
-    /// The same, with other words to run `virsh`.
+    /// The same, but `virsh` is run by these words.
     #[cfg(test)]
     pub(crate) fn run_by(self, program: Vec<String>) -> Libvirt {
         Libvirt { program, ..self }
@@ -100,7 +100,7 @@ impl Libvirt {
         command
     }
 
-    /// What one command prints.
+    /// Runs one command and returns what it prints.
     async fn virsh(&self, words: &[&str]) -> Result<String, HypervisorError> {
         let mut command = self.command(words);
         command.kill_on_drop(true);
@@ -115,9 +115,9 @@ impl Libvirt {
         }
     }
 
-    /// `None`: it is not known.
+    /// The state of a domain; `None` if it is unknown.
     async fn state(&self, guest: &GuestId) -> Option<DomainState> {
-        // One that is not there is not listed, which is no failure, as a libvirt that is gone is.
+        // `list` tells a domain that does not exist from a libvirt that does not answer.
         let listed = self.virsh(&["list", "--all", "--name"]).await.ok()?;
         if !listed.lines().any(|name| name.trim() == guest.as_str()) {
             return Some(DomainState::Undefined);
@@ -155,14 +155,14 @@ impl Libvirt {
     }
 }
 
-/// The beginning of what it says.
+/// The beginning of an error of `virsh`, on one line.
 fn said(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let text: String = text.trim().chars().take(SAID_CHARS_MAX).collect();
     harmless_line(&text)
 }
 
-/// `None`: words that mean nothing here.
+/// Reads the state; `None` for other words.
 fn domain_state(text: &str) -> Option<DomainState> {
     match text.trim() {
         "paused (migrating)" => Some(DomainState::Incoming),
@@ -179,7 +179,7 @@ fn job(text: &str) -> Job {
             text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
         value?.trim().parse::<u64>().ok()
     };
-    // Under way, with an end that is known (1) or not (2); and its kind: a copy out of here.
+    // Job types 1 (its end is known) and 2 (its end is not) are under way.
     let is_under_way = matches!(figure("Job type"), Some(1 | 2));
     let is_copy = is_under_way && figure("operation") == Some(MIGRATION_OUT);
     let progress = figure("memory_processed").zip(figure("memory_remaining"));
@@ -191,11 +191,11 @@ fn job(text: &str) -> Job {
     Job { is_copy, progress }
 }
 
-/// Bytes a second, of what `virsh domstats --dirtyrate` says.
+/// The bytes a second that `virsh domstats --dirtyrate` prints, once they are measured.
 fn dirty_rate(text: &str) -> Option<Bytes> {
-    /// The word for a measurement that is over.
+    /// The line that says that a measurement is complete.
     const MEASURED: &str = "dirtyrate.calc_status=2";
-    /// No machine writes a TiB in a second.
+    /// More than any machine writes: 1 TiB a second.
     const MIB_PER_S_MAX: u64 = 1 << 20;
     let is_measured = text.lines().any(|line| line.trim() == MEASURED);
     let rate = text
@@ -226,7 +226,7 @@ impl Hypervisor for Libvirt {
             DomainState::Undefined | DomainState::ShutOff => view(Process::Absent, None),
             DomainState::Paused if is_listener => view(Process::Loaded, None),
             DomainState::Paused => {
-                // A domain that is copied stands still at the end, for a reason of its own.
+                // At the end of its copy a domain is paused, too.
                 match self.job(guest).await {
                     None => view(Process::Unknown, None),
                     Some(Job { is_copy: true, progress }) if began_copy => {
@@ -235,7 +235,7 @@ impl Hypervisor for Libvirt {
                     Some(_) => view(Process::Paused, None),
                 }
             }
-            // Somebody else moves it here.
+            // Another program moves it here.
             DomainState::Incoming => view(Process::Unknown, None),
             DomainState::Runs => match self.job(guest).await {
                 None => view(Process::Unknown, None),
@@ -250,13 +250,13 @@ impl Hypervisor for Libvirt {
 
     async fn writes_per_s(&self, guest: &GuestId) -> Option<Bytes> {
         let text = self.virsh(&["domstats", guest.as_str(), "--dirtyrate"]).await.ok()?;
-        // One that is under way refuses another.
+        // It fails if a measurement is under way, which is fine.
         let _ = self.virsh(&["domdirtyrate-calc", guest.as_str(), "--seconds", "1"]).await;
         dirty_rate(&text)
     }
 
     async fn listen(&self, _guest: &GuestId) -> Result<(), HypervisorError> {
-        // libvirt listens anyway; that it is there is seen at least.
+        // libvirt always listens. The call only shows that it answers.
         self.virsh(&["version"]).await.map(drop)
     }
 
@@ -280,7 +280,7 @@ impl Hypervisor for Libvirt {
         let words = ["migrate", "--live", "--p2p", "--persistent", "--undefinesource", "--suspend"];
         let mut command = self.command(&words);
         command.args([guest.as_str(), &peer, "--migrateuri", &data]);
-        // libvirt goes on with it whether this program lives or not.
+        // libvirt finishes the copy even if this program dies.
         command.stdout(Stdio::null());
         let spawned = command.spawn();
         let mut copy =
@@ -303,7 +303,7 @@ impl Hypervisor for Libvirt {
 
     async fn end(&self, guest: &GuestId) -> Result<(), HypervisorError> {
         match self.state(guest).await {
-            // A domain that runs is never ended.
+            // A running domain is never ended.
             Some(DomainState::Incoming | DomainState::Paused) => {
                 self.virsh(&["destroy", guest.as_str()]).await.map(drop)
             }

@@ -1,11 +1,11 @@
-//! Guests of plain QEMU, by a QMP socket of each that nobody else uses.
+//! Guests of plain QEMU, each with a QMP socket that no other program uses.
 //!
-//! Idea: QEMU is asked, and started by the operator's own program: how a guest's command line comes
-//! about only its host knows. The program is run without a shell, with the guest's name as an
-//! argument, and returns once an empty QEMU is there.
+//! Idea: Ballast talks to QEMU itself, but the operator's own program starts it, because only the
+//! host knows how a guest's command line is made. The program is run without a shell, with the
+//! guest's name as an argument, and returns once an empty QEMU exists.
 //! Source: `docs/fleet.md`, "Moving guests of QEMU".
-//! Limits: memory goes over the network as it is. A guest's disks are on storage that both hosts
-//! reach. A QEMU that ends by itself must not be started again by whoever watches it.
+//! Limits: memory is sent unencrypted. A guest's disks have to be on storage that both hosts reach.
+//! If a QEMU ends, no other program may start it again.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -24,25 +24,25 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
 
-/// What stands for a guest's name in paths and arguments.
+/// Placeholder for the guest's name in paths and arguments.
 pub(crate) const GUEST: &str = "{guest}";
-/// Longest wait for an answer of QEMU.
+/// Longest wait for an answer from QEMU.
 const CALL: Duration = Duration::from_secs(5);
-/// Longest run of the program that starts one.
+/// Longest run of the program that starts a QEMU.
 const START: Duration = Duration::from_secs(60);
-/// Time between two looks for a socket that was about to be made.
+/// Time between two looks for a socket that is about to appear.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Most characters of what a program says.
+/// Most bytes of a program's error output that are shown.
 const SAID_CHARS_MAX: usize = 300;
 
-/// How guests of QEMU are moved from and to here.
+/// How guests of QEMU are moved to and from this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QemuConfig {
-    /// The QMP socket of a guest, with `{guest}` for its name.
+    /// The path of a guest's QMP socket, with `{guest}` for its name.
     pub qmp: String,
-    /// The program that starts an empty one, and its arguments.
+    /// The program that starts an empty QEMU, and its arguments.
     pub start: Vec<String>,
-    /// Where it listens.
+    /// The address at which it listens for a copy.
     pub listen: IpAddr,
     /// How long a guest may stand still at the end of a copy.
     pub downtime: Duration,
@@ -76,12 +76,12 @@ impl Qemu {
         client.map_err(|down| HypervisorError(format!("QEMU at {}: {down}", socket.display())))
     }
 
-    /// Runs the operator's program.
+    /// Runs the operator's program that starts a QEMU.
     async fn start(&self, guest: &GuestId) -> Result<(), HypervisorError> {
         let mut words = self.config.start.iter().map(|word| word.replace(GUEST, guest.as_str()));
         let program = words.next().unwrap_or_default();
         let mut command = Command::new(&program);
-        // It may leave a QEMU that runs on, so nothing of it is waited for but its end.
+        // The QEMU that it starts may inherit its output, so only its exit is waited for.
         command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.kill_on_drop(true);
         let failed = |why: String| HypervisorError(format!("`{program}`: {why}"));
@@ -102,11 +102,11 @@ impl Qemu {
     }
 }
 
-/// The beginning of what a program has said.
+/// The beginning of a program's error output.
 async fn said(mut from: tokio::process::ChildStderr) -> String {
     use tokio::io::AsyncReadExt;
     let mut bytes = [0; SAID_CHARS_MAX];
-    // A QEMU that it left may hold the other end open.
+    // The QEMU that it started may hold the other end open.
     let read = timeout(Duration::from_secs(1), from.read(&mut bytes)).await;
     let length = read.ok().and_then(Result::ok).unwrap_or(0);
     harmless_line(String::from_utf8_lossy(&bytes[..length]).trim())
@@ -182,7 +182,7 @@ fn called(what: &str, error: &impl std::fmt::Display) -> HypervisorError {
 
 fn process(found: GuestMigration) -> Process {
     match found {
-        // It listens nowhere yet: whoever began that goes on.
+        // It does not listen yet: `listen` is called again and goes on.
         GuestMigration::Empty => Process::Absent,
         GuestMigration::Listens(address) => Process::Waiting(address),
         GuestMigration::Loaded => Process::Loaded,

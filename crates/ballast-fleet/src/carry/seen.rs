@@ -1,8 +1,8 @@
-//! What a host sees of a guest that is on its way.
+//! What a host sees of a guest that is being moved.
 //!
-//! Idea: the hypervisor is asked what it is, the daemon what it promises; notes say what neither
+//! Idea: the hypervisor says what it is, the daemon what it has promised; notes have what neither
 //! knows.
-//! Limits: a daemon that does not answer has given nothing away.
+//! Limits: a daemon that does not answer counts as keeping its promises.
 
 use ballast_api::StatusReply;
 use ballast_fleet_move::{Carried, CopyState, HostView, Process, Promise, Shrink, Term};
@@ -15,7 +15,7 @@ use crate::config::FleetMode;
 use crate::host_record::Daemon;
 use crate::session::Member;
 
-/// A guest has shrunk when it holds no more than this above its target: how exact a balloon is.
+/// How far above its target a guest may be and count as shrunk: a balloon is no more exact.
 const SHRUNK_WITHIN: Bytes = Bytes::mib(16);
 
 /// What a host sees of a guest.
@@ -70,13 +70,13 @@ impl Seen {
     }
 }
 
-/// What this host has promised an arriving guest.
+/// What this host has promised to an arriving guest.
 pub(super) fn promise(guest: &GuestId, note: &Note, status: Option<&StatusReply>) -> Promise {
     let Some(noted) = note.reserved else { return Promise::Nothing };
     if note.is_refused {
         return Promise::Refused;
     }
-    // A daemon that does not answer has not given it away.
+    // Without an answer the reservation counts as made, but not as free yet.
     let unknown = Promise::Reserved { size: Bytes::new(noted), is_ready: false };
     let Some(status) = status else { return unknown };
     if let Some(it) = status.reservations.iter().find(|it| it.guest == guest.as_str()) {
@@ -89,7 +89,7 @@ pub(super) fn promise(guest: &GuestId, note: &Note, status: Option<&StatusReply>
     }
 }
 
-/// The shrink that this host asked of a leaving guest.
+/// The shrinking that this host has asked of a leaving guest.
 pub(super) fn shrink(guest: &GuestId, note: &Note, status: Option<&StatusReply>) -> Option<Shrink> {
     let to = Bytes::new(note.shrink?.to_bytes);
     let view = status.and_then(|it| it.guests.iter().find(|it| it.guest == guest.as_str()));

@@ -21,21 +21,22 @@ use crate::say::Speaker;
 use crate::serve::{Desk, serve};
 use crate::timed::TimedCoordinator;
 
-/// Well below the time after which the unit's watchdog ends a program that hangs.
+/// Interval of the watchdog's notice, well below the unit's limit for a program that hangs.
 const WATCHDOG_EVERY: Duration = Duration::from_secs(20);
 
-/// Be a member of the fleet until stopped: SIGTERM or Ctrl-C ends it, and the host leaves.
+/// Run this host as a member of the fleet until SIGTERM or Ctrl-C; then the host leaves.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   ballast-fleet run --check
   ballast-fleet run --config /etc/ballast/fleet.toml
 
-What changes is said on standard error. An annotated example is docs/fleet.example.toml.")]
+SIGTERM or Ctrl-C stops it, and the host leaves the fleet. Changes are reported on standard error.
+docs/fleet.example.toml is an annotated example of the configuration.")]
 pub struct Args {
     #[command(flatten)]
     place: Place,
-    /// Only read the configuration
+    /// Check the configuration, print a summary and exit
     #[arg(long)]
     check: bool,
 }
@@ -66,7 +67,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
     let metrics = Arc::new(FleetMetrics::default());
     let desk = Desk {
-        // A connection of its own: questions do not hold up the lease.
+        // Its own connection, so that answers do not delay the lease.
         coordinator: TimedCoordinator::new(config.etcd()?, metrics.clone()),
         config: config.clone(),
         metrics: metrics.clone(),
@@ -90,8 +91,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             if !left.is_empty() {
                 let guests: Vec<&str> = left.iter().map(GuestId::as_str).collect();
                 return Err(anyhow!(
-                    "{} has begun to move {}: to finish that it needs the table [qemu] or \
-                     [libvirt] that it had, also in mode `advise`",
+                    "{} has begun to move {}: to finish, it needs the table [qemu] or [libvirt] \
+                     that it had before, even in mode `advise`",
                     member.config.host,
                     guests.join(", ")
                 ));
@@ -120,7 +121,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells the service manager, without end, that the program does not hang.
+/// Tells the service manager, again and again, that the program does not hang.
 async fn keep_watchdog() {
     loop {
         notify(NotifyState::Watchdog);
@@ -128,7 +129,7 @@ async fn keep_watchdog() {
     }
 }
 
-/// Notifies the service manager, if there is one; if that fails, it will act by its own settings.
+/// Notifies the service manager, if there is one. If that fails, it acts by its own settings.
 fn notify(state: NotifyState<'_>) {
     let _ = sd_notify::notify(&[state]);
 }

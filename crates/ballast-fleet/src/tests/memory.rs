@@ -47,7 +47,7 @@ pub(super) fn in_virtual_time(test: impl AsyncFnOnce(MemoryCoordinator)) {
 }
 
 impl World {
-    /// A host that runs until its task is aborted, which is a crash.
+    /// Runs a host until its task is aborted, which is a crash.
     fn host(&self, name: &str, machine: &str, daemon: &StandIn) -> (Host, JoinHandle<()>) {
         let coordinator = self.coordinator.clone();
         let member = Member::new(coordinator, daemon.clone(), config(name), machine.to_owned());
@@ -113,7 +113,7 @@ fn a_leader_that_was_replaced_writes_nothing() {
         let (a, _task) = world.host("a", "1", &short());
         sleep(s(15)).await;
         let key = config("a").keys.key(&FleetKey::Leader);
-        // As if its lease had ended and another had won, before it hears of either.
+        // Its lease has ended and another host has won, but it knows neither yet.
         let other = KeyWrite::Put { key, value: br#"{"v":1,"host":"z"}"#.to_vec(), lease: None };
         world.coordinator.compare_and_put(&[], vec![other]).await.unwrap();
         let before = world.plan().await;
@@ -236,7 +236,7 @@ fn a_registration_that_was_removed_is_made_again() {
         sleep(s(15)).await;
         let plan = world.plan().await;
         assert!(plan.left_out[0].text.contains("its identity"), "{plan:?}");
-        // The next write of the record shows it.
+        // The next write of the record shows that.
         daemon.budget_mib.set(9000);
         sleep(s(30)).await;
         assert_eq!((world.plan().await.hosts, world.plan().await.left_out.len()), (1, 0));
@@ -253,13 +253,13 @@ fn an_order_for_an_unknown_host_names_those_there_are() {
             order_drain(&world.coordinator, &config("a"), &host, undo).await
         };
         let error = order("b", false).await.unwrap_err().to_string();
-        assert_eq!(error, "no host b is registered; there are: a");
+        assert_eq!(error, "no host b is registered; registered hosts: a");
         assert!(order("a", false).await.unwrap().contains("is to be drained"));
         assert!(order("a", false).await.unwrap().contains("already"));
         sleep(s(12)).await;
         let text = &world.plan().await.unmet[0].text;
         assert!(text.contains("keeps 2 guests to be drained"), "{text}");
-        assert!(order("a", true).await.unwrap().contains("not drained any more"));
+        assert!(order("a", true).await.unwrap().contains("no longer being drained"));
         assert!(order("a", true).await.unwrap().contains("is not being drained"));
     });
 }

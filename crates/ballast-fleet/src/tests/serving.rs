@@ -43,7 +43,7 @@ fn value<'a>(metrics: &'a str, series: &str) -> Option<&'a str> {
     metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))
 }
 
-/// Prometheus' own opinion of a text of metrics.
+/// Asserts that Prometheus' own tool accepts a text of metrics, if the tool is here.
 fn assert_well_formed(metrics: &str) {
     let brought = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/prometheus/usr/bin");
     let tools = [PathBuf::from("promtool"), PathBuf::from(brought).join("promtool")];
@@ -61,7 +61,7 @@ fn assert_well_formed(metrics: &str) {
     assert!(said.status.success() && text.is_empty(), "{text}{metrics}");
 }
 
-/// Its own desk, member and speaker, until `done`.
+/// Runs a member with its own desk and speaker until `done`.
 async fn at_work(config: &FleetConfig, daemon: &Path, done: impl Future<Output = ()>) {
     let metrics = Arc::new(FleetMetrics::default());
     let etcd = || TimedCoordinator::new(config.etcd().unwrap(), metrics.clone());
@@ -88,7 +88,7 @@ fn a_member_answers_its_daemon_and_prometheus() {
         let folder = tempfile::tempdir().unwrap();
         let daemon = folder.path().join("ballast.sock");
         let socket = fleet_socket(&daemon);
-        // Left by one that was killed.
+        // A socket that a killed program left.
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
         let more = format!("lease = \"3s\"\ntick = \"1s\"\n[metrics]\nlisten = \"{port}\"");
@@ -112,7 +112,7 @@ fn a_member_answers_its_daemon_and_prometheus() {
                 (&status["leader"], &status["hosts"][0]["host"]),
                 (&"a".into(), &"a".into())
             );
-            // The port has metrics and nothing else.
+            // The port serves metrics and nothing else.
             let (status, _) = get(TcpStream::connect(port).await.unwrap(), path::FLEET).await;
             assert_eq!(status, 404);
             drop(cluster);
@@ -124,7 +124,7 @@ fn a_member_answers_its_daemon_and_prometheus() {
     });
 }
 
-/// The fleet with a plan for its one host: a leader counts a plan before it is written.
+/// Waits for a plan for the one host: a leader counts a plan before it writes it.
 async fn planned(socket: &Path) -> FleetReply {
     loop {
         let (status, body) = get(UnixStream::connect(socket).await.unwrap(), path::FLEET).await;
@@ -137,13 +137,13 @@ async fn planned(socket: &Path) -> FleetReply {
     }
 }
 
-/// The metrics of a leader that has planned for itself.
+/// Waits for the metrics of a leader that has planned for its own host.
 async fn leading(port: SocketAddr) -> String {
     loop {
         if let Ok(stream) = TcpStream::connect(port).await {
             let (status, metrics) = get(stream, path::METRICS).await;
             assert_eq!(status, 200);
-            // Its first plan may be of nobody: it leads as soon as it is registered.
+            // Its first plan may be for no host, as it leads as soon as it is registered.
             if value(&metrics, "ballast_fleet_hosts") == Some("1") {
                 assert_eq!(value(&metrics, "ballast_fleet_leader"), Some("1"));
                 return metrics;
@@ -225,7 +225,7 @@ fn plan_of_nobody() -> PlanRecord {
     .unwrap()
 }
 
-/// The page's test in `crates/ballast` shows this very answer.
+/// The test of the page in `crates/ballast` shows this very answer.
 #[test]
 fn the_pages_fleet_is_what_a_member_answers() {
     block_on(true, async {

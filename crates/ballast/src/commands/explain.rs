@@ -16,7 +16,7 @@ use ballast_report::format::{size, size_or_unknown, span};
 use super::source::Origin;
 use super::tick;
 
-/// Say why a guest has the memory it has: every step of the last decision.
+/// Explain why a guest has the memory it has: every step of the last decision.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -18,7 +18,7 @@ const JOURNAL_DEFAULT: &str = "/var/lib/ballast/journal.db";
 /// 10 MiB.
 const LINE_BYTES_MAX: usize = 256 << 20;
 
-/// Read what the daemon recorded; beside a running one, too.
+/// Read what the daemon recorded, even while it runs.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +35,7 @@ enum Command {
     Info(InfoArgs),
 }
 
-/// Print every tick and event as a line of JSON.
+/// Print every tick and event, one JSON object per line.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -50,12 +50,12 @@ struct ExportArgs {
     file: File,
     #[command(flatten)]
     span: Moments,
-    /// Only this guest's part of each tick, and the events
+    /// Only this guest's part of each tick, and all events
     #[arg(long, value_name = "GUEST")]
     guest: Option<GuestId>,
 }
 
-/// Say what a journal holds.
+/// Summarize a journal: entries, time span and size.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -70,7 +70,7 @@ struct InfoArgs {
 /// The journal that a command reads.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct File {
-    /// The journal
+    /// The journal file
     #[arg(long, value_name = "PATH", env = "BALLAST_JOURNAL", default_value = JOURNAL_DEFAULT)]
     pub(super) journal: PathBuf,
 }

@@ -20,11 +20,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const NOBODY: &str = "reservation";
 
 /// Make room for a guest that is about to start.
-///
-/// Other guests give up memory within their floors. Once SIZE is free, on the host and in the
-/// budget, this succeeds; nobody is given any of it until the guest NAME appears, which then has it
-/// as if it had been granted, or until the reservation ends. To reserve again for the same name
-/// replaces the first reservation.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,24 +27,30 @@ Examples:
   ballast reserve 512MiB --wait 2m --lasts 1h
   ballast reserve --release --for web-3
 
-Exit status: 0 all of it is free, 1 some is lacking when --wait is over (the reservation lasts all
-the same) or the daemon refuses, 2 wrong usage. JSON, an object: guest, size_bytes, free_bytes,
-is_ready, is_taken_up (the guest has appeared), waited_ms, ends_in_ms, surpluses (only where some
-is lacking: a list of guest, bytes above its floor, and change, what it is doing).")]
+Other guests shrink, but not below their floors, until SIZE is free on the host and in the budget.
+No other guest is granted that memory until the guest NAME appears or the reservation ends. A second
+reservation for the same name replaces the first.
+
+Exit status: 0 all of SIZE is free; 1 some is still lacking after --wait (the reservation stays), or
+the daemon refuses; 2 wrong usage.
+
+JSON: an object with guest, size_bytes, free_bytes, is_ready, is_taken_up (the guest has appeared),
+waited_ms, ends_in_ms and, if memory is lacking, surpluses: a list of guest, bytes (held above its
+floor) and change (what it is doing).")]
 pub struct Args {
-    /// How much, such as 2GiB
+    /// How much memory, such as 2GiB
     #[arg(value_name = "SIZE", required_unless_present = "release", conflicts_with = "release")]
     size: Option<Bytes>,
     /// The guest that is about to start
     #[arg(long = "for", value_name = "NAME", default_value = NOBODY)]
     guest: GuestId,
-    /// How long to wait for it; 0s: not at all
+    /// How long to wait until the memory is free; 0s: do not wait
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
     wait: Duration,
-    /// How long to keep it at most if the guest does not appear, up to 24h
+    /// How long to keep the reservation if the guest does not appear, at most 24h
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
     lasts: Duration,
-    /// End the reservation instead
+    /// End the reservation instead of making one
     #[arg(long)]
     release: bool,
     #[command(flatten)]
@@ -165,8 +166,8 @@ fn render(reserved: &ReservationOutcome) -> String {
 fn lacking(reserved: &ReservationOutcome) -> String {
     let ReservationOutcome { guest, size_bytes, free_bytes, waited_ms, .. } = reserved;
     let mut text = format!(
-        "of {} for `{guest}` {} are free after {}, and {} are lacking; they stay reserved \
-         (`ballast reserve --release --for {guest}` ends that)",
+        "of the {} for `{guest}`, {} are free after {} and {} are lacking; the reservation stays \
+         (`ballast reserve --release --for {guest}` ends it)",
         size(*size_bytes),
         size(*free_bytes),
         span(*waited_ms),

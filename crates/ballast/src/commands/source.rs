@@ -77,8 +77,8 @@ pub(super) fn tell_journal<T>(
     note(&match &latest.stopped {
         Some(why) => format!("the daemon that wrote it (version {version}) ended: {why}"),
         None => format!(
-            "the daemon that wrote it (version {version}) did not end in order: it was killed, or \
-             it runs and cannot be reached"
+            "the daemon that wrote it (version {version}) did not stop cleanly: it was killed, or \
+             it is running and cannot be reached"
         ),
     });
     recorded::tell(&latest, now, tell)

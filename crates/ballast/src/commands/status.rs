@@ -28,7 +28,8 @@ pub struct Args {
     origin: Origin,
     #[command(flatten)]
     output: Output,
-    /// Show it again every SECONDS (2), until interrupted; with --json an object a line
+    /// Repeat every SECONDS (2 if not given) until interrupted; with --json, print one object per
+    /// line
     #[arg(
         long,
         value_name = "SECONDS",

@@ -536,7 +536,7 @@ fn policy_show_prints_the_whole_entry() {
         policy     tws
         rule       Every guest gets its working set, found by taking memory away until it reads some back.
         shortage   Guests that want less than their part by shares get it; the others divide the rest by shares.
-        priority   Guests of higher priority take what they need from those of lower, then.
+        priority   In a shortage, higher priorities take what they need from lower ones.
         source     TWS §2
         pace       every 1.0s; makes every change
         parameter  policy.interval: time between decisions (span of time, one tick to 1h; default "1000ms")

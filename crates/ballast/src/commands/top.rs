@@ -9,7 +9,7 @@ use super::{Connection, explain};
 
 /// Watch the host and every guest, or what a journal recorded of them.
 ///
-/// Keys: `?` tells all, `q` quits, Enter explains the selected guest, `/` filters by name, `<`, `>`
+/// Keys: `?` lists all, `q` quits, Enter explains the selected guest, `/` filters by name, `<`, `>`
 /// and `r` sort, `f` folds guests at rest, `p` pauses or resumes and `s` sets a guest's bounds,
 /// both after a question. In a journal, the arrows step through its ticks, page up and down a
 /// minute, and space plays.
@@ -20,10 +20,11 @@ Examples:
   ballast top --no-color
   ballast top --journal /var/lib/ballast/journal.db
 
-Colours are left out, too, where NO_COLOR is set or TERM is dumb. For programs: ballast status
---json.")]
+Keys: ? lists all keys, q quits, Enter explains the selected guest, / filters by name.
+
+Colours are also off if NO_COLOR is set or TERM is dumb. In scripts, use `ballast status --json`.")]
 pub struct Args {
-    /// Show this journal instead of a daemon, from its last tick back
+    /// Show this journal instead of a daemon, starting at its last tick
     #[arg(long, value_name = "PATH")]
     journal: Option<PathBuf>,
     /// Use no colours

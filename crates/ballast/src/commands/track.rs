@@ -45,100 +45,96 @@ Examples:
   ballast track web-1 --source damon
   ballast track web-1 --for 4m --interval 500ms --record web-1 --qmp /run/ballast/qmp --referenced
 
-Without a guest it lists all there are, with the socket of their tracker: of those whose
-hypervisor was started with libballast_track.so in LD_PRELOAD and the address of a socket in
-BALLAST_TRACK_SOCKET, and with shared memory (QEMU: -object memory-backend-memfd,share=on). Any
-other is sampled by the kernel's DAMON, as root, if the kernel has it and nobody else uses it:
-1,024 of its pages, in windows of an interval, at least 1s. A guest has one tracking client at a
-time, and a host one user of DAMON; the daemon is one.
+Without GUEST, it lists all guests and the sockets of their trackers. A guest has a tracker if its
+hypervisor was started with libballast_track.so in LD_PRELOAD, a socket's address in
+BALLAST_TRACK_SOCKET and shared memory (QEMU: -object memory-backend-memfd,share=on). Any other
+guest is sampled by the kernel's DAMON: 1,024 of its pages, in windows of one interval, at least 1s.
+That needs root, a kernel with DAMON, and no other user of DAMON. A guest has one tracking client at
+a time, and a host one user of DAMON; the daemon counts as one.
 
   WORKING SET  the least memory in which at most 1 % of the touches seen miss
   TOUCHED      memory touched in the interval
-  HALF MISS    memory in which half of the touches seen miss; with --statistical nothing
-  WATCHED      which part of the guest's memory is watched, in pieces of how many pages; or rest.
-               DAMON sees huge pages as pieces of 512 pages, and the working set is then an upper
-               bound
-  HOT          watched pieces that stay accessible and are not seen, with --hot-set
+  HALF MISS    memory in which half of the touches seen miss; empty with --statistical
+  WATCHED      the share of the guest's memory that is watched, and pages per piece; or rest. DAMON
+               sees huge pages as pieces of 512 pages; the working set is then an upper bound
+  HOT          with --hot-set: watched pieces that stay accessible, so their touches are not seen
   TOUCHES      touches seen
-  LOST         touches seen and lost, for want of room
+  LOST         touches seen but lost, because a buffer was full
   COST         processor time of the tracker and lost time of the guest, as a share of one core
   TRAP         how long one touch that is seen stops the guest
   UP           share of the intervals that were watched (up ratio)
 
-A guest given by its name may end: tracking goes on once it is started again, unless it is recorded.
+If a guest given by name ends, tracking continues once it starts again, unless --record is given.
 
-With --rest tracking rests while the working set is stable, until misses of the data TLB, or where
-the machine does not count them the touches of some hundred pages, tell a new phase; see `ballast
-imt`.
+With --rest, tracking rests while the working set is stable. It resumes when misses of the data TLB
+show a new phase, or, if the machine does not count them, touches of a few hundred pages; see
+`ballast imt`.
 
-A recording is a folder with series.csv, which `ballast imt` reads, and pages.pg, which `ballast
-mrc` reads: the pages touched, in order, of the watched part; of a piece of several pages its
-first (`ballast mrc --granularity`). Every signal that might tell phases is a column of
-series.csv, for `ballast imt --events`; --qmp and --referenced add those that are not for free.
+A recording is a folder with series.csv, which `ballast imt` reads, and pages.pg, which
+`ballast mrc` reads: the touched pages of the watched part, in order; of a piece of several pages,
+the first one (`ballast mrc --granularity`). Every signal that might show a new phase is a column of
+series.csv, for `ballast imt --events`; --qmp and --referenced add those that cost something.
 
-JSON: an object a line for every interval. What was not watched has no figures of what was seen.
-  at_s, length_s              when it ended, and how long it was
+JSON: one object per line and interval. Fields about touches are absent if nothing was watched.
+  at_s, length_s              when the interval ended, and its length
   tracked_bytes               memory of the guest that is tracked
-  is_on, up_ratio             whether it was watched, and the share of intervals so far that were
-  events                      what tells a new phase, scaled to all memory; null if not seen
-  known_bytes                 the working set as last seen, moved as the tiny sample told; null
-                              before
-  next                        what follows for the next interval, with --rest
-  source                      what saw it: library, damon, mglru; damon-huge, mglru-huge: an upper
-                              bound
+  is_on, up_ratio             whether it was watched; the share of intervals so far that were
+  events                      what shows a new phase, scaled to all memory; null if not seen
+  known_bytes                 the last known working set, adjusted by the small sample that stays
+                              watched; null before the first
+  next                        what follows in the next interval, with --rest
+  source                      library, damon, mglru; damon-huge and mglru-huge are upper bounds
   working_set_bytes, touched_bytes, half_miss_bytes
-  granule_pages, share        pages of a piece, and the share of pieces that were watched
+  granule_pages, share        pages per piece, and the share of pieces that were watched
   hot_granules, touches, lost
   cost_share                  from 0 to 1, of one core
-  trap_ns, revoked_ns         of one touch, and of revoking at the interval's start
+  trap_ns, revoked_ns         of one touch, and of revoking access at the interval's start
   miss_step_bytes, misses     misses at 0, 1, 2 … steps of memory")]
 pub struct Args {
-    /// The guest: its name, or the number of its hypervisor's process; all that there are without
-    /// it
+    /// The guest's name, or the process id of its hypervisor; without it, list all guests
     #[arg(value_name = "GUEST")]
     guest: Option<String>,
-    /// By what: the tracker in its hypervisor (library), the kernel's DAMON, the generations of its
-    /// cgroup's pages (mglru), or the library if it is there and DAMON if not (auto)
+    /// What to track with: the library in its hypervisor (library), the kernel's DAMON (damon), the
+    /// page generations of its cgroup (mglru), or the library if present, else DAMON (auto)
     #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = source)]
     source: SourceChoice,
-    /// How long; until interrupted without it
+    /// How long to track; without it, until interrupted
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     for_: Option<Duration>,
-    /// How long an interval is, 100ms to 1h
+    /// Length of an interval, 100ms to 1h
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// What it may cost, in per cent of one core; the watched part is made so small
+    /// Most that tracking may cost, in percent of one core; sets how much memory is watched
     #[arg(long, value_name = "PERCENT", default_value = "0.5", value_parser = budget)]
     budget: Budget,
-    /// Watch all memory in pieces of 32 pages, or 512 where the working set is large, whatever it
-    /// costs
+    /// Watch all memory whatever it costs, in pieces of 32 pages, or 512 for a large working set
     #[arg(long, conflicts_with = "budget")]
     every: bool,
-    /// See a piece again after enough others were touched (MEB's hot set), not once an interval
-    /// only: closer curves, at many times the cost
+    /// See a piece again after enough others were touched (MEB's hot set), not only once an
+    /// interval: more accurate curves at many times the cost
     #[arg(long)]
     hot_set: bool,
-    /// Let tracking rest within a phase: adaptive, or by a threshold from 0.05 to 0.30
+    /// Rest while the working set is stable: adaptive, or a fixed threshold from 0.05 to 0.30
     #[arg(long, value_name = "HOW", num_args = 0..=1, default_value = "off",
         default_missing_value = "adaptive", require_equals = true)]
     rest: Intermittent,
-    /// Watch so many pages, others in every interval, picked at random, as ESX does: the part that
-    /// is touched is the part of memory in use; no curve
+    /// Watch this many pages, picked at random anew in every interval, as ESX does: the touched
+    /// share of them estimates how much memory is in use; no curve
     #[arg(long, value_name = "PAGES", conflicts_with_all = ["budget", "every", "hot_set", "rest"],
         value_parser = clap::value_parser!(u32).range(1..=i64::from(SamplingSettings::SAMPLES_MAX)))]
     statistical: Option<u32>,
-    /// Record to this folder
+    /// Write a recording to this folder
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
-    /// Record too what the guest counts itself; of the guest with this name whose QMP socket is in
-    /// this folder, and which no daemon is connected to
+    /// Also record the guest's own counters, read from its QMP socket in this folder; no daemon may
+    /// be connected to that socket
     #[arg(long, value_name = "FOLDER", requires = "record")]
     qmp: Option<PathBuf>,
-    /// Record too how much memory the kernel saw referenced, at 10 to 35 ms of a processor for each
-    /// interval
+    /// Also record how much memory the kernel saw referenced; costs 10 to 35 ms of processor time
+    /// per interval
     #[arg(long, requires = "record")]
     referenced: bool,
-    /// Write a page with everything over time and the last miss curve, at the end
+    /// At the end, write an HTML page: all figures over time, and the last miss curve
     #[arg(long, value_name = "FILE.html")]
     page: Option<PathBuf>,
     #[command(flatten)]
@@ -230,7 +226,7 @@ async fn ask(
         let stats = reading.and_then(|reading| reading.sample.stats);
         anyhow::ensure!(
             stats.is_some() || began.elapsed() < ASK_PATIENCE,
-            "no statistics of guest `{}` by a socket in {}: is a daemon connected to it?",
+            "no statistics of guest `{}` from a socket in {}: is a daemon connected to it?",
             name.as_deref().unwrap_or("?"),
             folder.display(),
         );
@@ -264,7 +260,7 @@ fn find<'a>(guests: &'a [Hypervisor], wanted: &str) -> anyhow::Result<&'a Hyperv
             second.pid
         ),
         (None, _) => anyhow::bail!(
-            "no guest `{wanted}`: `ballast track` lists those there are, by the name that QEMU was \
+            "no guest `{wanted}`: `ballast track` lists the guests, by the name that QEMU was \
              given with -name"
         ),
     }
@@ -310,7 +306,7 @@ fn follow(
 ) -> anyhow::Result<()> {
     if args.referenced {
         check_bits_tell(Path::new(PROC), guest.pid)
-            .context("--referenced records nothing of this guest: leave it out")?;
+            .context("--referenced can record nothing of this guest: leave it out")?;
     }
     let mut guest = guest.clone();
     let mut source = watch(args, &guest)?;
@@ -447,8 +443,8 @@ fn watch(args: &Args, guest: &Hypervisor) -> anyhow::Result<Box<dyn WorkingSetSo
     let tracker = match (args.source, &guest.tracker) {
         (SourceChoice::Auto | SourceChoice::Library, Some(tracker)) => tracker,
         (SourceChoice::Library, None) => anyhow::bail!(
-            "there is no tracker in the guest: it is started with libballast_track.so in LD_PRELOAD \
-             and BALLAST_TRACK_SOCKET; or leave --source out"
+            "the guest has no tracker: start its hypervisor with libballast_track.so in LD_PRELOAD \
+             and BALLAST_TRACK_SOCKET, or leave --source out"
         ),
         (SourceChoice::Mglru, _) => {
             ensure_no_traps_are_asked_for(args)?;

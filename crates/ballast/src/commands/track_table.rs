@@ -7,7 +7,7 @@ use ballast_model::Bytes;
 
 use ballast_report::format;
 
-use ballast_daemon::track::{Row, Seen};
+use ballast_daemon::track::{Row, WatchedInterval};
 
 /// Lines between two headings: those of a screen.
 const HEADING_EVERY: u64 = 24;
@@ -55,12 +55,12 @@ pub(super) fn line(row: &Row) -> String {
 }
 
 /// How long a trapped access stops the guest; zero with DAMON, which needs no traps.
-fn trap(seen: &Seen) -> String {
+fn trap(seen: &WatchedInterval) -> String {
     format!("{:.1}us", seen.trap.as_secs_f64() * 1e6)
 }
 
 /// `1/64 by 1`: the watched share of granules, and pages per granule.
-fn watched(seen: &Seen) -> String {
+fn watched(seen: &WatchedInterval) -> String {
     let part = if seen.share >= 1.0 {
         "all".to_owned()
     } else {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn lines_align_with_their_heading() {
-        let seen = Seen {
+        let seen = WatchedInterval {
             source: ballast_model::TrackingSource::Library,
             working_set: Bytes::mib(203),
             touched: Bytes::mib(201),
@@ -93,8 +93,9 @@ mod tests {
             trap: Duration::from_nanos(14_800),
             revoked_in: Duration::from_millis(2),
         };
-        let all = Seen { share: 1.0, granule_pages: 32, hot_granules: None, ..seen.clone() };
-        let row = |seen: Option<Seen>| Row {
+        let all =
+            WatchedInterval { share: 1.0, granule_pages: 32, hot_granules: None, ..seen.clone() };
+        let row = |seen: Option<WatchedInterval>| Row {
             at: Duration::from_millis(12_340),
             length: Duration::from_secs(1),
             tracked: Bytes::mib(512),

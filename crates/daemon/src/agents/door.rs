@@ -1,12 +1,13 @@
-//! The ways in which a guest's agent and the daemon come together.
+//! How the connection between the daemon and a guest's agent is made.
 //!
-//! Idea: the daemon connects to a virtio-serial port, and vsock connects to the daemon. With QEMU a
-//! connection comes from the host's kernel, with the guest's number (CID): nobody can have
-//! another's. Cloud Hypervisor and Firecracker make one to a Unix socket that the daemon has for
-//! each guest: who did, the kernel says too. So no guest speaks for another.
+//! Idea: with virtio-serial the daemon connects to a port of the guest; with vsock the agent
+//! connects to the daemon. QEMU's vsock connections come through the host's kernel with the guest's
+//! number (CID), which no other guest can have. Cloud Hypervisor and Firecracker connect to a Unix
+//! socket that the daemon has for each guest, and the kernel names the process that does. So no
+//! guest can speak for another.
 //!
 //! Source: vsock(7); docs/vsock.md of Cloud Hypervisor and of Firecracker. Limits: any program in a
-//! guest may connect by vsock, not only root's: it speaks for its own guest.
+//! guest may connect by vsock, not only root's; it speaks for its own guest.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,30 +33,30 @@ use tracing::info;
 use super::latest::Shared;
 use crate::clock;
 
-/// Connections that wait for the kernel's vsock to be accepted.
+/// Vsock connections of the kernel that may wait to be accepted.
 const BACKLOG: i32 = 64;
-/// Pause after a connection could not be accepted, as where there are no more files.
+/// Pause after a connection could not be accepted, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
-/// The log names at most so many contexts that belong to no guest.
+/// Most contexts that belong to no guest and are named in the log.
 const STRANGERS_MAX: usize = 64;
-/// Any context: that of whoever listens.
+/// Listen on any context.
 const CID_ANY: u32 = u32::MAX;
-/// Whoever runs the hypervisor may connect; that it is the hypervisor is looked at after.
+/// Any process may connect; that it is the hypervisor is checked afterwards.
 const SOCKET_MODE: u32 = 0o666;
 
-/// Where a guest's agent comes from.
+/// Where the connection of a guest's agent comes from.
 #[derive(Debug)]
 pub(super) enum Door {
-    /// The daemon connects to the port of the guest, a socket of its hypervisor.
+    /// The daemon connects to the guest's port, a socket of its hypervisor.
     Port(PathBuf),
     /// The hypervisor connects to a socket of the daemon.
     Hybrid(HybridSocket),
-    /// The kernel has accepted the connection.
+    /// The kernel accepts vsock connections; the daemon passes them on.
     Vsock(mpsc::Receiver<UnixStream>),
 }
 
 impl Door {
-    /// Waits for a connection; `None`: there is none now, or one that may not be.
+    /// Waits for a connection. `None`: there is none now, or it must not be used.
     pub(super) async fn open(&mut self, shared: &Shared) -> Option<UnixStream> {
         match self {
             Door::Port(path) => {
@@ -80,7 +81,7 @@ pub(super) struct HybridSocket {
 }
 
 impl HybridSocket {
-    /// For the guest whose vsock device has its socket at `device`; nothing listens yet.
+    /// The socket for the guest whose vsock device has its socket at `device`. Nothing listens yet.
     pub(super) fn new(device: &Path) -> HybridSocket {
         let mut path = device.as_os_str().to_owned();
         path.push(format!("_{VSOCK_PORT}"));
@@ -103,7 +104,7 @@ impl HybridSocket {
         shared.admits(pid, &self.path, clock::now()).then_some(stream)
     }
 
-    /// Listens; a socket that a daemon before left there is replaced.
+    /// Listens. Replaces a socket that an earlier daemon left there.
     fn bind(&self) -> io::Result<UnixListener> {
         if let Ok(file) = fs::symlink_metadata(&self.path)
             && file.file_type().is_socket()
@@ -127,17 +128,17 @@ impl Drop for HybridSocket {
     }
 }
 
-/// Where the connections of each context go.
+/// Routes of vsock connections, by context.
 type Routes = Arc<Mutex<BTreeMap<u32, mpsc::Sender<UnixStream>>>>;
 
-/// Accepts the connections of all guests by the kernel's vsock.
+/// Accepts the vsock connections of all guests from the kernel.
 #[derive(Debug)]
 pub(super) struct VsockListener {
     routes: Routes,
     task: AbortHandle,
 }
 
-/// The way of one guest's connections. Dropping it closes it.
+/// The route of one guest's connections. Dropping it closes it.
 #[derive(Debug)]
 pub(super) struct VsockRoute {
     cid: u32,
@@ -157,10 +158,10 @@ impl Drop for VsockListener {
 }
 
 impl VsockListener {
-    /// Listens at the agents' port. Needs a tokio runtime.
+    /// Listens on the agents' port. Needs a tokio runtime.
     ///
     /// # Errors
-    /// The kernel has no vsock, or somebody else listens there.
+    /// The kernel has no vsock, or another process listens there.
     pub(super) fn start() -> io::Result<VsockListener> {
         VsockListener::start_at(VSOCK_PORT)
     }
@@ -175,20 +176,21 @@ impl VsockListener {
         Ok(VsockListener { routes, task })
     }
 
-    /// The connections of the guest of this context from now on; `None`: it is another guest's.
+    /// Takes the connections of the guest with this context from now on. `None`: another guest has
+    /// the context.
     pub(super) fn route(&self, cid: u32) -> Option<(VsockRoute, mpsc::Receiver<UnixStream>)> {
         let mut routes = lock(&self.routes);
         if routes.contains_key(&cid) {
             return None;
         }
-        // One more may wait until the one before is found to be over.
+        // One more connection may wait until the earlier one is found to be over.
         let (sender, receiver) = mpsc::channel(1);
         routes.insert(cid, sender);
         Some((VsockRoute { cid, routes: Arc::clone(&self.routes) }, receiver))
     }
 }
 
-/// Accepts connections, and passes each on to its guest. Never ends.
+/// Accepts connections and passes each on to its guest. Never ends.
 async fn accept_all(listener: UnixStream, routes: Routes) {
     let mut strangers = Vec::new();
     loop {
@@ -209,15 +211,15 @@ async fn accept_all(listener: UnixStream, routes: Routes) {
     }
 }
 
-/// Accepts a connection; the context that it comes from.
+/// Accepts a connection. Returns it with its context.
 fn accept(listener: &UnixStream) -> io::Result<(u32, UnixStream)> {
     let fd = accept_with(listener.as_fd(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
     let cid = getpeername::<VsockAddr>(fd.as_raw_fd())?.cid();
     Ok((cid, watched(fd)?))
 }
 
-/// A socket that tokio waits for. It knows vsock not at all; but a socket of one family is waited
-/// for, and once it is connected read and written, as that of any other.
+/// A socket that tokio can wait for. tokio does not know vsock, but waits on, reads and writes any
+/// connected stream socket alike.
 fn watched(socket: OwnedFd) -> io::Result<UnixStream> {
     UnixStream::from_std(std::os::unix::net::UnixStream::from(socket))
 }
@@ -232,9 +234,9 @@ mod tests {
     use crate::agents::latest::AgentNotice;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// The context of the machine itself, where the module `vsock_loopback` is there.
+    /// The context of this machine itself, which exists with the module `vsock_loopback`.
     const CID_LOCAL: u32 = 1;
-    /// No agent's.
+    /// A port of no agent.
     const PORT: u32 = 29_873;
 
     fn shared(hypervisor: u32) -> Shared {
@@ -248,7 +250,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let device = folder.path().join("v.sock");
         let path = folder.path().join("v.sock_9873");
-        // What a daemon that was killed left behind.
+        // The socket of a daemon that was killed.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let mut door = Door::Hybrid(HybridSocket::new(&device));
         for (hypervisor, is_let_in) in [(std::process::id(), true), (1, false)] {

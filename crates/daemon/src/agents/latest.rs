@@ -79,7 +79,7 @@ struct State {
 pub(crate) struct AgentState {
     /// The agent's own report.
     pub(crate) report: Option<Measured<AgentReport>>,
-    /// Statistics as a balloon has them, for guests whose balloon has none.
+    /// Statistics like a balloon's, for guests whose balloon has none.
     pub(crate) stats: Option<Measured<GuestStats>>,
     /// New lines for the log.
     pub(crate) notices: Vec<AgentNotice>,
@@ -214,7 +214,7 @@ impl Shared {
         urgent.notify_one();
     }
 
-    /// Whether it called for a tick since the last call of this.
+    /// Whether it has called for a tick since this was last asked.
     pub(super) fn has_called(&self) -> bool {
         self.calls.swap(false, Ordering::Relaxed)
     }
@@ -224,7 +224,7 @@ impl Shared {
         self.lock().warn(text.to_owned(), now);
     }
 
-    /// The latest state; takes the new log lines out.
+    /// The latest state. Removes the new log lines.
     pub(super) fn take(&self, now: Timestamp) -> AgentState {
         let mut state = self.lock();
         let request = state.request;
@@ -248,7 +248,7 @@ impl Shared {
         state.is_shrinking
     }
 
-    /// Whether that request is unanswered.
+    /// Whether that request is still unanswered.
     pub(super) fn is_shrinking(&self) -> bool {
         self.lock().is_shrinking
     }
@@ -278,7 +278,7 @@ impl State {
     }
 }
 
-/// The beginning of `text`, with all characters escaped that are not printed as they are.
+/// The beginning of `text`, with unprintable characters escaped.
 fn printable(text: &str) -> String {
     let mut line = String::new();
     for char in text.chars().take(LINE_CHARS_MAX) {

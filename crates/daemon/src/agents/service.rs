@@ -44,7 +44,7 @@ pub(crate) struct Agents {
     settings: AgentSettings,
     followed: BTreeMap<GuestId, Followed>,
     urgent: Arc<Notify>,
-    /// The kernel's vsock; `None`: no guest with one was there yet, or it cannot be listened to.
+    /// The kernel's vsock listener; `None`: no guest with vsock was seen yet, or listening failed.
     vsock: Option<VsockListener>,
     is_vsock_refused: bool,
 }
@@ -87,26 +87,26 @@ impl Agents {
         }
     }
 
-    /// Notified of an emergency: a guest cannot reclaim memory.
+    /// Notified of an emergency: a guest that cannot reclaim memory.
     pub(crate) fn urgent(&self) -> Arc<Notify> {
         Arc::clone(&self.urgent)
     }
 
-    /// The guests that called for a tick since the last call of this.
+    /// The guests that have called for a tick since this was last asked.
     pub(crate) fn callers(&self) -> BTreeSet<GuestId> {
         let called = self.followed.iter().filter(|(_, followed)| followed.shared.has_called());
         called.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Drops the connections to all guests but these.
+    /// Drops the connections to all other guests.
     pub(crate) fn keep(&mut self, mut is_there: impl FnMut(&GuestId) -> bool) {
         self.followed.retain(|id, _| is_there(id));
     }
 
-    /// The latest state of a guest's agent, connecting to it if necessary. `memory_max` is the most
-    /// that it may speak of, `hypervisor` the process that must be at the other end of its socket,
-    /// and `vsock` its device. `None`: the guest has neither port nor device. What an earlier
-    /// `process` of the guest said is forgotten.
+    /// The latest state of a guest's agent, connecting to it if necessary. `memory_max` limits what
+    /// the agent may claim, `hypervisor` is the process that must be at the other end of its
+    /// socket, and `vsock` is the guest's device. `None`: the guest has neither port nor device.
+    /// Reports of an earlier `process` of the guest are forgotten.
     pub(crate) fn state(
         &mut self,
         id: &GuestId,
@@ -120,7 +120,7 @@ impl Agents {
         if self.followed.get(id).is_some_and(|it| is_of_another(it) || has_another_device(it)) {
             self.followed.remove(id);
         }
-        // A conversation never ends by itself: its task has panicked.
+        // A conversation never ends by itself, so its task has panicked.
         let has_panicked = self.followed.get(id).is_some_and(|it| it.task.is_finished());
         if has_panicked {
             self.followed.remove(id);
@@ -201,8 +201,7 @@ impl Agents {
         is_asked
     }
 
-    /// Begins to follow the agent of a guest that has a port or, where that is configured, a vsock
-    /// device.
+    /// Begins to follow the agent of a guest that has a port or, if configured, a vsock device.
     fn begin(&mut self, id: &GuestId, vsock: Option<VsockAddress>) -> Option<Followed> {
         let name = format!("{id}.sock");
         let mut paths = self.settings.folders.iter().map(|folder| folder.join(&name));
@@ -222,7 +221,7 @@ impl Agents {
         }
     }
 
-    /// The kernel's vsock. That it cannot be listened to is said once.
+    /// The kernel's vsock listener. A failure to listen is logged once.
     fn listener(&mut self) -> Option<&VsockListener> {
         if self.vsock.is_none() && !self.is_vsock_refused {
             match VsockListener::start() {
@@ -270,7 +269,7 @@ mod tests {
     use super::super::latest::AgentNotice;
     use super::*;
 
-    /// Agents, a guest that has one, and the folder of its socket.
+    /// Agents, a guest with an agent, and the folder of its socket.
     fn one_agent() -> (Agents, GuestId, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.sock"), "").unwrap();

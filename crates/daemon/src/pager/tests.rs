@@ -23,8 +23,8 @@ const HELD: Bytes = Bytes::mib(160);
 const OWED: Bytes = Bytes::mib(40);
 /// Tolerance: the kernel batches its counts per CPU.
 const SLACK: Bytes = Bytes::mib(2);
-/// By how much more a page-out may shrink the process. While swap is slow, the kernel unmaps more
-/// pages until the first ones are written: 16 MiB more were seen on a loaded machine.
+/// How much more than ordered a page-out may shrink the process. While swap is slow, the kernel
+/// unmaps more pages until the first ones are written: 16 MiB more were seen on a loaded machine.
 const BEYOND_MAX: Bytes = OWED;
 /// Deadline of every wait, generous for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -91,8 +91,8 @@ impl Guest {
             not_tried(&format!("{}: {error}", folder.display()));
             return None;
         }
-        // dd reads everything into one buffer, then blocks on writing it, because no process reads
-        // it.
+        // dd reads everything into one buffer, then blocks on writing it, because nothing reads its
+        // output.
         let procs = folder.join("cgroup.procs");
         let script = format!(
             "echo $$ > {} && exec dd bs={} count=1 iflag=fullblock status=none",
@@ -166,7 +166,7 @@ fn settings(way: PagingWay) -> PagerSettings {
 fn final_outcome(pager: &mut Pager) -> PagingOutcome {
     let mut end = None;
     wait_for("the order to end", || {
-        end = pager.paged().into_iter().find(|paged| paged.end.is_some());
+        end = pager.take_outcomes().into_iter().find(|paged| paged.end.is_some());
         end.is_some()
     });
     end.unwrap()
@@ -273,11 +273,13 @@ fn dropped_orders_and_a_stopped_daemon_leave_no_limit() {
     let slow = PagerSettings { per_second: Bytes::mib(4), ..settings(PagingWay::Cgroup) };
     let mut pager = Pager::new(Some(slow));
     pager.obey(vec![guest.order(Bytes::mib(8), 1)]);
-    wait_for("something to be moved", || pager.paged().iter().any(|it| it.moved > Bytes::ZERO));
+    wait_for("something to be moved", || {
+        pager.take_outcomes().iter().any(|it| it.moved > Bytes::ZERO)
+    });
     pager.obey(Vec::new());
     wait_for("more to be moved", || {
         pager.obey(vec![guest.order(Bytes::mib(8), 2)]);
-        pager.paged().iter().any(|it| it.moved > Bytes::ZERO)
+        pager.take_outcomes().iter().any(|it| it.moved > Bytes::ZERO)
     });
     drop(pager);
     assert_eq!(group.limit(), Ok(None));
@@ -289,7 +291,7 @@ fn dropped_orders_and_a_stopped_daemon_leave_no_limit() {
     assert!(guest.is_intact());
 }
 
-/// Stands for a step: of guest `hangs` it never ends, of guest `panics` it panics.
+/// Stands in for a step: for guest `hangs` it never ends, for guest `panics` it panics.
 fn misbehave(inbox: &Inbox<Assignment>, outcomes: &SyncSender<PagingOutcome>) {
     while let Letter::Order(Assignment { order, .. }) = inbox.wait(None) {
         let guest = order.paging.guest;
@@ -324,12 +326,12 @@ fn a_guest_whose_paging_hangs_holds_up_no_other() {
     let mut moved = 0;
     wait_for("the others", || {
         pager.obey(orders());
-        let paged = pager.paged();
+        let paged = pager.take_outcomes();
         assert!(paged.iter().all(|paged| paged.guest.as_str() == "works"));
         moved += paged.len();
         moved >= 20
     });
-    // Of one guest there is never more than one thread, and the one that panicked starts again.
+    // A guest never has more than one thread, and the thread that panicked is replaced.
     assert!(pager.workers.len() <= 3, "{:?}", pager.workers.keys());
     wait_for("the thread that panicked to be seen and started again", || {
         pager.obey(orders());

@@ -1,8 +1,8 @@
 //! Which pages of a guest are cold, so that the host pages them out first.
 //!
-//! Idea: coldest are granules watched in all of the last intervals and never touched, in random
-//! order; then those touched longest ago. The most recently touched granules, as many as the
-//! working set has, are hot. Nothing is known of granules that were not watched.
+//! Idea: the coldest granules are those watched in all of the last intervals and never touched, in
+//! random order, then those touched longest ago. The most recently touched granules, up to the size
+//! of the working set, are hot. Nothing is known of granules that were not watched.
 //!
 //! Cost: about 5 ns per page of the guest and 50 ns per granule ever touched.
 //! Source: MEB §3.1 keeps the LRU order; using it to page out is ours.
@@ -15,13 +15,13 @@ use ballast_model::Bytes;
 use ballast_reclaim::{Coldness, FilePart};
 use ballast_tracker_proto::{Granule, GranuleSample, PAGE_SIZE, RegionSpec, WatchMode};
 
-/// Watched intervals without a touch after which a page counts as cold. Fewer would miss what the
-/// guest touches less often.
+/// Watched intervals without a touch after which a page counts as cold. With fewer, pages that the
+/// guest touches less often would count too.
 const COLD_INTERVALS: usize = 4;
 /// Most granules reported as cold, and as hot: 0.5 GiB of single pages each.
 const PARTS_MAX: usize = 1 << 17;
 
-/// What was watched in the last intervals.
+/// The watch settings of the last intervals.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WatchHistory {
     granule: Granule,

@@ -57,7 +57,7 @@ fn phases() -> [Phase; 8] {
     ]
 }
 
-/// What a host does in a phase, when it sees this.
+/// What a host does in `phase` when it sees all this.
 fn next(
     phase: Phase,
     at: &str,
@@ -129,7 +129,7 @@ fn a_copy_begins_once_the_guest_is_small() {
     );
 }
 
-/// Whoever died between saying that the guest is about to start and starting it left it so.
+/// A host died between noting that the guest is about to start and starting it.
 #[test]
 fn a_guest_whose_start_was_interrupted_is_started() {
     let starting = Phase::Starting { carried: Box::new(carried()) };
@@ -167,7 +167,7 @@ fn without_the_store_only_a_copy_is_cancelled() {
     }
 }
 
-/// As after a change of mode. What is given up goes on as a cancelled move does.
+/// As after a change of mode. From then on the move goes on as a cancelled one does.
 #[test]
 fn whoever_begins_nothing_gives_up_what_is_not_copied() {
     let carried = carried();

@@ -1,4 +1,4 @@
-//! What a coordinator promises, of the one in memory. `crates/etcd` has the same of etcd.
+//! What a coordinator promises, tested on the one in memory; `crates/etcd` tests it on etcd.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -11,7 +11,7 @@ use crate::{
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// The result of a future that does not wait; `None`: it waits.
+/// The result of a future that is ready at once; `None` if it waits.
 fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => Some(result),

@@ -1,4 +1,4 @@
-//! What the leader writes about moves, and what moves say of hosts.
+//! What the leader writes about moves, and what moves say of their hosts.
 
 use ballast_fleet::{FleetSettings, HostRecord};
 use ballast_fleet_move::{MoveRecord, Phase, Term, WhyAbandoned};
@@ -18,7 +18,7 @@ fn guest() -> GuestId {
     "a-0".parse().unwrap()
 }
 
-/// Host `a` is short of its guests' floors, `b` has room; and what else is written.
+/// Host `a` is short of its guests' floors and `b` has room; `more` is written besides.
 fn view(more: &[(FleetKey, Vec<u8>)], change: impl Fn(&mut HostRecord)) -> FleetView {
     let mut short = host("a", 3000, &[1024, 2048]);
     for guest in &mut short.guests {
@@ -63,7 +63,7 @@ fn a_planned_move_is_ordered_once() {
     assert_eq!((record.from.as_str(), record.to.as_str()), ("a", "b"));
     assert!(record.ordered_at == NOW && record.shrink_until < record.due);
     assert_eq!(writes(&view(&[], |_| {}), false), []);
-    // While it is under way nothing more is planned: the need is as good as met.
+    // While it is under way nothing more is planned, as it will meet the need.
     let under_way = view(&[at(Phase::Ordered)], |_| {});
     assert_eq!(writes(&under_way, true), []);
     assert_eq!(decided(&under_way).plan.migrations, []);

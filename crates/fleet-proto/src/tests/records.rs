@@ -1,4 +1,4 @@
-//! Properties of records and of what of them is written again.
+//! Properties of records, and which parts are written again.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ fn other_versions_and_rubbish_are_refused_in_words() {
         let error = decode::<Identity>(value).unwrap_err().to_string();
         assert!(error.contains(needle), "{error}");
     }
-    // Two sizes, a negative one, one of 2^60, and no digit.
+    // Only two sizes; a negative one; one of 2^60; a character that is not a digit.
     for guests in ["BA", "BFA", "ggggggggggggBAA", "B A"] {
         let value = format!(r#"{{"v":1,"list":1,"host":[1,1,1,1],"guests":"{guests}"}}"#);
         let error = decode::<FastPart>(value.as_bytes()).unwrap_err().to_string();
@@ -166,7 +166,7 @@ prop_compose! {
 }
 
 proptest! {
-    /// No host seems to have more than it has, and its guests not to need less.
+    /// Rounded, no host seems to have more than it has, and no guest to need less.
     #[test]
     fn rounding_is_to_the_safe_side_and_admitted(record in records()) {
         let read = joined(&record);
@@ -185,7 +185,7 @@ proptest! {
         prop_assert_eq!((snapshot.hosts().len(), refused), (1, Vec::new()));
     }
 
-    /// What others know is right to the margin, or was a tick ago, whatever happened.
+    /// Whatever happens, what others read is right within the margin now, or was a tick ago.
     #[test]
     fn what_is_written_stays_within_the_margin(steps in prop::collection::vec(records(), 1..8)) {
         let mut written = WrittenParts::new(Duration::from_secs(10));

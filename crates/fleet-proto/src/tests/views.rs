@@ -1,4 +1,4 @@
-//! What keys say of a fleet, and what is planned for it.
+//! What keys say of a fleet, and what is planned for it then.
 
 use ballast_fleet::{FleetSettings, HostRecord};
 use ballast_model::{Bytes, Timestamp};
@@ -27,7 +27,7 @@ pub(super) fn entries(record: &HostRecord) -> Vec<Entry> {
     ]
 }
 
-/// Host `a` has less than its guests' floors, `b` has room.
+/// Host `a` has less than its guests' floors, and `b` has room.
 fn short_and_roomy() -> FleetView {
     let mut short = host("a", 3000, &[1024, 2048]);
     for guest in &mut short.guests {

@@ -1,19 +1,23 @@
 //! An independent checker of plans.
 //!
-//! Idea: the code that plans could be wrong. So every plan is judged by code that shares nothing
-//! with it but the records and the plan itself: other sums, in other types, made anew from each
-//! record. It imports no file of `plan`.
+//! Idea: the planner may be wrong, so code that shares nothing with it but the records and the plan
+//! judges every plan. It computes other sums, in other types, from each record, and imports no file
+//! of `plan`.
 //!
-//! Checked: that guests and hosts exist and are known well enough; that no guest goes that has to
-//! stay, rests or is on its way; that it can run where it goes, beside no guest of its group or
-//! name; that it is not shrunk below what it should have; that every destination has room for all
-//! that comes to it with nothing of what leaves it, so that any migration may fail at any moment;
-//! that every host has free what copies of its guests fill, beside all that comes to it;
-//! that there are not too many at once; that each has the reason it gives, and none is needless.
+//! It checks that
+//! - guests and hosts exist, and their records are recent enough;
+//! - no guest is moved that has to stay, rests, or is being moved already;
+//! - the destination can run the guest, and has no guest of its group or name;
+//! - the guest is not shrunk below what it should have;
+//! - every destination has room for all that comes to it without counting on what leaves it, so
+//!   that any migration may fail at any moment;
+//! - every host has free what copies of its guests fill, beside all that comes to it;
+//! - not too many migrations run at once;
+//! - the reason of each is true, and none is needless.
 //!
 //! Cost: O(guests of the hosts concerned), O(n log n) over the migrations.
-//! Limits: that a plan is the cheapest is not checked, only that it is safe and does something. Of
-//! a benefit only bounds are checked: more cannot be saved than there are misses.
+//! Limits: it checks that a plan is safe and has an effect, not that it is the cheapest. Of a
+//! benefit it checks only bounds: the plan cannot save more misses than there are.
 
 mod violation;
 
@@ -29,7 +33,7 @@ use crate::{
 
 pub use violation::Violation;
 
-/// Whether the migrations that are to start now keep every promise; if not, all that is wrong.
+/// Whether the migrations that are to start now keep every promise.
 ///
 /// # Errors
 /// Everything that is wrong with them.
@@ -78,7 +82,7 @@ struct Check<'a> {
     found: Vec<Violation>,
 }
 
-/// A migration with the records it is about.
+/// A migration with the records of its guest and both hosts.
 struct Joined<'a> {
     migration: &'a Migration,
     guest: &'a GuestRecord,
@@ -86,7 +90,7 @@ struct Joined<'a> {
     to: &'a HostRecord,
 }
 
-/// What a guest is never without, in bytes, from weakest to strongest.
+/// Sizes of a guest in bytes, from smallest to largest; see `GuestSizes` of the planner.
 struct Part {
     floor: i128,
     needed: i128,
@@ -96,7 +100,7 @@ struct Part {
 /// Sums of one host, in bytes.
 #[derive(Default)]
 struct Sums {
-    /// What its kernel has for guests.
+    /// What the host's kernel has for guests: free beyond the reserve, or occupied by guests.
     seen: i128,
     /// What was promised beyond allocations.
     promised: i128,
@@ -179,7 +183,7 @@ impl<'a> Check<'a> {
         rest.min(self.settings.cooldown_max)
     }
 
-    /// Whether the reason is so.
+    /// Whether the reason of a migration is true.
     fn reason(&mut self, joined: &Joined<'_>) {
         let sums = Sums::of(joined.from);
         let floors = sums.staying_floors - sums.capacity;
@@ -228,7 +232,7 @@ impl<'a> Check<'a> {
         (u128::from(saved) > most).then_some("it saves more misses than there are")
     }
 
-    /// Guests of one group or name at the destination, or coming there.
+    /// Finds guests of the same group or name at the destination, or on their way there.
     fn neighbours(&mut self, all: &[Joined<'_>]) {
         let mut groups = BTreeSet::new();
         for host in self.snapshot.hosts() {
@@ -255,7 +259,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Every destination has room for all that comes, whatever becomes of what leaves it.
+    /// Checks that every destination has room for all that comes, without counting on what leaves.
     fn rooms(&mut self, all: &[Joined<'_>], filled: &BTreeMap<&HostId, i128>) {
         let mut coming: BTreeMap<&HostId, (&HostRecord, i128, bool)> = BTreeMap::new();
         for Joined { migration, to, .. } in all {
@@ -265,7 +269,7 @@ impl<'a> Check<'a> {
         }
         for (id, (host, reserved, gentle)) in coming {
             let sums = Sums::of(host);
-            // For a benefit nobody gives way.
+            // For a benefit no guest may have to give way.
             let taken = if gentle { sums.full } else { sums.needed };
             let seen = sums.seen - filled.get(id).unwrap_or(&0);
             let room = seen.min(i128::from(host.budget.get())) - sums.promised - taken;
@@ -276,8 +280,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// What the copies of all guests that leave a host fill of it, those under way among them; no
-    /// host without any.
+    /// What the copies of leaving guests fill on each host, those under way included. Hosts on
+    /// which copies fill nothing are left out.
     fn filled(&self, all: &[Joined<'a>]) -> BTreeMap<&'a HostId, i128> {
         let mut filled = BTreeMap::new();
         let mut add = |host: &'a HostId, guest: &GuestRecord| {
@@ -298,8 +302,9 @@ impl<'a> Check<'a> {
         filled
     }
 
-    /// Every host has free what copies fill, beside what was promised and what comes: its reserve
-    /// stays whole at every moment. What is under way already is nobody's fault.
+    /// Checks that every host has free what copies fill, beside what was promised and what comes to
+    /// it, so that its reserve stays whole at every moment. Hosts that this plan adds nothing to
+    /// are not checked.
     fn copies(&mut self, all: &[Joined<'_>], filled: &BTreeMap<&HostId, i128>) {
         let mut more: BTreeMap<&HostId, (&HostRecord, i128)> = BTreeMap::new();
         for Joined { migration, guest, from, to } in all {
@@ -323,7 +328,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Of what leaves a host for its floors and objectives, none can be left out.
+    /// Checks that no migration for floors or objectives could be left out.
     fn needless(&mut self, all: &[Joined<'_>]) {
         let mut leaving: BTreeMap<&HostId, Vec<&Joined<'_>>> = BTreeMap::new();
         for joined in all {
@@ -349,7 +354,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// What the copy of a guest fills of its host's memory.
+/// What the copy of a guest fills of its host's memory, in bytes.
 fn fills(guest: &GuestRecord) -> i128 {
     let more = i128::from(guest.copied_resident.get()) - i128::from(guest.resident.get());
     more.max(0)
@@ -398,7 +403,7 @@ fn sizes(joined: &Joined<'_>, found: &mut Vec<Violation>) {
     }
 }
 
-/// What keeps a guest of one host from running on another; `None`: nothing.
+/// What keeps a guest of host `from` from running on host `to`; `None` if nothing does.
 fn difference(from: &HostRecord, to: &HostRecord, guest: &GuestRecord) -> Option<&'static str> {
     let (source, target) = (&from.compatibility, &to.compatibility);
     if source.hypervisor != target.hypervisor {
@@ -425,7 +430,7 @@ impl Part {
         }
         let mut needed = floor;
         if let (Some(curve), Some(most)) = (&guest.curve, guest.misses_per_s_max) {
-            // The first size, from the smallest on, that is enough.
+            // From the largest size down: the last one that is enough is the smallest.
             for (size, misses) in curve.points().iter().rev() {
                 if *misses <= most {
                     needed = floor.max(whole(*size));
@@ -461,7 +466,7 @@ impl Sums {
     }
 }
 
-/// A size that may be negative, for a message.
+/// A size for a message; zero if it is negative.
 fn bytes(size: i128) -> Bytes {
     Bytes::new(u64::try_from(size).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! Records from outside: what is out of bounds is left out with a reason, and nothing panics.
+//! Records from other hosts: a record out of bounds is left out with a reason, and nothing panics.
 
 use ballast_model::Bytes;
 

@@ -1,4 +1,4 @@
-//! Plans with one thing changed for the worse: the checker refuses each.
+//! Plans that were made wrong in one way: the checker refuses each.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::fleets::*;
 use crate::*;
 
-/// What one sabotage does to the first migration; `false`: it cannot be done here.
+/// Makes the first migration of a plan, or its records, wrong; `false` if it does not apply here.
 type Sabotage = fn(&mut MigrationPlan, &mut Vec<HostRecord>) -> bool;
 
 fn place(hosts: &[HostRecord], id: &HostId) -> usize {

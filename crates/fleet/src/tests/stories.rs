@@ -7,7 +7,7 @@ use ballast_model::Bytes;
 use super::fleets::*;
 use crate::*;
 
-/// What is moved, as `guest>host`.
+/// The migrations of a plan, each as `guest>host`.
 fn moves(hosts: Vec<HostRecord>) -> Vec<String> {
     let plan = plan_of(hosts);
     plan.migrations.iter().map(|it| format!("{}>{}", it.guest, it.to)).collect()
@@ -21,7 +21,7 @@ fn plan_of(hosts: Vec<HostRecord>) -> MigrationPlan {
     plan
 }
 
-/// `a` is short of 1,024 MiB: of its guests, `dear` or `cheap` would be enough.
+/// Host `a` is 1,024 MiB short; moving `dear` or `cheap` alone would be enough.
 fn short(change: impl Fn(&mut HostRecord, &mut HostRecord)) -> Vec<HostRecord> {
     let dear = guest("dear", 3072);
     let cheap = GuestRecord { resident: Bytes::mib(512), ..guest("cheap", 1536) };
@@ -189,7 +189,7 @@ fn guest_is_shrunk_to_working_set_before_the_copy() {
 
 #[test]
 fn destination_does_not_count_on_what_leaves_it() {
-    // Each could take the other's guest once its own is gone, and not before.
+    // Each host could take the other's guest, but only after its own is gone.
     let full = |name: &str, guest_name: &str| {
         let mut host = host(name, 1024, vec![guest(guest_name, 1024)]);
         host.is_draining = name == "a";
@@ -243,7 +243,7 @@ fn objective_is_a_reason_to_move() {
     assert_eq!(plan.migrations[0].reason, MigrationReason::Objectives { short: Bytes::mib(512) });
 }
 
-/// A guest that misses `misses` times a second with its floor of 512 MiB, never with 1,024.
+/// A guest with `misses` misses a second at its floor of 512 MiB, and none at 1,024 MiB.
 fn squeezed(name: &str, misses: u64) -> GuestRecord {
     let points = vec![(Bytes::mib(512), misses), (Bytes::mib(1024), 0)];
     let curve = Some(CompactCurve::new(points).unwrap());
@@ -252,8 +252,8 @@ fn squeezed(name: &str, misses: u64) -> GuestRecord {
 
 #[test]
 fn move_for_misses_has_to_save_more_than_it_costs() {
-    // 512 MiB are 131,072 pages; four misses for each within an hour are 146 a second. The guest
-    // that stays misses no more either.
+    // 512 MiB are 131,072 pages. At four misses for each within an hour, a move has to save 146
+    // misses a second. With the move the guest that stays misses nothing either.
     for (misses, moved) in [(72, 0), (73, 1)] {
         let a = host("a", 1024, vec![squeezed("x", misses), squeezed("y", misses)]);
         let plan = plan_of(vec![a, host("b", 1024, vec![])]);

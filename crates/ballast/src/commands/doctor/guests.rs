@@ -52,8 +52,8 @@ pub(super) fn judge(
 
 /// The finding if no daemon answers; `hypervisors` is the number of them on this host.
 pub(super) fn not_looked_at(why: &str, hypervisors: usize, severity: Severity) -> Finding {
-    const WHY: &str = "What a guest's balloon can and does is known to the daemon that talks to its \
-        hypervisor.";
+    const WHY: &str = "Only the daemon, which talks to the hypervisors, knows what a guest's \
+        balloon can do and does.";
     let found = format!("not looked at: {why} (hypervisors on this host: {hypervisors})");
     Finding::new(Area::Guests, "daemon", WHY, severity, found)
         .remedy("ballast daemon --config /etc/ballast/ballast.toml")
@@ -158,8 +158,8 @@ fn statistics(
     program: Option<RestHypervisor>,
     stale_after: Duration,
 ) -> Finding {
-    const WHY: &str = "What a guest needs is estimated from what its balloon's driver reports; on \
-        old figures it is held.";
+    const WHY: &str = "A guest's need is estimated from what its balloon's driver reports; if \
+        that is old, the guest is left as it is.";
     let found = |severity, found: String| finding("statistics", WHY, severity, found);
     let stale_ms = u64::try_from(stale_after.as_millis()).unwrap_or(u64::MAX);
     match (guest.stats_age_ms, guest.capabilities.statistics) {
@@ -232,7 +232,8 @@ fn hotplug(guest: &GuestView) -> Finding {
 }
 
 fn working_set(guest: &GuestView, sources: &Sources) -> Finding {
-    const WHY: &str = "With a working set its demand is what it touches, not what it filled once.";
+    const WHY: &str =
+        "With a working set, a guest's demand is what it touches, not what it once filled.";
     let found = |severity, found: String| finding("working-set", WHY, severity, found);
     if let Some(view) = &guest.tracking {
         let source =

@@ -40,8 +40,8 @@ pub(super) fn judge(
     findings
 }
 
-const QMP_WHY: &str = "A guest that has no QMP socket for Ballast alone in such a folder, and is no \
-    domain of libvirt, is not seen.";
+const QMP_WHY: &str = "A guest of QEMU is seen only if it has a QMP socket for Ballast alone in \
+    such a folder, or is a domain of libvirt.";
 
 fn of_folder(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
     let shown = folder.path.display().to_string();
@@ -140,7 +140,7 @@ fn of_libvirt(libvirt: &LibvirtSeen, config: &str) -> Option<Finding> {
     Some(match (&libvirt.answer, libvirt.is_configured) {
         (Ok(version), true) => finding(Severity::Ok, answers(version)),
         (Ok(version), false) => {
-            let found = format!("{}, and is not configured", answers(version));
+            let found = format!("{}, but is not configured", answers(version));
             let enable = format!(
                 "sed -i '/^\\[libvirt\\]/,/^enabled/ s/^enabled = false/enabled = true/' {config}"
             );
@@ -157,23 +157,23 @@ fn of_libvirt(libvirt: &LibvirtSeen, config: &str) -> Option<Finding> {
         }
         (Err(LinkDown::Refused), false) => return None,
         (Err(down), false) => {
-            finding(Severity::Note, format!("it is there and not configured: {down}"))
+            finding(Severity::Note, format!("it is there, but not configured: {down}"))
         }
     })
 }
 
 /// The findings about a Xen: about xenstored, and about `xl` if that matters.
 fn of_xen(xen: &XenSeen, config: &str) -> Vec<Finding> {
-    const WHY: &str = "Domains of Xen are balanced by xenstore; xl tells what they hold and lets \
-        them grow.";
+    const WHY: &str = "Domains of Xen are balanced through xenstore; xl reports what they hold \
+        and lets them grow.";
     let socket = xen.socket.display().to_string();
     let finding = |severity, found: String| {
         Finding::new(Area::Hypervisors, "xen", WHY, severity, found).of(socket.clone())
     };
     if !xen.is_configured {
         let found = match &xen.found.store {
-            Ok(()) => "xenstored answers, and is not configured".to_owned(),
-            Err(down) => format!("it is there and not configured: {down}"),
+            Ok(()) => "xenstored answers, but is not configured".to_owned(),
+            Err(down) => format!("it is there, but not configured: {down}"),
         };
         let enable =
             format!("sed -i '/^\\[xen\\]/,/^enabled/ s/^enabled = false/enabled = true/' {config}");
@@ -190,7 +190,7 @@ fn of_xen(xen: &XenSeen, config: &str) -> Vec<Finding> {
             finding(Severity::Ok, format!("xl works: {free} of {total} are free"))
         }
         Err(why) => {
-            let found = format!("{why}: domains shrink and grow back, and no further");
+            let found = format!("{why}: domains shrink and grow back, but not beyond that");
             finding(Severity::Warning, found).remedy("xl info    # in dom0, as root")
         }
     };
@@ -212,8 +212,8 @@ fn of_pattern(seen: &PatternSeen) -> Finding {
     }
     match seen.found {
         // The packaged configuration has patterns for Docker and Podman, whether or not they run.
-        0 => finding(Severity::Note, "names no cgroup now".to_owned())
+        0 => finding(Severity::Note, "matches no cgroup now".to_owned())
             .remedy("systemd-cgls --no-pager"),
-        found => finding(Severity::Ok, format!("names {found} cgroups, readable and writable")),
+        found => finding(Severity::Ok, format!("matches {found} cgroups, readable and writable")),
     }
 }

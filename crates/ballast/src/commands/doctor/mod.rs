@@ -39,7 +39,7 @@ use probe::RestSeen;
 /// The configuration that the daemon's unit uses.
 const USUAL_CONFIG: &str = "/etc/ballast/ballast.toml";
 
-/// Say what works on this host, what does not, and what to do about it.
+/// Check what works on this host, what does not, and how to fix it.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -50,10 +50,14 @@ Examples:
   ballast doctor guests web-1
   ballast doctor --json | jq -r '.findings[] | select(.severity == \"problem\") | .remedy'
 
-It changes nothing. Run it as the daemon's user or as root: what it may not see it cannot judge.
-Exit status: 0 all is well, or there are notes only; 1 there are warnings or problems, or it could
-not look; 2 wrong usage. A note is good to know and a matter of choice; a warning works and could
-work better; a problem is something configured or asked for that does not work."
+It changes nothing. Run it as the daemon's user or as root: it cannot check what it may not read.
+
+  note     good to know, and a matter of choice
+  warning  works, but could work better
+  problem  something that is configured or requested does not work
+
+Exit status: 0 nothing worse than notes; 1 warnings or problems, or the checks could not run;
+2 wrong usage."
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -64,11 +68,11 @@ pub struct Args {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Subject {
-    /// The host's kernel, hypervisors, other owners of balloons, and permissions.
+    /// Check the host's kernel, hypervisors, other owners of balloons, and permissions.
     Host(DiagnosisArgs),
-    /// What each guest has and lacks to be balanced well, as the daemon sees it.
+    /// Check what each guest has and lacks to be balanced well, as the daemon sees it.
     Guests(GuestsArgs),
-    /// By which source the working set of each guest can be tracked here, and why not by others.
+    /// Check which sources can track the working set of each guest, and why others cannot.
     Tracking(tracking::TrackingArgs),
 }
 
@@ -79,10 +83,10 @@ Examples:
   ballast doctor host
   ballast doctor host --json | jq '.findings[] | select(.topic == \"swap\")'
 
-Exit status as of `ballast doctor`.")]
+The exit status is that of `ballast doctor`.")]
 struct DiagnosisArgs {
-    /// The daemon's configuration (TOML), whose socket counts unless --socket names one [default:
-    /// /etc/ballast/ballast.toml if there is one, else the built-in defaults]
+    /// The daemon's configuration (TOML); its socket is used unless --socket is given [default:
+    /// /etc/ballast/ballast.toml if it exists, else the built-in defaults]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -98,9 +102,9 @@ Examples:
   ballast doctor guests
   ballast doctor guests web-1 web-2
 
-Exit status as of `ballast doctor`; 1 also if no daemon answers.")]
+The exit status is that of `ballast doctor`; also 1 if no daemon answers.")]
 struct GuestsArgs {
-    /// The guests; none: all
+    /// The guests to check; without any, all
     #[arg(value_name = "GUEST")]
     guests: Vec<String>,
     #[command(flatten)]

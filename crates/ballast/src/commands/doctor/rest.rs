@@ -101,14 +101,14 @@ pub(super) fn programs(seen: &[RestSeen]) -> BTreeMap<String, RestHypervisor> {
 /// The findings about these hypervisors. `hears_vsock`: agents may connect by vsock; `config` is
 /// the path of the configuration.
 pub(super) fn judge(seen: &[RestSeen], hears_vsock: bool, config: &str) -> Vec<Finding> {
-    const WHY: &str = "Every socket that these patterns name is a guest.";
+    const WHY: &str = "Every socket that matches these patterns is a guest.";
     let mut findings = Vec::new();
     for RestSeen { hypervisor, patterns, sockets } in seen {
         let note = |found: String| {
             Finding::new(Area::Hypervisors, hypervisor.topic(), WHY, Severity::Note, found)
         };
         for (pattern, _) in patterns.iter().filter(|(_, count)| *count == 0) {
-            let found = note("names no socket now".to_owned()).of(pattern.clone());
+            let found = note("matches no socket now".to_owned()).of(pattern.clone());
             findings.push(found.remedy(format!("ls -l {pattern}")));
         }
         let asked = sockets.iter().filter(|it| it.answer.is_some()).count();
@@ -143,7 +143,7 @@ fn of_socket(
     let version = answer.version.as_deref().map_or(String::new(), |it| format!(" {}", shown(it)));
     let state = match &answer.sample.run_state {
         Some(state) => format!("its guest: {state}"),
-        None => "what its guest does it does not say".to_owned(),
+        None => "it does not say what its guest does".to_owned(),
     };
     let text = format!("{}{version} answers; {state}", hypervisor.name());
     let mut findings = vec![found(WHY, Severity::Ok, text)];
@@ -239,25 +239,25 @@ fn agent(
     config: &str,
     found: impl Fn(&'static str, Severity, String) -> Finding,
 ) -> Finding {
-    const WHY: &str = "What a guest needs its balloon's statistics say, or an agent in it, which \
-        comes by vsock.";
+    const WHY: &str = "A guest's need is known from its balloon's statistics, or from an agent in \
+        it, which connects by vsock.";
     let needs_agent = answer.sample.capabilities.statistics != Some(true);
     let severity = if needs_agent { Severity::Warning } else { Severity::Note };
     let but = match needs_agent {
-        true => ": nothing says what it could give back, and it gives nothing",
-        false => ": an agent cannot come by it",
+        true => ": nothing says what it could give back, so it gives nothing back",
+        false => ": an agent cannot connect by it",
     };
     match (&answer.vsock, hears_vsock) {
         (None, _) => found(WHY, severity, format!("no vsock device{but}"))
             .remedy(hypervisor.vsock_line(&socket.guest, &socket.path)),
-        (Some(_), false) => found(WHY, severity, format!("agents by vsock are not heard{but}"))
+        (Some(_), false) => found(WHY, severity, format!("agents by vsock are not accepted{but}"))
             .remedy(format!(
                 "sed -i '/^\\[agents\\]/,/^\\[/ s/^vsock = false/vsock = true/' {config}"
             )),
         (Some(vsock), true) => {
             let at = shown(&vsock.to_string_lossy());
             let line = "`ballast-agent --connect vsock` in the guest";
-            found(WHY, Severity::Ok, format!("{line} comes by its device at {at}"))
+            found(WHY, Severity::Ok, format!("{line} connects by its device at {at}"))
         }
     }
 }
