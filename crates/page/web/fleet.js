@@ -88,12 +88,13 @@ function hosts(list) {
       figure("GUESTS", `${host.guests}`), figure("BUDGET", size(host.budget_bytes)),
       ...BARS.map(([name, key]) => bar(name, host, host[key], host.budget_bytes)),
       bar("FREE", host, host.free_bytes, most),
-      make("td", { "data-name": "STATE", class: host.short_bytes ? "trouble" : undefined }, state(host))))));
+      make("td", { "data-name": "STATE", class: host.short_of_objectives_bytes ? "trouble" : undefined }, state(host))))));
 }
 
 function state(host) {
   if (host.draining) return "draining";
-  return host.short_bytes ? `${size(host.short_bytes)} short of floors` : "ok";
+  if (host.short_bytes) return `${size(host.short_bytes)} short of floors`;
+  return host.short_of_objectives_bytes ? `${size(host.short_of_objectives_bytes)} short of objectives` : "ok";
 }
 
 /** A title and its rows; nothing where there are none. */

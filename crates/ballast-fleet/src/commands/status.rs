@@ -96,8 +96,10 @@ pub struct HostLine {
     pub demand_bytes: Option<u64>,
     /// Memory that is free on the host.
     pub free_bytes: Option<u64>,
-    /// By how much the floors exceed the budget.
+    /// By how much the floors exceed the memory for guests, as the planner counts both.
     pub short_bytes: Option<u64>,
+    /// By how much floors and objectives exceed it; no less than `short_bytes`.
+    pub short_of_objectives_bytes: Option<u64>,
     /// Whether all its guests are to leave.
     pub draining: bool,
     /// Why it is left out of the plan, if it is.
@@ -187,6 +189,7 @@ impl HostLine {
             demand_bytes: None,
             free_bytes: None,
             short_bytes: None,
+            short_of_objectives_bytes: None,
             draining: false,
             left_out: None,
         }
@@ -195,7 +198,6 @@ impl HostLine {
     fn of(host: &HostRecord) -> HostLine {
         let floors: Bytes = host.guests.iter().map(|guest| guest.floor).sum();
         let demand: Bytes = host.guests.iter().map(|guest| guest.demand).sum();
-        let short = floors.get().saturating_sub(host.budget.get());
         HostLine {
             guests: Some(host.guests.len()),
             budget_bytes: Some(host.budget.get()),
@@ -203,20 +205,25 @@ impl HostLine {
             committed_bytes: Some(host.committed.get()),
             demand_bytes: Some(demand.get()),
             free_bytes: Some(host.free.get()),
-            short_bytes: Some(short),
+            short_bytes: Some(host.short_of_floors().get()),
+            short_of_objectives_bytes: Some(host.short_of_objectives().get()),
             draining: host.is_draining,
             ..HostLine::unknown(host.id.to_string())
         }
     }
 
     fn state(&self) -> String {
-        match (&self.left_out, self.draining, self.short_bytes) {
-            (Some(why), _, _) => format!("left out: {why}"),
-            (None, true, _) => "draining".to_owned(),
-            (None, false, Some(short)) if short > 0 => {
-                format!("{} short of floors", size(short))
-            }
-            (None, false, _) => "ok".to_owned(),
+        let is_short = |short: &u64| *short > 0;
+        if let Some(why) = &self.left_out {
+            format!("left out: {why}")
+        } else if self.draining {
+            "draining".to_owned()
+        } else if let Some(short) = self.short_bytes.filter(is_short) {
+            format!("{} short of floors", size(short))
+        } else if let Some(short) = self.short_of_objectives_bytes.filter(is_short) {
+            format!("{} short of objectives", size(short))
+        } else {
+            "ok".to_owned()
         }
     }
 }
@@ -261,4 +268,29 @@ pub fn render(status: &FleetStatus, width: Option<u16>) -> String {
         }
     };
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host_record::Observer;
+    use crate::measured::Measured;
+    use crate::tests::{block_on, configured, roomy};
+
+    #[test]
+    fn a_host_is_short_of_what_the_planner_counts() {
+        let config = configured("b", &["http://h:1".to_owned()], "");
+        let look =
+            async { Observer::default().look(&roomy(), &config, &Measured::default()).await };
+        let host = block_on(true, look).unwrap();
+        let state = |host: HostRecord| HostLine::of(&host).state();
+        assert_eq!(state(host.clone()), "ok");
+        // The floors fit the budget each time, but not what is left of the host's memory.
+        let promised = HostRecord { committed: host.committed + Bytes::mib(16128), ..host.clone() };
+        assert_eq!(state(promised), "256MiB short of floors");
+        let filled = HostRecord { free: Bytes::ZERO, reserve: Bytes::gib(1), ..host.clone() };
+        assert_eq!(state(filled), "512MiB short of floors");
+        let objectives = HostRecord { budget: Bytes::gib(1), ..host };
+        assert!(state(objectives).ends_with("MiB short of objectives"));
+    }
 }

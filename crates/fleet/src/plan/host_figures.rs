@@ -10,7 +10,7 @@
 //! Limits: a guest that is being moved away still counts where room for others is computed, but no
 //! longer where a shortage is. If its migration fails, the next plan sees that.
 
-use ballast_model::Timestamp;
+use ballast_model::{Bytes, Timestamp};
 
 use crate::{FleetSettings, GuestRecord, HostRecord};
 
@@ -49,7 +49,7 @@ pub(crate) struct HostFigures {
 impl GuestSizes {
     pub(crate) fn of(guest: &GuestRecord) -> GuestSizes {
         let holds = guest.allocation.max(guest.resident).page_ceil();
-        let kept = if guest.gives { ballast_model::Bytes::ZERO } else { holds };
+        let kept = if guest.gives { Bytes::ZERO } else { holds };
         let floor = guest.floor.page_ceil().max(kept);
         let objective = guest.curve.as_ref().zip(guest.misses_per_s_max);
         // If no size of the curve keeps the objective, more memory cannot keep it.
@@ -100,6 +100,26 @@ impl HostFigures {
     /// By how much floors and objectives exceed the capacity.
     pub(crate) fn short_of_needed(&self) -> u64 {
         positive(self.needed_staying - self.capacity)
+    }
+}
+
+impl HostRecord {
+    /// By how much the floors of its guests exceed the memory that it has for them, as the planner
+    /// counts both: less what was promised beyond allocations, and with what guests hold that give
+    /// nothing. Guests that are being moved away do not count.
+    pub fn short_of_floors(&self) -> Bytes {
+        Bytes::new(self.figures().short_of_floors())
+    }
+
+    /// The same by what its guests need for floors and objectives; no less than
+    /// [`HostRecord::short_of_floors`].
+    pub fn short_of_objectives(&self) -> Bytes {
+        Bytes::new(self.figures().short_of_needed())
+    }
+
+    /// Settings and the time only say whether a record is fresh.
+    fn figures(&self) -> HostFigures {
+        HostFigures::of(self, &FleetSettings::default(), self.seen_at)
     }
 }
 

@@ -78,6 +78,25 @@ proptest! {
         prop_assert!(short_of_floors(&after) <= short_of_floors(&snapshot));
     }
 
+    /// So what a host shows of itself is what its guests are moved for.
+    #[test]
+    fn hosts_are_relieved_of_exactly_what_they_are_short_of(seed: u64) {
+        let snapshot = random(seed, MIDDLE);
+        for it in plan(&snapshot, &all_at_once(), NOW).migrations {
+            let host = &snapshot.hosts()[snapshot.place(&it.from).unwrap()];
+            let (floors, objectives) = (host.short_of_floors(), host.short_of_objectives());
+            match it.reason {
+                MigrationReason::Floors { short } => {
+                    prop_assert_eq!((short, floors <= objectives), (floors, true));
+                }
+                MigrationReason::Objectives { short } => {
+                    prop_assert_eq!((Bytes::ZERO, short), (floors, objectives));
+                }
+                MigrationReason::Drain | MigrationReason::Benefit { .. } => {}
+            }
+        }
+    }
+
     /// All migrations are under way and every copy is complete: what arrived counts on both hosts.
     #[test]
     fn no_copy_takes_a_host_below_its_reserve(seed: u64) {
