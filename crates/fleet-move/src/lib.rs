@@ -35,6 +35,9 @@
 //!   listens there, at the source until its hypervisor has ended. The destination promises memory
 //!   by its own reservations, so the same memory is never promised to two moves, whichever leader
 //!   ordered them.
+//! - A guest is copied only as long as it holds no more than the destination has reserved, within
+//!   [`SHRUNK_WITHIN`]. A source that sees it hold more, even after the copy, gives the copy up.
+//!   Where the program that copies ends the source, what a guest took at the very end is not seen.
 //! - The last write is the source's: it closes the record once nothing of the move is left there.
 //!
 //! | file | answers |
@@ -70,5 +73,5 @@ mod wire;
 pub use carried::{Carried, CarriedThrash};
 pub use host::{host_step, host_step_without_store};
 pub use record::{MoveOrder, MoveRecord, Phase, START_PATIENCE, Term, WhyAbandoned};
-pub use view::{CopyState, HostAction, HostView, Next, Process, Promise, Shrink};
+pub use view::{CopyState, HostAction, HostView, Next, Process, Promise, SHRUNK_WITHIN, Shrink};
 pub use wire::{RECORD_BYTES_MAX, RecordError};

@@ -13,7 +13,7 @@ use ballast_fleet::HostId;
 use ballast_model::{Bytes, GuestId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::Carried;
+use crate::{Carried, SHRUNK_WITHIN};
 
 /// How long a destination has to start a guest that was copied whole, before the source may take it
 /// back. Meanwhile the guest stands still. It is enough for some rounds of reading and writing the
@@ -41,7 +41,8 @@ pub struct MoveOrder {
     pub reserve: Bytes,
     /// The target to shrink it to before the copy. `None`: it gives no memory.
     pub shrink_to: Option<Bytes>,
-    /// How long the source waits for it to be that small; then it is copied as it is.
+    /// How long the source waits for it to be that small; then it is copied as it is, if it holds
+    /// no more than `reserve`.
     pub shrink_until: Timestamp,
     /// When the copy has to be complete; if it is not, the move is abandoned.
     pub due: Timestamp,
@@ -128,7 +129,8 @@ pub enum WhyAbandoned {
     Cancelled,
     /// It was ordered by a leader that has been replaced.
     OlderTerm,
-    /// The destination cannot promise the memory.
+    /// The destination cannot promise the memory, or the guest holds more than it has promised.
+    /// Both are one word in the store, because hosts of an earlier version read no other.
     NoRoom,
     /// The destination has a guest of that name.
     GuestThere,
@@ -157,6 +159,11 @@ impl MoveRecord {
             }
             _ => None,
         }
+    }
+
+    /// Whether the guest is certain to hold more than the destination keeps for it.
+    pub(crate) fn is_exceeded(&self, holds: Option<Bytes>) -> bool {
+        holds.is_some_and(|it| it > self.reserve.saturating_add(SHRUNK_WITHIN))
     }
 
     /// An order of the leader elected as `term`.
@@ -226,7 +233,7 @@ impl fmt::Display for WhyAbandoned {
             WhyAbandoned::TimedOut => "it took too long",
             WhyAbandoned::Cancelled => "it was cancelled",
             WhyAbandoned::OlderTerm => "the leader that ordered it has been replaced",
-            WhyAbandoned::NoRoom => "the destination cannot promise the memory",
+            WhyAbandoned::NoRoom => "the destination does not promise as much memory as it holds",
             WhyAbandoned::GuestThere => "the destination has a guest of that name",
             WhyAbandoned::ListenerGone => "the destination's hypervisor has ended",
             WhyAbandoned::GuestGone => "the source has no such guest",

@@ -3,6 +3,8 @@
 //! Idea: a hypervisor that has sent everything stops the guest by itself. Only the record decides
 //! what to do with that copy: resume it if the move is abandoned, end it if the guest runs
 //! elsewhere. If the program that copies ends the source itself, there is usually no such copy.
+//! What the guest holds is compared with what the destination has reserved, as that is all that it
+//! has from its arrival on: a guest may be slow, stuck, or without swap and growing.
 //! Limits: a guest that somebody else has paused, or is copying, is not moved.
 
 use std::net::SocketAddr;
@@ -25,6 +27,9 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
         Phase::Ordered | Phase::Ready { .. } => prepare(record, view),
         Phase::Copying { address, ends_source: true } => copy(record, *address, view),
         Phase::Copying { address, ends_source: false } => match view.process {
+            Runs(Nothing | Partly) | Left if record.is_exceeded(view.holds) => {
+                abandon(WhyAbandoned::NoRoom)
+            }
             Runs(Nothing) => Next::Act(HostAction::Copy(*address)),
             Runs(Partly) => Next::Wait,
             Runs(Failed) => abandon(WhyAbandoned::CopyFailed),
@@ -56,8 +61,8 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
     }
 }
 
-/// Shrinks the guest. Begins the copy once the destination is ready and the guest is small enough
-/// or shrinking it has taken too long.
+/// Shrinks the guest. Begins the copy once the destination is ready and the guest is small enough,
+/// or shrinking it has taken too long and it fits into what is reserved all the same.
 fn prepare(record: &MoveRecord, view: &HostView<'_>) -> Next {
     match view.process {
         Runs(Nothing | Failed) => {}
@@ -76,22 +81,34 @@ fn prepare(record: &MoveRecord, view: &HostView<'_>) -> Next {
     match record.phase {
         Phase::Ready { address } if is_small || is_over(record.shrink_until, view.now) => {
             let ends_source = view.ends_source;
-            Next::write(record.at(Phase::Copying { address, ends_source }))
+            match view.holds {
+                // Nobody knows whether it fits; the move has its time.
+                None => Next::Wait,
+                holds if record.is_exceeded(holds) => {
+                    Next::write(record.abandoned(WhyAbandoned::NoRoom))
+                }
+                Some(_) => Next::write(record.at(Phase::Copying { address, ends_source })),
+            }
         }
         _ => Next::Wait,
     }
 }
 
 /// Copies by a program that ends the source's hypervisor itself. A copy under way is never
-/// abandoned, because it might be whole before the others read that. It is cancelled; the move is
-/// abandoned once it is certain that the guest is here and not being copied, or has died here.
+/// abandoned, because it might be whole before the others read that. It is cancelled if it is late
+/// or the guest has outgrown what is reserved; the move is abandoned once it is certain that the
+/// guest is here and not being copied, nor will be, or has died here.
 fn copy(record: &MoveRecord, to: SocketAddr, view: &HostView<'_>) -> Next {
     let abandon = |why| Next::write(record.abandoned(why));
     let is_late = is_over(record.due, view.now);
+    let is_exceeded = record.is_exceeded(view.holds);
     match view.process {
         Runs(Nothing) if is_late => abandon(WhyAbandoned::TimedOut),
+        // Not abandoned before it is late: were that write to arrive after the guest has shrunk and
+        // is copied, the destination would put away what it has of it.
+        Runs(Nothing) if is_exceeded => Next::Wait,
         Runs(Nothing) => Next::Act(HostAction::Copy(to)),
-        Runs(Partly) if is_late => Next::Act(HostAction::CancelCopy),
+        Runs(Partly) if is_late || is_exceeded => Next::Act(HostAction::CancelCopy),
         Runs(Partly) | Unknown => Next::Wait,
         Runs(Failed) => abandon(WhyAbandoned::CopyFailed),
         Left | Ended => copied(record, view),

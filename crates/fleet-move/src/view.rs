@@ -12,6 +12,10 @@ use ballast_model::{Bytes, Timestamp};
 
 use crate::{Carried, MoveRecord, Term};
 
+/// How far above a size a guest may be and count as shrunk to it, or as within what is reserved for
+/// it: a balloon is no more exact.
+pub const SHRUNK_WITHIN: Bytes = Bytes::mib(16);
+
 /// What a host sees of a guest.
 #[derive(Clone, Copy, Debug)]
 pub struct HostView<'a> {
@@ -27,6 +31,8 @@ pub struct HostView<'a> {
     pub promise: Promise,
     /// The shrinking that the source asked for before the copy, if any.
     pub shrink: Option<Shrink>,
+    /// The guest's allocation here; `None` if it is not known.
+    pub holds: Option<Bytes>,
     /// Whether the limits and credits that the guest carried are in force here.
     pub is_taken_over: bool,
     /// What would be carried along with the guest now.
@@ -100,7 +106,7 @@ pub enum Promise {
 pub struct Shrink {
     /// The most memory that it is to hold.
     pub to: Bytes,
-    /// Whether it holds no more than that.
+    /// Whether it holds no more than that, within [`SHRUNK_WITHIN`].
     pub is_done: bool,
 }
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use super::Carrier;
 use super::hypervisor::Hypervisor;
 use super::note::{Note, ShrinkNote};
-use super::seen::{Seen, promise, shrink};
+use super::seen::{Seen, holds, promise, shrink};
 use crate::host_record::Daemon;
 
 /// Longest wait for the daemon to find a guest that has arrived and stands still.
@@ -49,11 +49,13 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             let limits = GuestChange { ceiling, ..carried.limits };
             note.carried = Some(Carried { limits, ..carried });
         }
+        let holds = holds(guest, status.as_ref());
         Seen {
             ends_source: self.hypervisor.ends_source(),
             hypervisor: seen,
             promise: promise(guest, note, status.as_ref()),
-            shrink: shrink(guest, note, status.as_ref()),
+            shrink: shrink(note, holds),
+            holds,
             is_taken_over: note.is_taken_over,
             carried: note.carried.clone().unwrap_or_default(),
         }

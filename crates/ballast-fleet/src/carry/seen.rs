@@ -5,7 +5,9 @@
 //! Limits: a daemon that does not answer counts as keeping its promises.
 
 use ballast_api::StatusReply;
-use ballast_fleet_move::{Carried, CopyState, HostView, Process, Promise, Shrink, Term};
+use ballast_fleet_move::{
+    Carried, CopyState, HostView, Process, Promise, SHRUNK_WITHIN, Shrink, Term,
+};
 use ballast_fleet_proto::Coordinator;
 use ballast_model::{Bytes, GuestId};
 
@@ -15,9 +17,6 @@ use crate::config::FleetMode;
 use crate::host_record::Daemon;
 use crate::session::Member;
 
-/// How far above its target a guest may be and count as shrunk: a balloon is no more exact.
-const SHRUNK_WITHIN: Bytes = Bytes::mib(16);
-
 /// What a host sees of a guest.
 #[derive(Debug)]
 pub(super) struct Seen {
@@ -25,6 +24,7 @@ pub(super) struct Seen {
     pub(super) hypervisor: HypervisorView,
     pub(super) promise: Promise,
     pub(super) shrink: Option<Shrink>,
+    pub(super) holds: Option<Bytes>,
     pub(super) is_taken_over: bool,
     pub(super) carried: Carried,
 }
@@ -42,6 +42,7 @@ impl Seen {
             process: self.hypervisor.process,
             promise: self.promise,
             shrink: self.shrink,
+            holds: self.holds,
             is_taken_over: self.is_taken_over,
             carried: &self.carried,
             ends_source: self.ends_source,
@@ -89,10 +90,14 @@ pub(super) fn promise(guest: &GuestId, note: &Note, status: Option<&StatusReply>
     }
 }
 
-/// The shrinking that this host has asked of a leaving guest.
-pub(super) fn shrink(guest: &GuestId, note: &Note, status: Option<&StatusReply>) -> Option<Shrink> {
+/// The guest's allocation here, as far as the daemon knows it.
+pub(super) fn holds(guest: &GuestId, status: Option<&StatusReply>) -> Option<Bytes> {
+    let view = status?.guests.iter().find(|it| it.guest == guest.as_str())?;
+    view.allocation_bytes.map(Bytes::new)
+}
+
+/// The shrinking that this host has asked of a leaving guest, which holds `holds`.
+pub(super) fn shrink(note: &Note, holds: Option<Bytes>) -> Option<Shrink> {
     let to = Bytes::new(note.shrink?.to_bytes);
-    let view = status.and_then(|it| it.guests.iter().find(|it| it.guest == guest.as_str()));
-    let holds = view.and_then(|it| it.allocation_bytes).map(Bytes::new);
     Some(Shrink { to, is_done: holds.is_some_and(|it| it <= to.saturating_add(SHRUNK_WITHIN)) })
 }

@@ -56,6 +56,8 @@ struct Hyper {
     boot_mib: u64,
     floor_mib: u64,
     limits: GuestLimits,
+    /// Whether it needs only its floor, and gives none of what it is asked for.
+    is_stuck: bool,
     /// What the guest has written so far, as a number.
     memory: u64,
 }
@@ -88,7 +90,8 @@ impl Machine {
     pub(crate) fn guest(&self, name: &str, floor_mib: u64, boot_mib: u64, shares: u32) {
         let floor = Some(Bytes::mib(floor_mib));
         let limits = GuestLimits { shares, floor, ..GuestLimits::default() };
-        let hyper = Hyper { state: HyperState::Runs, boot_mib, floor_mib, limits, memory: 0 };
+        let (state, is_stuck, memory) = (HyperState::Runs, false, 0);
+        let hyper = Hyper { state, boot_mib, floor_mib, limits, is_stuck, memory };
         self.0.borrow_mut().hypervisors.insert(name.parse().unwrap(), hyper);
         self.write_on(name.parse().unwrap());
     }
@@ -110,6 +113,12 @@ impl Machine {
 
     pub(crate) fn set_silent(&self, is_silent: bool) {
         self.0.borrow_mut().is_silent = is_silent;
+    }
+
+    /// From now on the guest needs only its floor, and gives none of what it is asked for.
+    pub(crate) fn set_stuck(&self, guest: &str) {
+        let mut state = self.0.borrow_mut();
+        state.hypervisors.get_mut(&guest.parse::<GuestId>().unwrap()).unwrap().is_stuck = true;
     }
 
     /// What the guest has written, if it runs here.
@@ -193,6 +202,9 @@ impl Hyper {
     }
 
     fn size_mib(&self) -> u64 {
+        if self.is_stuck {
+            return self.boot_mib;
+        }
         let ceiling = self.limits.ceiling.map_or(self.boot_mib, |it| it.get() / MIB);
         self.boot_mib.min(ceiling)
     }
@@ -211,7 +223,8 @@ impl Daemon for Machine {
                 json!({
                     "guest": name, "state": running, "managed": true,
                     "boot_bytes": hyper.boot_mib * MIB, "allocation_bytes": size,
-                    "demand_bytes": size, "resident_bytes": size, "copied_resident_bytes": size,
+                    "demand_bytes": if hyper.is_stuck { hyper.floor_mib * MIB } else { size },
+                    "resident_bytes": size, "copied_resident_bytes": size,
                     "floor_bytes": hyper.floor_mib * MIB,
                     "ceiling_bytes": hyper.limits.ceiling.map_or(hyper.boot_mib * MIB, Bytes::get),
                     "compliance": {"code": "compliant", "text": ""},
@@ -314,9 +327,14 @@ impl Hypervisor for Machine {
     }
 
     async fn listen(&self, guest: &GuestId) -> Result<(), HypervisorError> {
-        let limits = GuestLimits::default();
-        let empty =
-            Hyper { state: HyperState::Listens, boot_mib: 0, floor_mib: 0, limits, memory: 0 };
+        let empty = Hyper {
+            state: HyperState::Listens,
+            boot_mib: 0,
+            floor_mib: 0,
+            limits: GuestLimits::default(),
+            is_stuck: false,
+            memory: 0,
+        };
         let mut state = self.0.borrow_mut();
         state.hypervisors.entry(guest.clone()).or_insert(empty);
         // The guest has appeared, so its reservation becomes an entitlement.

@@ -312,6 +312,22 @@ fn a_destination_that_dies_with_its_copy_leaves_the_guest() {
 }
 
 #[test]
+fn a_guest_that_gives_nothing_is_not_copied() {
+    run(async |world| {
+        world.machines[0].set_stuck(GUEST);
+        let others_stay = format!("{MOVES}\n[guests.db]\nstays = true");
+        let _programs = [world.program(0, &others_stay), world.program(1, MOVES)];
+        let is_ready = async |world: &World| world.phase(GUEST).await == Some("ready");
+        world.until(GUEST, is_ready, 120).await;
+        world.until_over(GUEST).await;
+        assert_eq!(world.is_at(GUEST), "a");
+        let metrics = world.metrics.encode().unwrap();
+        assert!(metrics.contains("moves_ended_total{result=\"abandoned\"} 1\n"), "{metrics}");
+        assert!(metrics.contains("copied_bytes_total 0\n"), "{metrics}");
+    });
+}
+
+#[test]
 fn a_silent_daemon_holds_no_guest_up_that_stands_still() {
     run(async |world| {
         let _programs = [world.program(0, MOVES), world.program(1, MOVES)];

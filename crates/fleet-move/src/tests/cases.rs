@@ -73,6 +73,7 @@ fn next(
         process,
         promise,
         shrink,
+        holds: Some(SMALL),
         is_taken_over: false,
         carried: &carried,
         ends_source: false,
@@ -129,6 +130,72 @@ fn a_copy_begins_once_the_guest_is_small() {
     );
 }
 
+/// What the source does next about a guest that holds this.
+fn next_of_source(
+    record: &MoveRecord,
+    process: Process,
+    shrink: Option<Shrink>,
+    holds: Option<Bytes>,
+    ends_source: bool,
+) -> Next {
+    let (at, carried) = (host("a"), carried());
+    let view = HostView {
+        host: &at,
+        now: NOW,
+        term: TERM,
+        process,
+        promise: Promise::Entitled,
+        shrink,
+        holds,
+        is_taken_over: false,
+        carried: &carried,
+        ends_source,
+        begins: true,
+    };
+    host_step(Some(record), &view)
+}
+
+#[test]
+fn a_guest_that_stays_too_large_is_not_copied() {
+    let ready = record(Phase::Ready { address: address() });
+    let late = MoveRecord { shrink_until: NOW, ..ready.clone() };
+    let rigid = MoveRecord { shrink_to: None, ..ready };
+    let stuck = Some(Shrink { to: SMALL, is_done: false });
+    let runs = Process::Runs(CopyState::Nothing);
+    for (record, shrink) in [(late, stuck), (rigid, None)] {
+        let found = |holds| next_of_source(&record, runs, shrink, holds, false);
+        assert_eq!(found(None), Next::Wait, "nobody knows what it holds");
+        let begins = record.at(Phase::Copying { address: address(), ends_source: false });
+        let most = SIZE + SHRUNK_WITHIN;
+        for holds in [SMALL, SIZE, most] {
+            assert_eq!(found(Some(holds)), Next::write(begins.clone()), "{holds}");
+        }
+        let stays = record.abandoned(WhyAbandoned::NoRoom);
+        for holds in [most + Bytes::new(1), Bytes::gib(8)] {
+            assert_eq!(found(Some(holds)), Next::write(stays.clone()), "{holds}");
+        }
+    }
+}
+
+#[test]
+fn a_guest_that_grows_while_it_is_copied_stays() {
+    let copying = |ends_source| record(Phase::Copying { address: address(), ends_source });
+    let stays = Next::write(copying(false).abandoned(WhyAbandoned::NoRoom));
+    let (rests, copies) = (Process::Runs(CopyState::Nothing), Process::Runs(CopyState::Partly));
+    for (ends_source, process, expected) in [
+        (false, rests, &stays),
+        (false, copies, &stays),
+        (false, Process::Left, &stays),
+        (true, rests, &Next::Wait),
+        (true, copies, &Next::Act(HostAction::CancelCopy)),
+    ] {
+        let record = copying(ends_source);
+        let found = |holds| next_of_source(&record, process, None, Some(holds), ends_source);
+        assert_eq!(found(SIZE + Bytes::gib(1)), *expected);
+        assert_ne!(found(SIZE), *expected, "it fits");
+    }
+}
+
 /// A host died between noting that the guest is about to start and starting it.
 #[test]
 fn a_guest_whose_start_was_interrupted_is_started() {
@@ -154,6 +221,7 @@ fn without_the_store_only_a_copy_is_cancelled() {
                 process,
                 promise: RESERVED,
                 shrink: None,
+                holds: Some(SMALL),
                 is_taken_over: true,
                 carried: &carried,
                 ends_source: false,
@@ -186,6 +254,7 @@ fn whoever_begins_nothing_gives_up_what_is_not_copied() {
                 process,
                 promise: RESERVED,
                 shrink: None,
+                holds: Some(SMALL),
                 is_taken_over: false,
                 carried: &carried,
                 ends_source: false,
@@ -272,6 +341,53 @@ fn records_that_cannot_be_are_refused_by_name() {
 }
 
 proptest! {
+    /// Whatever else the source sees. With a program that ends the source it learns too late what
+    /// was copied.
+    #[test]
+    fn nothing_is_copied_beyond_what_is_reserved(
+        which in 0..8_usize,
+        process in 0..7_usize,
+        holds in prop::option::of(0..Bytes::gib(4).get()),
+        is_done: Option<bool>,
+        gives: bool,
+        is_late: bool,
+        ends_source: bool,
+    ) {
+        let phase = match phases()[which].clone() {
+            Phase::Copying { address, .. } => Phase::Copying { address, ends_source },
+            other => other,
+        };
+        let process = [
+            Process::Runs(CopyState::Nothing),
+            Process::Runs(CopyState::Partly),
+            Process::Runs(CopyState::Failed),
+            Process::Left,
+            Process::Ended,
+            Process::Paused,
+            Process::Absent,
+        ][process];
+        let is_ready = matches!(phase, Phase::Ready { .. });
+        let mut record = record(phase);
+        record.shrink_to = record.shrink_to.filter(|_| gives);
+        if is_late {
+            record.shrink_until = NOW;
+        }
+        let shrink = is_done.map(|is_done| Shrink { to: SMALL, is_done });
+        let holds = holds.map(Bytes::new);
+        let copies = match next_of_source(&record, process, shrink, holds, ends_source) {
+            Next::Act(HostAction::Copy(_)) => true,
+            Next::Write(next) => match next.phase {
+                Phase::Copying { .. } => true,
+                Phase::Copied { .. } => !ends_source,
+                _ => false,
+            },
+            _ => false,
+        };
+        let fits = holds.map(|it| it <= SIZE + SHRUNK_WITHIN);
+        prop_assert!(!copies || fits != Some(false), "{holds:?}");
+        prop_assert!(!copies || !is_ready || fits == Some(true), "{holds:?}");
+    }
+
     /// Rubbish, and a good record with one byte changed: refused, or a record that can be written
     /// and read again.
     #[test]

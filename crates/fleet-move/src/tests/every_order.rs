@@ -76,8 +76,8 @@ const ABANDONED: Phase = Phase::Abandoned { why: WhyAbandoned::TimedOut };
 
 /// Each entry: one safety taken away by changing what a role sees; a word of the promise that this
 /// breaks; the change.
-const SABOTAGES: [(&str, &str, Sabotage); 21] = [
-    ("writes do not compare", "not asked to shrink", Sabotage { blind: true, ..HONEST }),
+const SABOTAGES: [(&str, &str, Sabotage); 23] = [
+    ("writes do not compare", "an outdated copy", Sabotage { blind: true, ..HONEST }),
     (
         "the destination starts the guest without writing so before",
         "an outdated copy",
@@ -289,9 +289,27 @@ const SABOTAGES: [(&str, &str, Sabotage); 21] = [
         "the source copies before it has asked the guest to shrink",
         "not asked to shrink",
         Sabotage {
-            host: |record, _| {
+            host: |record, view| {
                 if let Some(record) = record {
-                    record.shrink_to = None;
+                    (record.shrink_to, view.holds) = (None, Some(Bytes::ZERO));
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "the source copies a guest as it is once shrinking has taken too long",
+        "more than was reserved",
+        Sabotage { host: |_, view| view.holds = Some(Bytes::ZERO), ..HONEST },
+    ),
+    (
+        "the source does not look at what the guest holds while it is copied",
+        "more than was reserved",
+        Sabotage {
+            host: |record, view| {
+                let is_copied = |it: &MoveRecord| matches!(it.phase, Phase::Copying { .. });
+                if record.as_ref().is_some_and(is_copied) {
+                    view.holds = Some(Bytes::ZERO);
                 }
             },
             ..HONEST
@@ -358,7 +376,20 @@ fn of_listener(record: &mut Option<MoveRecord>) {
 }
 
 /// The same where the program that copies ends the source itself.
-const ENDING: [(&str, &str, Sabotage); 7] = [
+const ENDING: [(&str, &str, Sabotage); 8] = [
+    (
+        "a source copies a guest that has grown since it was small",
+        "more than was reserved",
+        Sabotage {
+            host: |record, view| {
+                let is_copied = |it: &MoveRecord| matches!(it.phase, Phase::Copying { .. });
+                if record.as_ref().is_some_and(is_copied) {
+                    view.holds = Some(Bytes::ZERO);
+                }
+            },
+            ..HONEST
+        },
+    ),
     (
         "a leader abandons what is being copied",
         "where nobody expects it",

@@ -5,8 +5,10 @@
 //! later, or never, or after the role died. Time is how much of each deadline is left.
 //! A hypervisor copies as QEMU 7.2 does with the capability `return-path`: it stops the guest, the
 //! other side loads the rest, and only then is the copy complete; if that fails, the guest runs on.
+//! A guest holds more than is reserved for it until it has shrunk, and may grow again.
 //!
-//! Limits: the store is linearizable and loses nothing that it has acknowledged.
+//! Limits: the store is linearizable and loses nothing that it has acknowledged. Where the program
+//! that copies ends the source itself, no guest grows while it is copied.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -16,7 +18,10 @@ use ballast_model::{Bytes, GuestId, Timestamp};
 use crate::leader::Wish;
 use crate::*;
 
-const SIZE: Bytes = Bytes::gib(1);
+/// What a guest holds that has not shrunk; what a destination reserves; what a guest shrinks to.
+const LARGE: Bytes = Bytes::gib(3);
+const RESERVED: Bytes = Bytes::gib(1);
+const SMALL: Bytes = Bytes::mib(512);
 const FIRST_PORT: u16 = 1000;
 /// Deadlines in ticks of the clock.
 const DUE: u8 = 2;
@@ -57,6 +62,8 @@ pub(super) enum Kept {
 pub(super) enum Small {
     No,
     Asked,
+    /// It holds what is reserved for it, and more than it was asked to.
+    Half,
     Done,
 }
 
@@ -89,6 +96,8 @@ pub(super) struct Side {
     hangs: bool,
     pub(super) kept: Kept,
     pub(super) small: Small,
+    /// Whether the guest that was loaded here held more than was reserved for it.
+    is_excess: bool,
     is_taken_over: bool,
     /// Whether it is open to a guest although its host's death lost the reservation.
     is_owed: bool,
@@ -102,6 +111,7 @@ const NOBODY: Side = Side {
     hangs: false,
     kept: Kept::Nothing,
     small: Small::No,
+    is_excess: false,
     is_taken_over: false,
     is_owed: false,
     todo: None,
@@ -110,6 +120,14 @@ const NOBODY: Side = Side {
 impl Side {
     pub(super) fn runs(&self) -> bool {
         matches!(self.real, Real::Runs | Real::Copies | Real::Failed)
+    }
+
+    fn holds(&self) -> Bytes {
+        match self.small {
+            Small::No | Small::Asked => LARGE,
+            Small::Half => RESERVED,
+            Small::Done => SMALL,
+        }
     }
 }
 
@@ -226,7 +244,13 @@ pub(super) enum Event {
         host: u8,
         guest: u8,
     },
+    /// The guest gives some memory.
     Shrunk {
+        host: u8,
+        guest: u8,
+    },
+    /// The guest takes more than is reserved for it, whatever its ceiling.
+    Grows {
         host: u8,
         guest: u8,
     },
@@ -447,8 +471,13 @@ impl World {
         if side.real == Real::Copies && !side.hangs && has_faults {
             events.push(Event::CopyHangs { host, guest });
         }
-        if side.small == Small::Asked {
+        if side.runs() && matches!(side.small, Small::Asked | Small::Half) {
             events.push(Event::Shrunk { host, guest });
+        }
+        let is_copied = self.store[usize::from(guest)].is_some_and(|it| it.step == Step::Copying);
+        let may_grow = has_faults && side.runs() && !(self.ends_source && is_copied);
+        if may_grow && matches!(side.small, Small::Half | Small::Done) {
+            events.push(Event::Grows { host, guest });
         }
         if side.kept == (Kept::Reserved { is_ready: false }) {
             events.push(Event::RoomFree { host, guest });
@@ -481,10 +510,11 @@ impl World {
             }
             Event::Switch { host, guest } => self.side_mut(host, guest).real = Real::Switches,
             Event::Load { host, guest } => {
-                let is_current = self.side(host, guest).is_current;
-                let peer = self.side(host, guest).peer.unwrap();
+                let from = self.side(host, guest);
+                let (is_current, is_excess) = (from.is_current, from.holds() > RESERVED);
+                let peer = from.peer.unwrap();
                 let to = self.side_mut(peer, guest);
-                (to.real, to.is_current) = (Real::Loaded, is_current);
+                (to.real, to.is_current, to.is_excess) = (Real::Loaded, is_current, is_excess);
             }
             Event::Complete { host, guest } if self.ends_source => {
                 self.side_mut(host, guest).peer = None;
@@ -510,7 +540,14 @@ impl World {
                 self.faults_left -= 1;
                 self.side_mut(host, guest).hangs = true;
             }
-            Event::Shrunk { host, guest } => self.side_mut(host, guest).small = Small::Done,
+            Event::Shrunk { host, guest } => {
+                let side = self.side_mut(host, guest);
+                side.small = if side.small == Small::Asked { Small::Half } else { Small::Done };
+            }
+            Event::Grows { host, guest } => {
+                self.faults_left -= 1;
+                self.side_mut(host, guest).small = Small::Asked;
+            }
             Event::RoomFree { host, guest } => {
                 self.side_mut(host, guest).kept = Kept::Reserved { is_ready: true };
             }
@@ -569,8 +606,8 @@ impl World {
             to: host_id(stored.to),
             ordered_at: Timestamp::ZERO,
             term: Term(stored.term.into()),
-            reserve: SIZE,
-            shrink_to: Some(SIZE),
+            reserve: RESERVED,
+            shrink_to: Some(SMALL),
             shrink_until: Timestamp::from_millis(stored.shrink.into()),
             due: Timestamp::from_millis(stored.due.into()),
             phase: match stored.step {
@@ -639,8 +676,8 @@ impl World {
                 from: host_id(from),
                 to: host_id(to),
                 ordered_at: Timestamp::ZERO,
-                reserve: SIZE,
-                shrink_to: Some(SIZE),
+                reserve: RESERVED,
+                shrink_to: Some(SMALL),
                 shrink_until: Timestamp::from_millis(SHRINK.into()),
                 due: Timestamp::from_millis(DUE.into()),
             }),
@@ -722,14 +759,15 @@ impl World {
             promise: match side.kept {
                 Kept::Nothing => Promise::Nothing,
                 Kept::Refused => Promise::Refused,
-                Kept::Reserved { is_ready } => Promise::Reserved { size: SIZE, is_ready },
+                Kept::Reserved { is_ready } => Promise::Reserved { size: RESERVED, is_ready },
                 Kept::Entitled => Promise::Entitled,
             },
             shrink: match side.small {
                 Small::No => None,
-                Small::Asked => Some(Shrink { to: SIZE, is_done: false }),
-                Small::Done => Some(Shrink { to: SIZE, is_done: true }),
+                Small::Asked | Small::Half => Some(Shrink { to: SMALL, is_done: false }),
+                Small::Done => Some(Shrink { to: SMALL, is_done: true }),
             },
+            holds: has_process(side).then(|| side.holds()),
             is_taken_over: side.is_taken_over,
             carried,
             ends_source: self.ends_source,
@@ -769,6 +807,9 @@ impl World {
             // Without a hypervisor there is no entitlement to give.
             Todo::TakeOver => {}
             Todo::Start if matches!(real, Real::Loaded | Real::Noted) => {
+                if side.is_excess {
+                    return Err(format!("g{guest} arrives with more than was reserved for it"));
+                }
                 self.runs(host, guest, Real::Runs)?
             }
             // It died meanwhile, but the note says that it was about to start.
@@ -857,7 +898,7 @@ impl World {
             _ => Real::Absent,
         };
         (side.is_current, side.is_taken_over) = (false, false);
-        side.hangs = false;
+        (side.hangs, side.is_excess) = (false, false);
         if side.kept == Kept::Entitled {
             side.kept = Kept::Nothing;
         }
