@@ -20,7 +20,7 @@ use crate::{
 /// The place of the schemas in the document.
 const SCHEMAS: &str = "/components/schemas";
 /// Version of the document: the API's version, then counts of additions and of corrections.
-const VERSION: &str = "1.2.0";
+const VERSION: &str = "1.3.0";
 
 /// The schemas collected so far. Requests and replies have their own, because a request may omit
 /// fields that a reply always has.

@@ -356,6 +356,7 @@ impl GuestTable {
             miss_rate_max: self.miss_rate_max,
             managed: self.managed,
             take_over: self.take_over,
+            ..GuestChange::default()
         }
     }
 }

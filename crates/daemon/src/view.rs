@@ -165,12 +165,13 @@ impl Command {
 fn arguments(change: &GuestChange) -> String {
     let floor = change.floor.map(|floor| format!(" --floor {floor:#}"));
     let ceiling = change.ceiling.map(|ceiling| format!(" --ceiling {ceiling:#}"));
+    let unset = change.ceiling_unset.then(|| " --unset-ceiling".to_owned());
     let shares = change.shares.map(|shares| format!(" --shares {shares}"));
     let priority = change.priority.map(|priority| format!(" --priority {priority}"));
     let misses = change.miss_rate_max.map(|rate| format!(" --miss-rate-max {rate}"));
     let managed = change.managed.map(|managed| format!(" --managed={managed}"));
     let take_over = change.take_over.map(|take_over| format!(" --take-over={take_over}"));
-    let parts = [floor, ceiling, shares, priority, misses, managed, take_over];
+    let parts = [floor, ceiling, unset, shares, priority, misses, managed, take_over];
     parts.into_iter().flatten().collect()
 }
 

@@ -46,8 +46,17 @@ pub(crate) fn read(element: Node<'_, '_>) -> (GuestChange, Vec<String>) {
 
 /// The element with these settings, without the namespace, which libvirt adds.
 pub(crate) fn write(settings: &GuestChange) -> String {
-    let GuestChange { floor, ceiling, shares, priority, miss_rate_max, managed, take_over } =
-        settings;
+    // What lives with a guest is a layer, which unsets nothing.
+    let GuestChange {
+        floor,
+        ceiling,
+        ceiling_unset: _,
+        shares,
+        priority,
+        miss_rate_max,
+        managed,
+        take_over,
+    } = settings;
     let mut element = format!("<{ELEMENT}>");
     // No value has a character that XML would escape.
     let mut add = |name: &str, value: Option<String>| {
@@ -185,6 +194,7 @@ mod tests {
                 miss_rate_max: rest.1,
                 managed: rest.2,
                 take_over: rest.3,
+                ..GuestChange::default()
             };
             let element = write(&settings).replacen("<guest>", "<guest xmlns='urn:ballast:guest:1'>", 1);
             prop_assert_eq!(read_text(&element), (settings, Vec::new()));

@@ -31,6 +31,10 @@ pub struct GuestChange {
         skip_serializing_if = "Option::is_none"
     )]
     pub ceiling: Option<Bytes>,
+    /// Whether no change sets the ceiling any more: what the layers beneath say of it counts again.
+    /// Without effect beside `ceiling`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ceiling_unset: bool,
     /// New weight, 1 to 1,000,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shares: Option<u32>,
@@ -59,7 +63,7 @@ impl GuestChange {
     pub fn apply(&self, limits: &GuestLimits) -> GuestLimits {
         GuestLimits {
             floor: self.floor.or(limits.floor),
-            ceiling: self.ceiling.or(limits.ceiling),
+            ceiling: self.ceiling.or(limits.ceiling.filter(|_| !self.ceiling_unset)),
             shares: self.shares.unwrap_or(limits.shares),
             priority: self.priority.unwrap_or(limits.priority),
             miss_rate_max: match self.miss_rate_max {
@@ -74,12 +78,14 @@ impl GuestChange {
         }
     }
 
-    /// These changes, completed by those of `under` where they say nothing.
+    /// These changes, completed by those of `under` where they say nothing: the content of a layer,
+    /// in which a ceiling that they unset is not said.
     #[must_use]
     pub fn over(&self, under: &GuestChange) -> GuestChange {
         GuestChange {
             floor: self.floor.or(under.floor),
-            ceiling: self.ceiling.or(under.ceiling),
+            ceiling: self.ceiling.or(under.ceiling.filter(|_| !self.ceiling_unset)),
+            ceiling_unset: false,
             shares: self.shares.or(under.shares),
             priority: self.priority.or(under.priority),
             miss_rate_max: self.miss_rate_max.or(under.miss_rate_max),
@@ -88,7 +94,7 @@ impl GuestChange {
         }
     }
 
-    /// These changes without the fields that `others` sets.
+    /// What these changes set, without the fields that `others` sets or unsets.
     #[must_use]
     pub fn without(&self, others: &GuestChange) -> GuestChange {
         fn unless<T>(own: Option<T>, other: Option<T>) -> Option<T> {
@@ -96,7 +102,8 @@ impl GuestChange {
         }
         GuestChange {
             floor: unless(self.floor, others.floor),
-            ceiling: unless(self.ceiling, others.ceiling),
+            ceiling: unless(self.ceiling, others.ceiling).filter(|_| !others.ceiling_unset),
+            ceiling_unset: false,
             shares: unless(self.shares, others.shares),
             priority: unless(self.priority, others.priority),
             miss_rate_max: unless(self.miss_rate_max, others.miss_rate_max),
@@ -154,5 +161,21 @@ mod tests {
         };
         assert_eq!(change.apply(&limits), expected);
         assert!(!change.is_empty() && GuestChange::default().is_empty());
+    }
+
+    #[test]
+    fn an_unset_ceiling_is_no_longer_said() {
+        let ceiling =
+            |mib| GuestChange { ceiling: Some(Bytes::mib(mib)), ..GuestChange::default() };
+        let set = GuestChange { shares: Some(7), ..ceiling(512) };
+        let unset = GuestChange { ceiling_unset: true, ..GuestChange::default() };
+        let left = GuestChange { shares: Some(7), ..GuestChange::default() };
+        assert!(!unset.is_empty());
+        assert_eq!((unset.over(&set), set.without(&unset)), (left.clone(), left));
+        let limits = GuestLimits { ceiling: Some(Bytes::gib(2)), ..GuestLimits::default() };
+        assert_eq!(unset.apply(&limits), GuestLimits::default());
+        let both = GuestChange { ceiling_unset: true, ..ceiling(256) };
+        let given = Some(Bytes::mib(256));
+        assert_eq!((both.apply(&limits).ceiling, both.over(&set).ceiling), (given, given));
     }
 }

@@ -966,6 +966,7 @@ fn commands_and_refusals() {
         &GuestChange {
             floor: Some(Bytes::new(4096)),
             ceiling: None,
+            ceiling_unset: true,
             shares: Some(2),
             priority: Some(3),
             miss_rate_max: Some(500),
@@ -975,6 +976,7 @@ fn commands_and_refusals() {
         expect![[r#"
             {
               "floor_bytes": 4096,
+              "ceiling_unset": true,
               "shares": 2,
               "priority": 3,
               "miss_rate_max_per_s": 500,

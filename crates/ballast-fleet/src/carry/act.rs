@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use ballast_api::{ClientError, Reserve};
+use ballast_api::{ClientError, Reserve, SourcesView};
 use ballast_fleet_move::{Carried, HostAction, MoveRecord, Phase};
 use ballast_fleet_proto::Coordinator;
-use ballast_model::{Bytes, GuestChange, GuestId, Timestamp};
+use ballast_model::{Bytes, GuestChange, GuestId, LimitSource, Timestamp};
 use ballast_qmp::migration::Origin;
 use tokio::time::{Instant, sleep};
 
@@ -112,14 +112,16 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
                 hypervisor.run(guest).await.map_err(|error| error.to_string())?;
             }
             HostAction::Shrink(to) => {
-                let limits = daemon.carried(guest).await.map_err(|error| error.to_string())?.limits;
-                let status = daemon.status().await.map_err(|error| error.to_string())?;
-                let view = status.guests.iter().find(|it| it.guest == guest.as_str());
-                let before = view.and_then(|it| it.ceiling_bytes);
+                let own = daemon.carried(guest).await.map_err(|error| error.to_string())?.limits;
+                let known = daemon.explain(guest).await.map_err(|error| error.to_string())?.limits;
+                let before = known.ceiling_bytes;
                 let before = before.ok_or_else(|| format!("{guest}: its ceiling is not known"))?;
+                let by_command = |it: SourcesView| it.ceiling == LimitSource::Set.as_str();
+                let is_set = known.sources.is_none_or(by_command);
                 let shrink = note.shrink.get_or_insert(ShrinkNote {
                     to_bytes: to.get(),
-                    set_bytes: limits.ceiling.map(Bytes::get),
+                    set_bytes: own.ceiling.map(Bytes::get),
+                    is_configured: own.ceiling.is_some() && !is_set,
                     before_bytes: before,
                 });
                 shrink.to_bytes = to.get();
@@ -129,9 +131,8 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             }
             HostAction::EndShrink => {
                 if let Some(shrink) = &note.shrink {
-                    let before = Bytes::new(shrink.set_bytes.unwrap_or(shrink.before_bytes));
                     // The daemon refuses if the guest is gone.
-                    done_or_refused(daemon.set(guest, &ceiling(before)).await)?;
+                    done_or_refused(give_back(daemon, guest, shrink).await)?;
                 }
                 note.shrink = None;
             }
@@ -189,6 +190,26 @@ fn done_or_refused(done: Result<(), ClientError>) -> Result<(), String> {
     match done {
         Ok(()) | Err(ClientError::Refused { .. }) => Ok(()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Gives a guest the ceiling back that an operator set by command. If none did, the ceiling is
+/// unset instead of being set to what was in force: that may have been less for a while, as nothing
+/// could be plugged in, and it would hide what the configuration says later.
+async fn give_back(
+    daemon: &impl Daemon,
+    guest: &GuestId,
+    shrink: &ShrinkNote,
+) -> Result<(), ClientError> {
+    if let Some(own) = shrink.by_command() {
+        return daemon.set(guest, &ceiling(own)).await;
+    }
+    let unset = GuestChange { ceiling_unset: true, ..GuestChange::default() };
+    match daemon.set(guest, &unset).await {
+        Err(ClientError::Refused { status, .. }) if status != NOT_FOUND => {
+            daemon.set(guest, &ceiling(shrink.before())).await
+        }
+        done => done,
     }
 }
 

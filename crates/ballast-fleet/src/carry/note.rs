@@ -55,8 +55,24 @@ pub(crate) struct ShrinkNote {
     pub to_bytes: u64,
     /// The ceiling that its operator had set, if any.
     pub set_bytes: Option<u64>,
-    /// The ceiling that was in force.
+    /// Whether that is of the configuration, or lives with the guest, instead of being set by
+    /// command. Left out if not, so that an earlier version reads the note.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_configured: bool,
+    /// The ceiling that was in force, for a daemon of an earlier version, which cannot unset one.
     pub before_bytes: u64,
+}
+
+impl ShrinkNote {
+    /// The ceiling that was set by command; `None` if none was.
+    pub(crate) fn by_command(&self) -> Option<Bytes> {
+        self.set_bytes.filter(|_| !self.is_configured).map(Bytes::new)
+    }
+
+    /// The ceiling to give back where it cannot be unset.
+    pub(crate) fn before(&self) -> Bytes {
+        Bytes::new(self.set_bytes.unwrap_or(self.before_bytes))
+    }
 }
 
 impl Note {
@@ -176,6 +192,20 @@ fn read(path: &Path) -> io::Result<Note> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_earlier_versions_note_gives_back_what_was_set() {
+        let of = |set: &str| {
+            let text = format!(r#"{{"to_bytes":1,"set_bytes":{set},"before_bytes":9}}"#);
+            let note: ShrinkNote = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_string(&note).unwrap(), text);
+            (note.by_command(), note.before())
+        };
+        assert_eq!(of("7"), (Some(Bytes::new(7)), Bytes::new(7)));
+        assert_eq!(of("null"), (None, Bytes::new(9)));
+        let configured = of(r#"7,"is_configured":true"#);
+        assert_eq!(configured, (None, Bytes::new(7)), "of this version");
+    }
 
     #[test]
     fn notes_survive_and_broken_ones_are_named() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ballast_api::{ClientError, ErrorReply, ExplainReply, Reserve, StatusReply};
 use ballast_fleet_move::{Carried, CopyState, Process};
-use ballast_model::{Bytes, GuestChange, GuestId, GuestLimits};
+use ballast_model::{Bytes, GuestChange, GuestId, GuestLimits, LimitSource, LimitSources};
 use ballast_qmp::migration::Origin;
 use serde_json::{Value, json};
 
@@ -44,26 +44,34 @@ struct State {
     hypervisors: BTreeMap<GuestId, Hyper>,
     reservations: BTreeMap<GuestId, u64>,
     is_silent: bool,
+    /// Whether its daemon is of an earlier version.
+    is_early: bool,
 }
 
 /// All machines, by the address at which they listen.
 pub(crate) type Network = Rc<RefCell<BTreeMap<SocketAddr, Machine>>>;
 
 /// One guest's hypervisor.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Hyper {
     state: HyperState,
     boot_mib: u64,
     floor_mib: u64,
+    /// As set by command.
     limits: GuestLimits,
-    /// Whether it needs only its floor, and gives none of what it is asked for.
+    /// The ceiling that the configuration says.
+    configured: Option<Bytes>,
+    /// Whether it needs only its floor.
+    is_modest: bool,
+    /// Whether it gives none of what it is asked for.
     is_stuck: bool,
     /// What the guest has written so far, as a number.
     memory: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 enum HyperState {
+    #[default]
     Listens,
     Loaded,
     Runs,
@@ -90,8 +98,8 @@ impl Machine {
     pub(crate) fn guest(&self, name: &str, floor_mib: u64, boot_mib: u64, shares: u32) {
         let floor = Some(Bytes::mib(floor_mib));
         let limits = GuestLimits { shares, floor, ..GuestLimits::default() };
-        let (state, is_stuck, memory) = (HyperState::Runs, false, 0);
-        let hyper = Hyper { state, boot_mib, floor_mib, limits, is_stuck, memory };
+        let state = HyperState::Runs;
+        let hyper = Hyper { state, boot_mib, floor_mib, limits, ..Hyper::default() };
         self.0.borrow_mut().hypervisors.insert(name.parse().unwrap(), hyper);
         self.write_on(name.parse().unwrap());
     }
@@ -115,10 +123,27 @@ impl Machine {
         self.0.borrow_mut().is_silent = is_silent;
     }
 
-    /// From now on the guest needs only its floor, and gives none of what it is asked for.
-    pub(crate) fn set_stuck(&self, guest: &str) {
-        let mut state = self.0.borrow_mut();
-        state.hypervisors.get_mut(&guest.parse::<GuestId>().unwrap()).unwrap().is_stuck = true;
+    /// Makes the daemon one of an earlier version, which cannot unset a ceiling.
+    pub(crate) fn set_early(&self) {
+        self.0.borrow_mut().is_early = true;
+    }
+
+    /// From now on the guest needs only its floor. Whether it gives the rest is `gives`.
+    pub(crate) fn set_modest(&self, guest: &str, gives: bool) {
+        let change = |hyper: &mut Hyper| (hyper.is_modest, hyper.is_stuck) = (true, !gives);
+        self.change(&guest.parse().unwrap(), change).unwrap();
+    }
+
+    /// Sets the guest's ceiling by command and by the configuration.
+    pub(crate) fn set_ceilings(&self, guest: &str, set: Option<Bytes>, configured: Option<Bytes>) {
+        let change =
+            |hyper: &mut Hyper| (hyper.limits.ceiling, hyper.configured) = (set, configured);
+        self.change(&guest.parse().unwrap(), change).unwrap();
+    }
+
+    /// The guest's ceiling as set by command.
+    pub(crate) fn ceiling_set(&self, guest: &str) -> Option<Bytes> {
+        self.change(&guest.parse().unwrap(), |hyper| hyper.limits.ceiling).unwrap()
     }
 
     /// What the guest has written, if it runs here.
@@ -205,8 +230,21 @@ impl Hyper {
         if self.is_stuck {
             return self.boot_mib;
         }
-        let ceiling = self.limits.ceiling.map_or(self.boot_mib, |it| it.get() / MIB);
-        self.boot_mib.min(ceiling)
+        self.boot_mib.min(self.ceiling().get() / MIB)
+    }
+
+    fn ceiling(&self) -> Bytes {
+        let own = self.limits.ceiling.or(self.configured);
+        own.map_or(Bytes::mib(self.boot_mib), |it| it.min(Bytes::mib(self.boot_mib)))
+    }
+
+    fn sources(&self) -> LimitSources {
+        let ceiling = match (self.limits.ceiling, self.configured) {
+            (Some(_), _) => LimitSource::Set,
+            (None, Some(_)) => LimitSource::File,
+            (None, None) => LimitSource::Default,
+        };
+        LimitSources { ceiling, ..LimitSources::default() }
     }
 }
 
@@ -223,10 +261,10 @@ impl Daemon for Machine {
                 json!({
                     "guest": name, "state": running, "managed": true,
                     "boot_bytes": hyper.boot_mib * MIB, "allocation_bytes": size,
-                    "demand_bytes": if hyper.is_stuck { hyper.floor_mib * MIB } else { size },
+                    "demand_bytes": if hyper.is_modest { hyper.floor_mib * MIB } else { size },
                     "resident_bytes": size, "copied_resident_bytes": size,
                     "floor_bytes": hyper.floor_mib * MIB,
-                    "ceiling_bytes": hyper.limits.ceiling.map_or(hyper.boot_mib * MIB, Bytes::get),
+                    "ceiling_bytes": hyper.ceiling().get(),
                     "compliance": {"code": "compliant", "text": ""},
                 })
             })
@@ -260,17 +298,21 @@ impl Daemon for Machine {
     }
 
     async fn explain(&self, guest: &GuestId) -> Result<ExplainReply, ClientError> {
-        let size = self.change(guest, |hyper| hyper.size_mib())?;
-        let mut reply = explained(guest, size);
-        reply.limits.miss_rate_max_per_s = None;
-        Ok(reply)
+        self.change(guest, |hyper| {
+            let mut reply = explained(guest, hyper.size_mib());
+            reply.limits.miss_rate_max_per_s = None;
+            reply.limits.ceiling_bytes = Some(hyper.ceiling().get());
+            reply.limits.sources = Some((&hyper.sources()).into());
+            reply
+        })
     }
 
     async fn carried(&self, guest: &GuestId) -> Result<Carried, ClientError> {
-        let limits = self.change(guest, |hyper| hyper.limits.clone())?;
+        let change = |hyper: &mut Hyper| (hyper.limits.clone(), hyper.configured);
+        let (limits, configured) = self.change(guest, change)?;
         let limits = GuestChange {
             floor: limits.floor,
-            ceiling: limits.ceiling,
+            ceiling: limits.ceiling.or(configured),
             shares: Some(limits.shares),
             ..GuestChange::default()
         };
@@ -282,6 +324,9 @@ impl Daemon for Machine {
     }
 
     async fn set(&self, guest: &GuestId, change: &GuestChange) -> Result<(), ClientError> {
+        if change.ceiling_unset && self.0.borrow().is_early {
+            return Err(refused(400));
+        }
         self.change(guest, |hyper| hyper.limits = change.apply(&hyper.limits))
     }
 
@@ -327,16 +372,8 @@ impl Hypervisor for Machine {
     }
 
     async fn listen(&self, guest: &GuestId) -> Result<(), HypervisorError> {
-        let empty = Hyper {
-            state: HyperState::Listens,
-            boot_mib: 0,
-            floor_mib: 0,
-            limits: GuestLimits::default(),
-            is_stuck: false,
-            memory: 0,
-        };
         let mut state = self.0.borrow_mut();
-        state.hypervisors.entry(guest.clone()).or_insert(empty);
+        state.hypervisors.entry(guest.clone()).or_default();
         // The guest has appeared, so its reservation becomes an entitlement.
         state.reservations.remove(guest);
         Ok(())
@@ -365,7 +402,8 @@ impl Hypervisor for Machine {
                 Some(other) if other.state == HyperState::Listens => {
                     hyper.state = HyperState::Left;
                     let limits = GuestLimits::default();
-                    *other = Hyper { state: HyperState::Loaded, limits, ..hyper.clone() };
+                    let (state, configured) = (HyperState::Loaded, None);
+                    *other = Hyper { state, limits, configured, ..hyper.clone() };
                     drop(there_state);
                     there.write_on(guest);
                 }

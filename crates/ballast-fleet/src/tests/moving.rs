@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ballast_fleet_proto::{Coordinator, FleetKey, FleetView, MemoryCoordinator, PlanRecord};
+use ballast_model::Bytes;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -311,10 +312,40 @@ fn a_destination_that_dies_with_its_copy_leaves_the_guest() {
     });
 }
 
+/// The move is abandoned, so the guest stays. Its ceiling was set by command, by the configuration,
+/// or by nobody; a daemon of an earlier version cannot unset one.
+#[test]
+fn a_move_sets_no_ceiling_that_nobody_has_set() {
+    let (large, all) = (Some(Bytes::gib(4)), Some(Bytes::mib(3072)));
+    for (set, configured, is_early, left) in [
+        (large, None, false, large),
+        (None, large, false, None),
+        (None, None, false, None),
+        (None, large, true, large),
+        (None, None, true, all),
+    ] {
+        run(async |world| {
+            let source = &world.machines[0];
+            source.set_modest(GUEST, true);
+            source.set_ceilings(GUEST, set, configured);
+            if is_early {
+                source.set_early();
+            }
+            let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
+            let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
+            world.until(GUEST, is_copying, 120).await;
+            assert_eq!(source.ceiling_set(GUEST), Some(Bytes::mib(2048)));
+            world.machines[1].kill(GUEST);
+            world.until_over(GUEST).await;
+            assert_eq!((world.is_at(GUEST), source.ceiling_set(GUEST)), ("a", left));
+        });
+    }
+}
+
 #[test]
 fn a_guest_that_gives_nothing_is_not_copied() {
     run(async |world| {
-        world.machines[0].set_stuck(GUEST);
+        world.machines[0].set_modest(GUEST, false);
         let others_stay = format!("{MOVES}\n[guests.db]\nstays = true");
         let _programs = [world.program(0, &others_stay), world.program(1, MOVES)];
         let is_ready = async |world: &World| world.phase(GUEST).await == Some("ready");

@@ -19,6 +19,7 @@ Examples:
   ballast set db --managed=false
   ballast set web-1 --floor 512MiB --shares 2000 --persist
   ballast set web-1 --take-over
+  ballast set web-1 --unset-ceiling
   ballast set --policy global
 
 Changes last until the daemon restarts or reloads its configuration. With --persist they are also
@@ -34,6 +35,10 @@ pub struct Args {
     /// Largest allocation, such as 2GiB
     #[arg(long, value_name = "SIZE", group = "bound", requires = "guest")]
     ceiling: Option<Bytes>,
+    /// Forget the ceiling that was set: what the configuration file or the guest's own settings say
+    /// of it counts again
+    #[arg(long, group = "bound", requires = "guest", conflicts_with = "ceiling")]
+    unset_ceiling: bool,
     /// Weight in every division of memory, 1 to 1000000
     #[arg(
         long,
@@ -92,6 +97,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             let change = GuestChange {
                 floor: args.floor,
                 ceiling: args.ceiling,
+                ceiling_unset: args.unset_ceiling,
                 shares: args.shares,
                 priority: args.priority,
                 miss_rate_max: args.miss_rate_max,

@@ -118,8 +118,10 @@ impl LimitBook {
     /// # Errors
     /// The change does not fit the rest; the book must not be used any more.
     pub(super) fn set(&mut self, id: &GuestId, change: &GuestChange) -> Result<(), String> {
-        let set = change.over(&self.layers(id).set);
-        self.set.insert(id.clone(), set);
+        match change.over(&self.layers(id).set) {
+            nothing if nothing.is_empty() => self.set.remove(id),
+            set => self.set.insert(id.clone(), set),
+        };
         self.check(id)
     }
 
@@ -188,6 +190,26 @@ mod tests {
         assert_eq!((db.floor, db.shares, db.fence), (Some(Bytes::mib(200)), 3, false));
         book.replace_metadata(BTreeMap::new());
         assert_eq!((book.limits(&id("web")).floor, book.all().len()), (None, 1));
+    }
+
+    #[test]
+    fn a_ceiling_that_is_unset_hides_nothing() {
+        let mut book = book();
+        let ceiling =
+            |mib| GuestChange { ceiling: Some(Bytes::mib(mib)), ..GuestChange::default() };
+        let unset = GuestChange { ceiling_unset: true, ..GuestChange::default() };
+        let of = |book: &LimitBook| book.limits(&id("db")).ceiling;
+        for mib in [700, 800] {
+            book.set(&id("db"), &ceiling(300)).unwrap();
+            book.replace_metadata([(id("db"), ceiling(mib))].into());
+            assert_eq!(of(&book), Some(Bytes::mib(300)));
+            book.set(&id("db"), &unset).unwrap();
+            assert_eq!(of(&book), Some(Bytes::mib(mib)));
+        }
+        assert!(!book.is_named(&id("db")), "nothing is left of it");
+        book.set(&id("db"), &ceiling(300)).unwrap();
+        assert_eq!(book.set_metadata(&id("db"), &unset), Ok(GuestChange::default()));
+        assert_eq!((of(&book), book.layers(&id("db"))), (None, LimitLayers::default()));
     }
 
     #[test]

@@ -166,8 +166,8 @@ async fn read_change(
 ) -> Result<(GuestId, GuestChange), Refusal> {
     let change: GuestChange = read_json(body).await?;
     if change.is_empty() {
-        let text = "nothing to change: give floor_bytes, ceiling_bytes, shares, priority, \
-                    miss_rate_max_per_s, managed or take_over";
+        let text = "nothing to change: give floor_bytes, ceiling_bytes, ceiling_unset, shares, \
+                    priority, miss_rate_max_per_s, managed or take_over";
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "empty-change", text));
     }
     let id = known_guest(&*latest(handle)?, name)?;
