@@ -63,7 +63,7 @@ pub(crate) async fn seek<C: Coordinator, D: Daemon>(
                 return SessionEnd::LeaseEnded(CoordinatorError::LeaseGone);
             }
             Err(error) => {
-                member.speaker.say("lead", &format!("cannot follow the fleet's lead: {error}"));
+                member.status_log.log("lead", &format!("cannot follow the fleet's lead: {error}"));
                 sleep(RETRY).await;
             }
         }
@@ -91,14 +91,14 @@ async fn seek_once<C: Coordinator, D: Daemon>(
         Some(_) => None,
     };
     if let Some(leadership) = leadership {
-        member.speaker.say("lead", "leads the fleet");
+        member.status_log.log("lead", "leads the fleet");
         member.metrics.set_leader(true);
         let led = lead(member, leadership).await;
         member.metrics.set_leader(false);
-        member.speaker.say("lead", "does not lead the fleet any more");
+        member.status_log.log("lead", "does not lead the fleet any more");
         return led;
     }
-    member.speaker.say("lead", "another host leads the fleet");
+    member.status_log.log("lead", "another host leads the fleet");
     let mut watch = member.coordinator.watch(&key, listing.revision).await?;
     // After a long time without a change, the key is read again.
     match timeout(FOLLOW_FOR, watch.next()).await {
@@ -236,7 +236,7 @@ async fn write_order<C: Coordinator, D: Daemon>(
     match member.coordinator.compare_and_put(&conditions, writes).await? {
         PutResult::Written(_) => {
             if let Some((guest, text)) = text {
-                member.speaker.say_of("order", &guest, &text);
+                member.status_log.log_of("order", &guest, &text);
             }
             if let Some(phase) = ended {
                 member.metrics.moves.count_end(phase);
@@ -271,7 +271,8 @@ async fn write_plan<C: Coordinator, D: Daemon>(
         PutResult::Differs => Ok(false),
         PutResult::Written(_) => {
             for violation in &plan.violations {
-                member.speaker.say("plan", &format!("the checker refused the plan: {violation}"));
+                let text = format!("the checker refused the plan: {violation}");
+                member.status_log.log("plan", &text);
             }
             *last = Some(plan);
             Ok(true)

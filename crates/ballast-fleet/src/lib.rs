@@ -16,7 +16,7 @@
 //! | `serve` | what does the program answer on its host? |
 //! | `metrics`, `timed` | what is counted, and which calls to etcd? |
 //! | `measured` | what was measured of guests and copies? |
-//! | `say` | what goes to standard error? |
+//! | `status_log` | what goes to standard error? |
 //! | `commands` | what do operators see and order? |
 //!
 //! Limits: guests are moved only in mode `move` (`docs/fleet.md`).
@@ -34,9 +34,9 @@ mod lead;
 pub mod measured;
 pub mod member;
 pub mod metrics;
-mod say;
 mod serve;
 mod session;
+mod status_log;
 #[cfg(test)]
 mod tests;
 pub mod timed;

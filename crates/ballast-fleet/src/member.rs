@@ -59,7 +59,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
                     end
                 }
             };
-            self.speaker.say("session", &end.to_string());
+            self.status_log.log("session", &end.to_string());
             tokio::select! {
                 () = sleep(NEXT_SESSION) => {}
                 () = &mut stop => return,
@@ -70,7 +70,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
     /// One session, from registration to its end.
     async fn session(&self, session: &Session) -> SessionEnd {
         let host = &self.config.host;
-        self.speaker.say("session", &format!("registered as {host}"));
+        self.status_log.log("session", &format!("registered as {host}"));
         self.identity.set(Some(session.identity));
         let end = tokio::select! {
             // The record is written before leading begins, so that a leader knows at least its own
@@ -148,7 +148,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
                     return SessionEnd::LeaseEnded(error);
                 }
                 Err(error) => {
-                    self.speaker.say("renew", &format!("cannot renew the lease yet: {error}"));
+                    self.status_log.log("renew", &format!("cannot renew the lease yet: {error}"));
                     pause = RENEW_AGAIN;
                 }
             }
@@ -162,7 +162,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
             match self.report_once(session, &mut written).await {
                 Ok(()) => {
                     session.true_at.set(Instant::now());
-                    self.speaker.say("record", "the host's record is in the fleet");
+                    self.status_log.log("record", "the host's record is in the fleet");
                 }
                 Err(end @ (SessionEnd::Fenced | SessionEnd::Record(_))) => return end,
                 Err(SessionEnd::Coordinator(CoordinatorError::LeaseGone)) => {
@@ -170,7 +170,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
                 }
                 Err(why) => {
                     let why = format!("the host's record is not written: {why}");
-                    self.speaker.say("record", &why);
+                    self.status_log.log("record", &why);
                 }
             }
             sleep(self.config.tick).await;

@@ -37,7 +37,7 @@ use tokio::time::{sleep, timeout};
 use crate::commands::{plan, read, status};
 use crate::config::FleetConfig;
 use crate::metrics::FleetMetrics;
-use crate::say::Speaker;
+use crate::status_log::StatusLog;
 use crate::timed::TimedCoordinator;
 
 /// Most connections at once on the socket, and on the port.
@@ -64,7 +64,7 @@ pub(crate) struct Desk {
 }
 
 /// Serves the socket beside the daemon's, and the port for metrics if configured, for ever.
-pub(crate) async fn serve(desk: Desk, daemon: &Path, speaker: &Speaker) {
+pub(crate) async fn serve(desk: Desk, daemon: &Path, status_log: &StatusLog) {
     let (port, desk) = (desk.config.metrics, Arc::new(desk));
     let socket = fleet_socket(daemon);
     let figures = Router::new().route(path::METRICS, get(metrics)).with_state(desk.clone());
@@ -76,7 +76,7 @@ pub(crate) async fn serve(desk: Desk, daemon: &Path, speaker: &Speaker) {
                 Err(error) => error,
             };
             let file = socket.display();
-            speaker.say("socket", &format!("the daemon's page shows no fleet: {file}: {error}"));
+            status_log.log("socket", &format!("the daemon's page shows no fleet: {file}: {error}"));
             sleep(RETRY_AFTER).await;
         }
     };
@@ -86,13 +86,13 @@ pub(crate) async fn serve(desk: Desk, daemon: &Path, speaker: &Speaker) {
             let error = match TcpListener::bind(address).await {
                 Ok(listener) => {
                     let at = listener.local_addr().unwrap_or(address);
-                    speaker.say("metrics", &served(at));
+                    status_log.log("metrics", &served(at));
                     accept(async || Ok(listener.accept().await?.0), &figures).await
                 }
                 Err(error) => error,
             };
             let text = format!("no metrics on {address}: {error} (metrics.listen)");
-            speaker.say("metrics", &text);
+            status_log.log("metrics", &text);
             sleep(RETRY_AFTER).await;
         }
     };

@@ -13,7 +13,7 @@ use crate::config::FleetConfig;
 use crate::host_record::{Daemon, LookError, Observer};
 use crate::measured::Measured;
 use crate::metrics::FleetMetrics;
-use crate::say::Speaker;
+use crate::status_log::StatusLog;
 
 /// Time until something that failed is tried again.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ pub struct Member<C, D> {
     began: Instant,
     /// The time since 1970 at `began`.
     began_at: Timestamp,
-    pub(crate) speaker: Speaker,
+    pub(crate) status_log: StatusLog,
     pub(crate) metrics: Arc<FleetMetrics>,
 }
 
@@ -96,7 +96,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
             measured: RefCell::default(),
             began: Instant::now(),
             began_at: wall_clock(),
-            speaker: Speaker::default(),
+            status_log: StatusLog::default(),
             metrics: Arc::default(),
         }
     }

@@ -166,7 +166,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             Err(ClientError::TimedOut { .. }) => {}
             Err(error) => {
                 let text = format!("what came along with {guest} does not count here: {error}");
-                self.member.speaker.say_of("take over", guest, &text);
+                self.member.status_log.log_of("take over", guest, &text);
                 note.to_take_over = None;
             }
         }

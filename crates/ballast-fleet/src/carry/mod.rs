@@ -191,7 +191,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
             let moves = keys.moves_prefix();
             *watch = self.member.coordinator.watch(&moves, view.revision()).await.ok();
         }
-        self.member.speaker.say("orders", "orders are read");
+        self.member.status_log.log("orders", "orders are read");
         let term = Term(view.leader().map_or(0, |(_, revision)| revision.0));
         let mut last = BTreeMap::new();
         let mut guests: Vec<GuestId> = self.notes.borrow().guests().cloned().collect();
@@ -207,7 +207,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                 Ok(_) => {}
                 Err(why) => {
                     let text = format!("the order of {guest} is left alone: {why}");
-                    self.member.speaker.say("unreadable order", &text);
+                    self.member.status_log.log("unreadable order", &text);
                 }
             }
         }
@@ -224,7 +224,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                 None => self.step(&guest, None, term).await,
             };
             turn = turn.max(step.unwrap_or_else(|why| {
-                self.member.speaker.say_of("move", &guest, &why);
+                self.member.status_log.log_of("move", &guest, &why);
                 Turn::Waits
             }));
         }
@@ -257,7 +257,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         match (next, found) {
             (Next::Act(action), _) => {
                 let text = format!("{guest}: {}", action.in_words());
-                self.member.speaker.say_of("move", guest, &text);
+                self.member.status_log.log_of("move", guest, &text);
                 self.act(guest, record, note, &action).await?;
                 Ok(Turn::Did)
             }
@@ -268,7 +268,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                             self.member.metrics.moves.count_copied(seen.copied());
                         }
                         let text = format!("{guest}: {}", next.in_words());
-                        self.member.speaker.say_of("move", guest, &text);
+                        self.member.status_log.log_of("move", guest, &text);
                         Ok(Turn::Did)
                     }
                     PutResult::Differs => Ok(Turn::Waits),
@@ -276,7 +276,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
             }
             (Next::Wait, None) => self.close(guest, note, &seen).await,
             (Next::Wait | Next::Write(_) | Next::Remove, _) => {
-                self.say_progress(guest, &seen);
+                self.log_progress(guest, &seen);
                 Ok(Turn::Waits)
             }
         }
@@ -326,7 +326,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
     /// A turn while etcd cannot be reached.
     async fn turn_without_store(&self, error: &CoordinatorError) -> Turn {
         let text = format!("cannot read orders: {error}");
-        self.member.speaker.say("orders", &text);
+        self.member.status_log.log("orders", &text);
         let last = self.last.borrow().clone();
         for (guest, record) in last {
             let Some(mut note) = self.notes.borrow().of(&guest).cloned() else { continue };
@@ -338,17 +338,17 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                     Ok(()) => format!("{guest}: {}, as etcd is gone", action.in_words()),
                     Err(why) => why,
                 };
-                self.member.speaker.say_of("move", &guest, &text);
+                self.member.status_log.log_of("move", &guest, &text);
             }
         }
         sleep(RETRY).await;
         Turn::Waits
     }
 
-    fn say_progress(&self, guest: &GuestId, seen: &Seen) {
+    fn log_progress(&self, guest: &GuestId, seen: &Seen) {
         if let Some(CopyProgress { sent, remaining, .. }) = seen.copy_under_way() {
             let text = format!("{guest}: {sent} copied, {remaining} left");
-            self.member.speaker.say_of("copy", guest, &text);
+            self.member.status_log.log_of("copy", guest, &text);
         }
     }
 }

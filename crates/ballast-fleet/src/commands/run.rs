@@ -17,8 +17,8 @@ use crate::carry::{Carrier, noted_moves};
 use crate::config::{self, FleetMode};
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
-use crate::say::Speaker;
 use crate::serve::{Desk, serve};
+use crate::status_log::StatusLog;
 use crate::timed::TimedCoordinator;
 
 /// Interval of the watchdog's notice, well below the unit's limit for a program that hangs.
@@ -109,12 +109,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             None => std::future::pending().await,
         }
     };
-    let speaker = Speaker::default();
+    let status_log = StatusLog::default();
     notify(NotifyState::Ready);
     tokio::select! {
         () = member.run_until(stopped) => {}
         () = carried => {}
-        () = serve(desk, &socket, &speaker) => {}
+        () = serve(desk, &socket, &status_log) => {}
         () = keep_watchdog() => {}
     }
     Ok(())
