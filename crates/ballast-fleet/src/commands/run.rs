@@ -17,7 +17,7 @@ use crate::carry::{Carrier, noted_moves};
 use crate::config::{self, FleetMode};
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
-use crate::serve::{Desk, serve};
+use crate::serve::{FleetService, serve};
 use crate::status_log::StatusLog;
 use crate::timed::TimedCoordinator;
 
@@ -65,7 +65,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         return ballast_report::print(&text);
     }
     let metrics = Arc::new(FleetMetrics::default());
-    let desk = Desk {
+    let service = FleetService {
         // Its own connection, so that answers do not delay the lease.
         coordinator: TimedCoordinator::new(config.etcd()?, metrics.clone()),
         config: config.clone(),
@@ -114,7 +114,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     tokio::select! {
         () = member.run_until(stopped) => {}
         () = carried => {}
-        () = serve(desk, &socket, &status_log) => {}
+        () = serve(service, &socket, &status_log) => {}
         () = keep_watchdog() => {}
     }
     Ok(())

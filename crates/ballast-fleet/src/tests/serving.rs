@@ -22,7 +22,7 @@ use crate::commands::{plan, status};
 use crate::config::FleetConfig;
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
-use crate::serve::{Desk, serve};
+use crate::serve::{FleetService, serve};
 use crate::status_log::StatusLog;
 use crate::timed::TimedCoordinator;
 
@@ -65,13 +65,17 @@ fn assert_well_formed(metrics: &str) {
 async fn at_work(config: &FleetConfig, daemon: &Path, done: impl Future<Output = ()>) {
     let metrics = Arc::new(FleetMetrics::default());
     let etcd = || TimedCoordinator::new(config.etcd().unwrap(), metrics.clone());
-    let desk = Desk { coordinator: etcd(), config: config.clone(), metrics: metrics.clone() };
+    let service = FleetService {
+        coordinator: etcd(),
+        config: config.clone(),
+        metrics: metrics.clone(),
+    };
     let member = Member::new(etcd(), short(), config.clone(), "machine".to_owned())
         .with_metrics(metrics.clone());
     let status_log = StatusLog::default();
     tokio::select! {
         () = member.run_until(std::future::pending()) => unreachable!(),
-        () = serve(desk, daemon, &status_log) => unreachable!(),
+        () = serve(service, daemon, &status_log) => unreachable!(),
         done = timeout(PATIENCE, done) => {
             let logged = (status_log.last("metrics"), status_log.last("socket"));
             assert!(done.is_ok(), "{logged:?}");
@@ -164,9 +168,9 @@ fn a_second_program_for_one_daemon_is_told_so() {
         let config = configured("a", &["http://127.0.0.1:1".to_owned()], "");
         let coordinator = TimedCoordinator::new(config.etcd().unwrap(), metrics.clone());
         let status_log = StatusLog::default();
-        let desk = Desk { coordinator, config, metrics };
+        let service = FleetService { coordinator, config, metrics };
         tokio::select! {
-            () = serve(desk, &daemon, &status_log) => unreachable!(),
+            () = serve(service, &daemon, &status_log) => unreachable!(),
             () = async {
                 while status_log.last("socket").is_none() {
                     sleep(Duration::from_millis(10)).await;
