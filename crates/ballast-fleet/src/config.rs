@@ -17,9 +17,9 @@ use ballast_model::{Bytes, GuestId};
 use ballast_toml_strict::{Error, duration};
 use serde::Deserialize;
 
-use crate::beside::OtherOwner;
 use crate::carry::{AnyHypervisor, Libvirt, LibvirtConfig, Qemu, QemuConfig};
 use crate::config_moves::{LibvirtTable, QemuTable};
+use crate::other_managers::OtherManager;
 
 /// Its path, unless another one is given.
 pub const CONFIG_FILE: &str = "/etc/ballast/fleet.toml";
@@ -75,7 +75,7 @@ pub struct FleetConfig {
     /// Address at which metrics are served over TCP, if any.
     pub metrics: Option<SocketAddr>,
     /// Other managers that the operator knows of and allows beside this program.
-    pub beside: Vec<OtherOwner>,
+    pub beside: Vec<OtherManager>,
     /// Settings of the planner.
     pub planner: FleetSettings,
     /// How long a host has to need relief before a guest is moved.
@@ -143,7 +143,7 @@ struct File {
     qemu: Option<QemuTable>,
     libvirt: Option<LibvirtTable>,
     #[serde(default)]
-    beside: Vec<OtherOwner>,
+    beside: Vec<OtherManager>,
     socket: Option<PathBuf>,
     bandwidth: Bytes,
     tls: Option<TlsTable>,

@@ -7,7 +7,7 @@
 //! | file | answers |
 //! |---|---|
 //! | `config`, `config_moves` | how is the host's part in the fleet configured? |
-//! | `beside` | does another manager decide where guests of this host run? |
+//! | `other_managers` | does another manager decide where guests of this host run? |
 //! | `host_record` | how does the host's record follow from what the daemon reports? |
 //! | `member` | how does the host join the fleet, and when does it leave? |
 //! | `session` | what does a member keep, and why does a registration end? |
@@ -23,7 +23,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod beside;
 pub mod carry;
 pub mod cli;
 pub mod commands;
@@ -34,6 +33,7 @@ mod lead;
 pub mod measured;
 pub mod member;
 pub mod metrics;
+pub mod other_managers;
 mod serve;
 mod session;
 mod status_log;

@@ -12,11 +12,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::Place;
-use crate::beside::other_owner;
 use crate::carry::{Carrier, noted_moves};
 use crate::config::{self, FleetMode};
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
+use crate::other_managers::other_manager;
 use crate::serve::{FleetService, serve};
 use crate::status_log::StatusLog;
 use crate::timed::TimedCoordinator;
@@ -49,7 +49,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let socket = config.socket.clone().map_or_else(ballast_api::default_socket, Ok)?;
     let etcd = config.etcd()?;
     if config.mode == FleetMode::Move
-        && let Some(why) = other_owner(Path::new("/"), &config.beside)
+        && let Some(why) = other_manager(Path::new("/"), &config.beside)
     {
         return Err(anyhow!(why));
     }
