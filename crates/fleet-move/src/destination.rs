@@ -5,7 +5,7 @@
 //! Limits: if the hypervisor refuses to start the guest, the move stays in `Starting` until an
 //! operator decides.
 
-use crate::put_away::put_away;
+use crate::clean_up::clean_up;
 use crate::record::is_over;
 use crate::view::Process::{Absent, Loaded, Paused, Runs, Unknown, Waiting};
 use crate::{HostAction, HostView, MoveRecord, Next, Phase, Promise, WhyAbandoned};
@@ -54,7 +54,7 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
             _ => Next::Wait,
         },
         Phase::Moved => Next::Wait,
-        Phase::Abandoned { .. } | Phase::Lost => put_away(view),
+        Phase::Abandoned { .. } | Phase::Lost => clean_up(view),
     }
 }
 

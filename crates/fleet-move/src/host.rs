@@ -1,6 +1,6 @@
 //! What a host does next about a guest, whatever its role.
 
-use crate::put_away::put_away;
+use crate::clean_up::clean_up;
 use crate::view::{CopyState, HostAction, HostView, Next, Process};
 use crate::{MoveRecord, Phase, WhyAbandoned, destination, source};
 
@@ -14,7 +14,7 @@ pub fn host_step(record: Option<&MoveRecord>, view: &HostView<'_>) -> Next {
         }
         Some(record) if record.from == *view.host => source::step(record, view),
         Some(record) if record.to == *view.host => destination::step(record, view),
-        _ => put_away(view),
+        _ => clean_up(view),
     }
 }
 

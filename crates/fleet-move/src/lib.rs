@@ -44,7 +44,7 @@
 //! | `wire` | how is a record written as JSON, and which records are accepted? |
 //! | `view` | what does a host see of a guest, and what can be asked of it? |
 //! | `host` | what does a host do next about a guest? |
-//! | `leader`, `source`, `destination`, `put_away` | what does each role do next? |
+//! | `leader`, `source`, `destination`, `clean_up` | what does each role do next? |
 //! | `tests/world`, `tests/explore` | does every order of events keep the promises? |
 //!
 //! Limits: reads of the store have to be linearizable. While the store cannot be reached between
@@ -56,10 +56,10 @@
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod carried;
+mod clean_up;
 mod destination;
 mod host;
 pub mod leader;
-mod put_away;
 mod record;
 mod source;
 #[cfg(test)]
