@@ -18,7 +18,6 @@
 //! | `Abandoned` | a role that may (see below), up to `Copied` | source | until it is released |
 //! | `Lost` | destination: its hypervisor died after `Starting` | nowhere | until it is released |
 //!
-//! What each phase promises:
 //! What the phases guarantee:
 //! - One write decides where the guest lives: `Starting`. Before it, the guest lives at the source,
 //!   and its copy at the destination is never started. After it, the guest lives at the

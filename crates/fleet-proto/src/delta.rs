@@ -8,7 +8,6 @@
 //! Cost: one comparison of two parts a tick. However sizes move, there is one write in two ticks.
 //! Limits: what others read of a host is right within the margins, or was a tick ago. That gives no
 //! room away, as a host judges each reservation by its own figures.
-//! away by it, as a host judges a reservation by its own figures.
 
 use std::time::Duration;
 

@@ -19,7 +19,6 @@
 //! | `past` | which moves of a guest are over? |
 //!
 //! Limits: `ballast-fleet-move` says how a guest is moved.
-//! Limits: how a guest is moved is `ballast-fleet-move`'s.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
