@@ -261,7 +261,7 @@ async fn write_plan<C: Coordinator, D: Daemon>(
 ) -> Result<bool, LeadError> {
     let config = &member.config;
     member.metrics.set_plan(&plan);
-    if last.as_ref().is_some_and(|last| plan.says_the_same(last)) {
+    if last.as_ref().is_some_and(|last| plan.equals_apart_from_revision(last)) {
         return Ok(true);
     }
     let ours = Condition { key: config.keys.key(&FleetKey::Leader), written: Some(leadership) };

@@ -90,7 +90,7 @@ impl WrittenParts {
         let has_time = is_within(&NEAR)
             || waits(*fast_at, SIZES_TICKS) && is_within(&NOT_FAR)
             || waits(*fast_at, FAR_TICKS);
-        let is_due = !next.is_about_the_same(fast) || !has_time;
+        let is_due = !next.has_same_guests(fast) || !has_time;
         DueParts { slow: None, fast: is_due.then_some(next) }
     }
 

@@ -163,7 +163,7 @@ impl PlanRecord {
     }
 
     /// Whether the other plan is the same, apart from the revision of the keys.
-    pub fn says_the_same(&self, other: &PlanRecord) -> bool {
+    pub fn equals_apart_from_revision(&self, other: &PlanRecord) -> bool {
         let planned_at_revision = other.planned_at_revision;
         PlanRecord { planned_at_revision, ..self.clone() } == *other
     }

@@ -370,8 +370,8 @@ impl FastPart {
             .chain(self.guests.iter().flatten().copied())
     }
 
-    /// Whether both are about the same guests and reservations.
-    pub(crate) fn is_about_the_same(&self, other: &FastPart) -> bool {
+    /// Whether both have the same guests and reservations.
+    pub(crate) fn has_same_guests(&self, other: &FastPart) -> bool {
         let names = |part: &FastPart| -> Vec<(GuestId, Option<String>)> {
             part.reserved.iter().map(|it| (it.name.clone(), it.group.clone())).collect()
         };

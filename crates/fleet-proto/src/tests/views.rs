@@ -134,16 +134,16 @@ fn a_claim_beyond_bounds_is_left_out() {
 }
 
 #[test]
-fn the_same_plan_says_the_same_whatever_the_state() {
+fn a_plan_equals_itself_at_another_revision() {
     let (mut view, b) = (short_and_roomy(), host("b", 16384, &[512]));
     let first = planned(&view);
     change(&mut view, KeyEvent::Written(entries(&b).remove(2)));
     let second = planned(&view);
-    assert!(second != first && second.says_the_same(&first));
+    assert!(second != first && second.equals_apart_from_revision(&first));
     let later =
         decide(&view, &FleetSettings::default(), "a", Revision(8), MODE_ADVISE, Timestamp::ZERO)
             .record;
-    assert!(!later.says_the_same(&first), "another leadership is another plan");
+    assert!(!later.equals_apart_from_revision(&first), "another leadership is another plan");
 }
 
 #[test]
