@@ -14,7 +14,7 @@ use std::time::Duration;
 use ballast_api::{
     CarriedView, Client, ClientError, ExplainReply, GuestView, Reserve, StatusReply, ThrashedView,
 };
-use ballast_fleet::{CompactCurve, GuestRecord, HostRecord, ReservationRecord, Stays};
+use ballast_fleet::{CompactCurve, GuestRecord, HostRecord, PinnedBy, ReservationRecord};
 use ballast_fleet_move::{Carried, CarriedThrash};
 use ballast_model::{Bytes, GuestChange, GuestId, Timestamp, overhead_assumed};
 
@@ -243,14 +243,14 @@ fn guest(
     let memory = Bytes::new(view.boot_bytes.unwrap_or(0).max(most));
     let copied = view.copied_resident_bytes.map(Bytes::new);
     let is_seen = view.allocation_bytes.is_some() && view.floor_bytes.is_some();
-    let stays = match (said.stays, &view.pinned, is_seen) {
-        (true, _, _) => Some(Stays::Operator),
-        (false, Some(_), _) => Some(Stays::Device),
-        (false, None, false) => Some(Stays::Unseen),
+    let pinned_by = match (said.stays, &view.pinned, is_seen) {
+        (true, _, _) => Some(PinnedBy::Operator),
+        (false, Some(_), _) => Some(PinnedBy::Device),
+        (false, None, false) => Some(PinnedBy::Unseen),
         (false, None, true) => None,
     };
     let releases = |code: &str| matches!(code, "compliant" | "releasing" | "slow");
-    let gives = view.managed == Some(true)
+    let can_shrink = view.managed == Some(true)
         && view.pinned.is_none()
         && view.compliance.as_ref().is_some_and(|it| releases(&it.code));
     let all = &config.compatibility;
@@ -263,8 +263,8 @@ fn guest(
         resident: Bytes::new(resident),
         copied_resident: copied.unwrap_or_else(|| memory.saturating_add(overhead_assumed(memory))),
         dirty_per_s: said.writes_per_s.or(writes_per_s).unwrap_or(Bytes::ZERO),
-        gives,
-        stays,
+        can_shrink,
+        pinned_by,
         moving_to: None,
         group: said.group.clone(),
         storage: said.storage.clone().unwrap_or_else(|| all.storage.clone()),
@@ -316,7 +316,7 @@ mod tests {
     fn a_guest_still_to_come_holds_what_was_reserved() {
         let holds = |target, resident| {
             let record = record_of("incoming", None, target, resident, None);
-            assert_eq!(record.stays, Some(Stays::Unseen));
+            assert_eq!(record.pinned_by, Some(PinnedBy::Unseen));
             record.allocation
         };
         assert_eq!(holds(Some(400), 20), Bytes::mib(400));

@@ -13,7 +13,7 @@
 
 use ballast_fleet::{
     CompactCurve, CompactCurveError, Compatibility, GuestRecord, HostId, HostRecord,
-    HypervisorVersion, Label, ParseLabelError, ReservationRecord, Stays,
+    HypervisorVersion, Label, ParseLabelError, PinnedBy, ReservationRecord,
 };
 use ballast_model::{Bytes, GuestId, Timestamp};
 use serde::de::DeserializeOwned;
@@ -116,7 +116,7 @@ struct SlowGuest {
     #[serde(default, skip_serializing_if = "is_false")]
     gives: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    stays: Option<StaysWord>,
+    stays: Option<PinnedByWord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     group: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -127,7 +127,7 @@ struct SlowGuest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum StaysWord {
+enum PinnedByWord {
     Operator,
     Device,
     Unseen,
@@ -317,11 +317,11 @@ impl SlowGuest {
                 Bytes::ZERO => 0,
                 _ => mib_up(guest.copied_resident),
             },
-            gives: guest.gives,
-            stays: guest.stays.map(|stays| match stays {
-                Stays::Operator => StaysWord::Operator,
-                Stays::Device => StaysWord::Device,
-                Stays::Unseen => StaysWord::Unseen,
+            gives: guest.can_shrink,
+            stays: guest.pinned_by.map(|by| match by {
+                PinnedBy::Operator => PinnedByWord::Operator,
+                PinnedBy::Device => PinnedByWord::Device,
+                PinnedBy::Unseen => PinnedByWord::Unseen,
             }),
             group: guest.group.as_ref().map(Label::to_string),
             storage: words(&guest.storage),
@@ -435,10 +435,10 @@ fn guest(slow: &SlowGuest, sizes: &[u64; 3]) -> Result<GuestRecord, RecordError>
     let points: Vec<(Bytes, u64)> =
         slow.curve.iter().map(|(size, misses)| (Bytes::mib(*size), *misses)).collect();
     let curve = if points.is_empty() { None } else { Some(CompactCurve::new(points)) };
-    let stays = slow.stays.map(|word| match word {
-        StaysWord::Operator => Stays::Operator,
-        StaysWord::Device => Stays::Device,
-        StaysWord::Unseen => Stays::Unseen,
+    let pinned_by = slow.stays.map(|word| match word {
+        PinnedByWord::Operator => PinnedBy::Operator,
+        PinnedByWord::Device => PinnedBy::Device,
+        PinnedByWord::Unseen => PinnedBy::Unseen,
     });
     Ok(GuestRecord {
         id: slow.name.clone(),
@@ -452,8 +452,8 @@ fn guest(slow: &SlowGuest, sizes: &[u64; 3]) -> Result<GuestRecord, RecordError>
         resident,
         copied_resident: Bytes::mib(slow.copied),
         dirty_per_s: Bytes::mib(slow.dirty),
-        gives: slow.gives,
-        stays,
+        can_shrink: slow.gives,
+        pinned_by,
         moving_to: None,
         group: slow.group.as_deref().map(label).transpose()?,
         storage: labels(&slow.storage)?,

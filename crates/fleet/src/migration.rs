@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, GuestId, Timestamp};
 
-use crate::{HostId, Stays};
+use crate::{HostId, PinnedBy};
 
 /// What to move, and which needs remain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -99,8 +99,8 @@ pub enum UnmetKind {
 /// Why a guest could not be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Obstacle {
-    /// It has to stay.
-    Stays(Stays),
+    /// It must not be moved.
+    Pinned(PinnedBy),
     /// It was moved too recently.
     Rests {
         /// Until when.
@@ -185,7 +185,7 @@ impl fmt::Display for UnmetNeed {
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Obstacle::Stays(stays) => stays.fmt(f),
+            Obstacle::Pinned(by) => by.fmt(f),
             Obstacle::Rests { until } => write!(f, "moved lately: at rest until {until}"),
             Obstacle::WritesTooFast => f.write_str("writing faster than can be copied"),
             Obstacle::FillsTooMuch => f.write_str("whose copy fills more memory here than is free"),

@@ -1,6 +1,6 @@
 //! What operators read, and how a daemon's figures become a record.
 
-use ballast_fleet::Stays;
+use ballast_fleet::PinnedBy;
 use ballast_fleet_proto::{Coordinator, FleetKey, FleetView, MemoryCoordinator};
 use ballast_model::Bytes;
 use expect_test::expect;
@@ -105,9 +105,12 @@ fn the_daemon_and_the_configuration_make_the_record() {
         let record =
             Observer::default().look(&short(), &config, &Measured::default()).await.unwrap();
         let [cache, db] = &record.guests[..] else { panic!("{record:?}") };
-        assert_eq!((db.id.as_str(), db.stays, db.storage.len()), ("db", Some(Stays::Operator), 0));
+        assert_eq!(
+            (db.id.as_str(), db.pinned_by, db.storage.len()),
+            ("db", Some(PinnedBy::Operator), 0)
+        );
         assert_eq!(db.dirty_per_s, Bytes::mib(5));
-        assert_eq!((cache.stays, cache.storage.len(), cache.gives), (None, 1, true));
+        assert_eq!((cache.pinned_by, cache.storage.len(), cache.can_shrink), (None, 1, true));
         assert_eq!((cache.misses_per_s_max, cache.floor), (Some(20), Bytes::gib(2)));
         let curve = cache.curve.as_ref().unwrap();
         assert_eq!(curve.points().len(), 7);

@@ -149,7 +149,7 @@ impl<'a> Check<'a> {
         if to.is_draining {
             found.push(Violation::ToDrained(id()));
         }
-        if guest.stays.is_some() {
+        if guest.pinned_by.is_some() {
             found.push(Violation::Untouchable(id(), "it has to stay"));
         }
         if guest.moving_to.is_some() {
@@ -368,7 +368,7 @@ fn sizes(joined: &Joined<'_>, found: &mut Vec<Violation>) {
     let resident = i128::from(guest.resident.get());
     let mut copied = resident;
     match migration.shrink_to {
-        Some(_) if !guest.gives => found.push(Violation::CannotShrink(id())),
+        Some(_) if !guest.can_shrink => found.push(Violation::CannotShrink(id())),
         Some(shrink_to) => {
             let least = part.full.min(i128::from(guest.allocation.get()));
             let planned = i128::from(shrink_to.get());
@@ -425,7 +425,7 @@ impl Part {
     fn of(guest: &GuestRecord) -> Part {
         let whole = |size: Bytes| i128::from(size.get().next_multiple_of(PAGE_SIZE));
         let mut floor = whole(guest.floor);
-        if !guest.gives {
+        if !guest.can_shrink {
             floor = floor.max(whole(guest.allocation)).max(whole(guest.resident));
         }
         let mut needed = floor;

@@ -49,7 +49,7 @@ pub(crate) struct HostFigures {
 impl GuestSizes {
     pub(crate) fn of(guest: &GuestRecord) -> GuestSizes {
         let holds = guest.allocation.max(guest.resident).page_ceil();
-        let kept = if guest.gives { ballast_model::Bytes::ZERO } else { holds };
+        let kept = if guest.can_shrink { ballast_model::Bytes::ZERO } else { holds };
         let floor = guest.floor.page_ceil().max(kept);
         let objective = guest.curve.as_ref().zip(guest.misses_per_s_max);
         // If no size of the curve keeps the objective, more memory cannot keep it.
