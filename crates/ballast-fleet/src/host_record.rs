@@ -24,7 +24,7 @@ use crate::measured::Measured;
 /// Most guests whose curves are asked for at a time.
 const EXPLAINED_MAX: usize = 64;
 /// Figures of the daemon that are older than this do not count.
-const SEEN_AGE_MAX: Duration = Duration::from_secs(30);
+const STATUS_AGE_MAX: Duration = Duration::from_secs(30);
 
 /// The daemon's state of a guest that is still to arrive in its hypervisor.
 const INCOMING: &str = "incoming";
@@ -37,7 +37,7 @@ pub enum LookError {
     Daemon(#[from] ClientError),
     /// The daemon answers with old figures.
     #[error("the daemon's figures are {} s old: it is busy or hangs", .0.as_secs())]
-    Old(Duration),
+    Stale(Duration),
     /// The daemon lacks a figure that every record needs.
     #[error("the daemon does not know {0}")]
     Missing(&'static str),
@@ -180,8 +180,8 @@ fn record(
     measured: &Measured,
 ) -> Result<HostRecord, LookError> {
     let age = Duration::from_millis(status.tick.age_ms);
-    if age > SEEN_AGE_MAX {
-        return Err(LookError::Old(age));
+    if age > STATUS_AGE_MAX {
+        return Err(LookError::Stale(age));
     }
     let free = status.host.memory_available_bytes;
     let free = free.ok_or(LookError::Missing("how much memory of the host is available"))?;
