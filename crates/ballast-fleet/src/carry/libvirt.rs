@@ -17,12 +17,13 @@ use std::time::Duration;
 use ballast_fleet_move::{CopyState, Process};
 use ballast_model::{Bytes, GuestId};
 use ballast_qmp::migration::Origin;
-use ballast_report::harmless_line;
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-use super::hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
+use super::hypervisor::{
+    CopyProgress, ERROR_BYTES_MAX, Hypervisor, HypervisorError, HypervisorView, error_excerpt,
+};
 
 /// Placeholder for the destination's address in the URI of its libvirt.
 pub(crate) const ADDRESS: &str = "{address}";
@@ -33,8 +34,6 @@ const CALL: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// libvirt's number for a job that copies a domain to another host.
 const MIGRATION_OUT: u64 = 5;
-/// Most characters of an error of `virsh` that are shown.
-const SAID_CHARS_MAX: usize = 300;
 
 /// How domains of libvirt are moved to and from this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +110,7 @@ impl Libvirt {
         };
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            false => Err(failed(said(&output.stderr))),
+            false => Err(failed(error_excerpt(&output.stderr))),
         }
     }
 
@@ -143,9 +142,10 @@ impl Libvirt {
                 }
                 let mut text = Vec::new();
                 if let Some(stderr) = copy.stderr.take() {
-                    let _ = stderr.take(SAID_CHARS_MAX as u64).read_to_end(&mut text).await;
+                    let _ = stderr.take(ERROR_BYTES_MAX as u64).read_to_end(&mut text).await;
                 }
-                return Err(HypervisorError(format!("virsh migrate: {status}: {}", said(&text))));
+                let error = error_excerpt(&text);
+                return Err(HypervisorError(format!("virsh migrate: {status}: {error}")));
             }
             if self.job(guest).await.is_some_and(|job| job.is_copy) {
                 return Ok(());
@@ -153,13 +153,6 @@ impl Libvirt {
             sleep(LOOK_EVERY).await;
         }
     }
-}
-
-/// The beginning of an error of `virsh`, on one line.
-fn said(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text);
-    let text: String = text.trim().chars().take(SAID_CHARS_MAX).collect();
-    harmless_line(&text)
 }
 
 /// Reads the state; `None` for other words.

@@ -18,11 +18,12 @@ use ballast_qmp::migration::{
     CopyLimits, DirtyRate, GuestMigration, MigrationClient, MigrationProgress, MigrationStage,
     Origin,
 };
-use ballast_report::harmless_line;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
+use super::hypervisor::{
+    CopyProgress, ERROR_BYTES_MAX, Hypervisor, HypervisorError, HypervisorView, error_excerpt,
+};
 
 /// Placeholder for the guest's name in paths and arguments.
 pub(crate) const GUEST: &str = "{guest}";
@@ -32,8 +33,6 @@ const CALL: Duration = Duration::from_secs(5);
 const START: Duration = Duration::from_secs(60);
 /// Time between two looks for a socket that is about to appear.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Most bytes of a program's error output that are shown.
-const SAID_CHARS_MAX: usize = 300;
 
 /// How guests of QEMU are moved to and from this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,22 +93,22 @@ impl Qemu {
         if status.success() {
             return Ok(());
         }
-        let said = match stderr {
-            Some(stderr) => said(stderr).await,
+        let error = match stderr {
+            Some(stderr) => read_error(stderr).await,
             None => String::new(),
         };
-        Err(failed(format!("{status}: {said}")))
+        Err(failed(format!("{status}: {error}")))
     }
 }
 
-/// The beginning of a program's error output.
-async fn said(mut from: tokio::process::ChildStderr) -> String {
+/// Reads the beginning of a program's error output.
+async fn read_error(mut from: tokio::process::ChildStderr) -> String {
     use tokio::io::AsyncReadExt;
-    let mut bytes = [0; SAID_CHARS_MAX];
+    let mut bytes = [0; ERROR_BYTES_MAX];
     // The QEMU that it started may hold the other end open.
     let read = timeout(Duration::from_secs(1), from.read(&mut bytes)).await;
     let length = read.ok().and_then(Result::ok).unwrap_or(0);
-    harmless_line(String::from_utf8_lossy(&bytes[..length]).trim())
+    error_excerpt(&bytes[..length])
 }
 
 impl Hypervisor for Qemu {
