@@ -170,15 +170,24 @@ impl fmt::Display for UnmetNeed {
         let host = &self.host;
         match self.kind {
             UnmetKind::Floors(short) => write!(f, "{host} stays {short} short of floors")?,
-            UnmetKind::Drain(guests) => write!(f, "{host} keeps {guests} guests to be drained")?,
+            UnmetKind::Drain(guests) => {
+                write!(f, "{host} keeps {} to be drained", counted(guests))?;
+            }
             UnmetKind::Objectives(short) => write!(f, "{host} stays {short} short of objectives")?,
         }
         for (at, (obstacle, guests)) in self.obstacles.iter().enumerate() {
             let separator = if at == 0 { ": " } else { ", " };
-            let noun = if *guests == 1 { "guest" } else { "guests" };
-            write!(f, "{separator}{guests} {noun} {obstacle}")?;
+            write!(f, "{separator}{} {obstacle}", counted(*guests))?;
         }
         Ok(())
+    }
+}
+
+/// A number of guests, in words.
+fn counted(guests: usize) -> String {
+    match guests {
+        1 => "1 guest".to_owned(),
+        _ => format!("{guests} guests"),
     }
 }
 

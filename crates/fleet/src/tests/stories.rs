@@ -147,7 +147,7 @@ fn guest_whose_copy_fills_too_much_stays_for_another() {
     let plan = plan_of(hosts);
     assert_eq!(
         plan.unmet[0].to_string(),
-        "a keeps 1 guests to be drained: 1 guest whose copy fills more memory here than is free"
+        "a keeps 1 guest to be drained: 1 guest whose copy fills more memory here than is free"
     );
 }
 
@@ -212,7 +212,7 @@ fn drain_moves_everybody_who_can_go_even_at_rest() {
     assert_eq!(moved, ["x", "z"]);
     assert_eq!(
         plan.unmet[0].to_string(),
-        "a keeps 1 guests to be drained: 1 guest must stay: its operator says so"
+        "a keeps 1 guest to be drained: 1 guest must stay: its operator says so"
     );
 }
 
