@@ -507,6 +507,7 @@ mod tests {
         for (from, to, needle) in [
             ("\"prod\"", "\"a/b\"", "fleet.toml:1:11: cluster: `a/b` is no name of a cluster"),
             ("http://127", "127", "expected http://HOST:PORT"),
+            ("\"http://127.0.0.1:2379\"", "", "endpoints: the list of endpoints is empty"),
             ("http://127", "https://127", "endpoints: https:// takes a table [tls] with at least"),
             ("[comp", "[tls]\nca = \"/ca\"\n[comp", "expected https://HOST:PORT"),
             ("[comp", "[tls]\nca = \"/ca\"\nkey = \"k\"\n[comp", "`tls.certificate`, too"),

@@ -49,12 +49,23 @@ struct State {
     token: Option<String>,
 }
 
-/// An endpoint of the wrong form.
+/// Why endpoints are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("endpoint `{endpoint}`: expected {scheme}HOST:PORT")]
-pub struct EndpointError {
-    endpoint: String,
-    scheme: &'static str,
+pub enum EndpointError {
+    /// There is none.
+    #[error("the list of endpoints is empty: expected at least one {scheme}HOST:PORT")]
+    Missing {
+        /// The scheme of endpoints, with its slashes.
+        scheme: &'static str,
+    },
+    /// One has the wrong form.
+    #[error("endpoint `{endpoint}`: expected {scheme}HOST:PORT")]
+    Malformed {
+        /// The endpoint.
+        endpoint: String,
+        /// The scheme of endpoints, with its slashes.
+        scheme: &'static str,
+    },
 }
 
 /// Watches keys for changes.
@@ -99,10 +110,6 @@ impl EtcdClient {
             Some(_) => "https://",
             None => "http://",
         };
-        let wrong = |endpoint: &str| EndpointError {
-            endpoint: endpoint.escape_debug().to_string(),
-            scheme,
-        };
         let (mut members, cluster) = (Vec::new(), Arc::new(OnceLock::new()));
         for endpoint in endpoints {
             let address = endpoint.strip_prefix(scheme).map(|it| it.trim_end_matches('/'));
@@ -114,11 +121,14 @@ impl EtcdClient {
                 Some(address) if is_valid => {
                     members.push(Member::new(address.to_owned(), tls.clone(), cluster.clone()));
                 }
-                _ => return Err(wrong(endpoint)),
+                _ => {
+                    let endpoint = endpoint.escape_debug().to_string();
+                    return Err(EndpointError::Malformed { endpoint, scheme });
+                }
             }
         }
         if members.is_empty() {
-            return Err(wrong(""));
+            return Err(EndpointError::Missing { scheme });
         }
         Ok(EtcdClient { members, user, timeout, state: Mutex::default() })
     }

@@ -39,7 +39,8 @@ fn endpoints_are_checked() {
         let client = EtcdClient::new(&[endpoint.to_owned()], None, TTL);
         assert!(client.is_err(), "{endpoint}");
     }
-    assert!(EtcdClient::new(&[], None, TTL).is_err());
+    let error = EtcdClient::new(&[], None, TTL).err().unwrap().to_string();
+    assert_eq!(error, "the list of endpoints is empty: expected at least one http://HOST:PORT");
     let tls = EtcdTls { authorities: "/ca.pem".into(), identity: None };
     let plain = ["http://a:2379".to_owned()];
     let error = EtcdClient::with_tls(&plain, tls, None, TTL).err().unwrap();
@@ -276,7 +277,7 @@ fn a_slow_etcd_ends_a_call_and_not_the_client() {
 }
 
 /// The error of a client with these files when it reads.
-async fn told(
+async fn read_error(
     endpoints: &[String],
     authority: &TestAuthority,
     identity: Option<&TlsIdentity>,
@@ -309,16 +310,16 @@ fn certificates_of_both_sides_open_etcd() {
         assert_eq!(etcd.read("/a").await.unwrap().entries[0].value, b"v");
         assert_eq!(watch.next().await.unwrap().events.len(), 1);
 
-        let none = told(&at, &authority, None).await.unwrap_err();
+        let none = read_error(&at, &authority, None).await.unwrap_err();
         assert!(none.contains("asks for a client's certificate: set `tls.certificate`"), "{none}");
         let old = of("old", CertificateAge::Expired);
-        let old = told(&at, &authority, Some(&old)).await.unwrap_err();
+        let old = read_error(&at, &authority, Some(&old)).await.unwrap_err();
         assert!(old.contains("refuses the certificate") && old.contains("old.pem"), "{old}");
         let other = TestAuthority::new(folder.path(), "other").unwrap();
         let foreign = other.sign("foreign", &["127.0.0.1"], CertificateAge::Valid).unwrap();
-        let foreign = told(&at, &authority, Some(&foreign)).await.unwrap_err();
+        let foreign = read_error(&at, &authority, Some(&foreign)).await.unwrap_err();
         assert!(foreign.contains("refuses the certificate"), "{foreign}");
-        let wrong = told(&at, &other, Some(&host)).await.unwrap_err();
+        let wrong = read_error(&at, &other, Some(&host)).await.unwrap_err();
         assert!(wrong.contains("is signed by no authority in"), "{wrong}");
         assert!(wrong.ends_with("other.pem"), "{wrong}");
 
@@ -341,12 +342,12 @@ fn wrong_certificates_of_etcd_are_told_apart() {
         ] {
             let server = authority.sign("server", &[name], age).unwrap();
             let cluster = EtcdCluster::start_tls(1, &authority, &server).await.unwrap();
-            let why = told(&cluster.endpoints(), &authority, Some(&host)).await.unwrap_err();
+            let why = read_error(&cluster.endpoints(), &authority, Some(&host)).await.unwrap_err();
             assert!(why.contains(needle), "{why}");
         }
         let plain = EtcdCluster::start(1).await.unwrap();
         let at = plain.endpoints()[0].replace("http://", "https://");
-        let why = told(&[at], &authority, Some(&host)).await.unwrap_err();
+        let why = read_error(&[at], &authority, Some(&host)).await.unwrap_err();
         assert!(why.contains("begins with http://"), "{why}");
     });
 }
