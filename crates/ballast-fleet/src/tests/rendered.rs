@@ -41,7 +41,7 @@ fn status_plan_and_explanation_read_like_this() {
             HOST  GUESTS  BUDGET  FLOORS  COMMITTED  DEMAND   FREE  STATE
             a          2    4GiB    5GiB       5GiB    5GiB   4GiB  1GiB short of floors
             b          1   16GiB  512MiB       1GiB    1GiB  16GiB  ok
-            the plan has 1 moves and 0 unmet needs: `ballast fleet plan`
+            the plan has 1 move and 0 unmet needs: `ballast fleet plan`
         "#]]
         .assert_eq(&text);
         let text = plan::render(&plan::shown(&seen).unwrap(), None);
