@@ -8,8 +8,8 @@
 //! larger ones. The host's reclaim loses its referenced bits too.
 //! Source: proc_pid_clear_refs(5), proc_pid_smaps(5).
 //! Limits: not for guests under KVM, whose touches the process's own bits do not show; these are
-//! refused ([`check_bits_tell`]). A total only, so no miss curve. A touched huge page counts whole.
-//! Shared memory only, as in [`memory_files`](crate::memory_files).
+//! refused ([`check_referenced_bits`]). A total only, so no miss curve. A touched huge page counts
+//! whole. Shared memory only, as in [`memory_files`](crate::memory_files).
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use std::path::Path;
 use ballast_tracker_proto::Mapping;
 
 use crate::error::TrackerError;
-use crate::kvm::check_bits_tell;
+use crate::kvm::check_referenced_bits;
 use crate::regions::is_guest_memory;
 
 /// Clears the referenced bits of a process.
@@ -25,7 +25,7 @@ use crate::regions::is_guest_memory;
 /// # Errors
 /// [`TrackerError::Kvm`]; the process is gone, or belongs to another user.
 pub fn clear_referenced(pid: u32) -> Result<(), TrackerError> {
-    check_bits_tell(Path::new("/proc"), pid)?;
+    check_referenced_bits(Path::new("/proc"), pid)?;
     let cleared = fs::write(format!("/proc/{pid}/clear_refs"), "1");
     cleared.map_err(TrackerError::io("clear the hypervisor's referenced bits"))
 }
