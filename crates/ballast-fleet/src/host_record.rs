@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_copy_fills_is_said_or_the_worst() {
+    fn an_unknown_size_of_a_copy_is_the_worst_case() {
         let filled = |copied| record_of("running", Some(512), None, 300, copied).filled_by_copy();
         assert_eq!(filled(Some(300)), Bytes::ZERO);
         assert_eq!(filled(Some(1080)), Bytes::mib(780));

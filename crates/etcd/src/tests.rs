@@ -203,7 +203,7 @@ fn passwords_are_asked_for_and_rights_are_kept() {
 }
 
 #[test]
-fn a_partitioned_majority_is_said_and_mends() {
+fn a_lost_majority_is_reported_until_it_is_back() {
     run(async {
         let mut cluster = EtcdCluster::start(3).await.unwrap();
         let etcd = EtcdClient::new(&cluster.endpoints(), None, Duration::from_secs(3)).unwrap();

@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_zero() {
+    fn missing_fields_are_zero() {
         let range: Range = parse(br#"{"header":{"cluster_id":"7","revision":"3"}}"#).unwrap();
         assert_eq!((range.header.cluster_id, range.kvs.len(), range.more), (7, 0, false));
         let lease: Renewal = parse_line(br#"{"result":{"header":{},"ID":"5"}}"#).unwrap();

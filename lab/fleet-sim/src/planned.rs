@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_foreseen_moves_a_guest_before_its_peak() {
+    fn a_foreseen_peak_moves_a_guest_before_it() {
         let mut yesterday = vec![vec![3000; 3]; ROUNDS_A_DAY as usize];
         yesterday[60][1] = 6000;
         let mut planned = Planned::foreseeing(yesterday);

@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_moves_where_nobody_divides() {
+    fn fixed_allocations_do_not_change() {
         let (mut world, mut now) = (world(), 0);
         let mut hosts = FleetState::new(&world, Division::Fixed);
         world.guests[2].demand = 7000;

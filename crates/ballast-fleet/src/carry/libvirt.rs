@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_virsh_says_is_read() {
+    fn output_of_virsh_is_parsed() {
         for (text, expected) in [
             ("running (booted)\n", Some(DomainState::Runs)),
             ("running (unpaused)", Some(DomainState::Runs)),
@@ -342,7 +342,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_breaks_a_reader(text in ".*", n: u64) {
+        fn arbitrary_output_does_not_panic(text in ".*", n: u64) {
             for text in [
                 text.clone(),
                 format!("Job type: {n}\nmemory_processed: {text}\nmemory_remaining: {n}"),

@@ -175,7 +175,7 @@ fn a_short_host_is_relieved_by_a_move() {
 }
 
 #[test]
-fn nobody_is_ordered_what_its_mode_forbids() {
+fn hosts_in_mode_advise_get_no_orders() {
     for modes in [["", MOVES], [MOVES, ""], ["", ""]] {
         run(async |world| {
             let _programs = [world.program(0, modes[0]), world.program(1, modes[1])];
@@ -220,7 +220,7 @@ fn a_program_that_dies_in_any_phase_goes_on() {
 
 /// One host or both are restarted in mode `advise`, in each phase of a move.
 #[test]
-fn a_mode_back_at_advise_ends_what_has_begun() {
+fn back_in_mode_advise_begun_moves_are_finished() {
     let advises = MOVES.replace("mode = \"move\"\n", "");
     for phase in ["ordered", "ready", "copying", "copied", "starting", "moved"] {
         for switched in [&[0][..], &[1], &[0, 1]] {

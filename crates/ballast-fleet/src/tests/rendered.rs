@@ -71,7 +71,7 @@ fn status_plan_and_explanation_read_like_this() {
 }
 
 #[test]
-fn without_leader_and_hosts_that_is_said() {
+fn an_empty_fleet_is_reported() {
     block_on(true, async {
         let coordinator = MemoryCoordinator::default();
         write(&coordinator, &config("a"), FleetKey::Pause, true).await.unwrap();

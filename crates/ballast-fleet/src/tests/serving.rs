@@ -159,7 +159,7 @@ async fn leading(port: SocketAddr) -> String {
 }
 
 #[test]
-fn a_second_program_for_one_daemon_is_told_so() {
+fn a_second_program_for_one_daemon_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = folder.path().join("ballast.sock");
     let _first = std::os::unix::net::UnixListener::bind(fleet_socket(&daemon)).unwrap();
@@ -183,7 +183,7 @@ fn a_second_program_for_one_daemon_is_told_so() {
 }
 
 #[test]
-fn moves_and_calls_are_counted_in_promethean_words() {
+fn moves_and_calls_are_counted_in_metrics() {
     let metrics = FleetMetrics::default();
     let of = |metrics: &FleetMetrics| {
         ballast_api::MetricsFormat::Classic.of_open_metrics(metrics.encode().unwrap())

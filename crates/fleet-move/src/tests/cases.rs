@@ -169,7 +169,7 @@ fn without_the_store_only_a_copy_is_cancelled() {
 
 /// As after a change of mode. From then on the move goes on as a cancelled one does.
 #[test]
-fn whoever_begins_nothing_gives_up_what_is_not_copied() {
+fn a_host_that_begins_no_moves_abandons_uncopied_ones() {
     let carried = carried();
     for phase in phases() {
         for (at, process) in [
@@ -247,7 +247,7 @@ fn records_survive_being_written_and_read() {
 }
 
 #[test]
-fn records_that_cannot_be_are_refused_by_name() {
+fn implausible_records_are_refused_with_what_was_expected() {
     let good = record(Phase::Ready { address: address() }).to_json();
     for (from, to, says) in [
         (r#""version":1"#, r#""version":2"#, "version 2: expected 1"),

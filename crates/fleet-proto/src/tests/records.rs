@@ -129,7 +129,7 @@ fn only_what_changed_is_written_again() {
 }
 
 #[test]
-fn what_was_not_confirmed_is_due_again() {
+fn unconfirmed_writes_are_due_again() {
     let (written, record) = (WrittenParts::new(Duration::from_secs(10)), host("a", 8192, &[1024]));
     let first = written.due(&record, Timestamp::ZERO);
     assert!(!first.is_empty());

@@ -58,7 +58,7 @@ fn move_is_explained_in_words() {
 }
 
 #[test]
-fn whoever_must_not_go_stays() {
+fn guests_that_must_not_move_stay() {
     let lately = LastMove { at: NOW, took: Duration::from_secs(9) };
     type Change = fn(&mut HostRecord, &mut HostRecord);
     let cases: [(&str, Change); 8] = [
@@ -94,7 +94,7 @@ fn whoever_must_not_go_stays() {
 }
 
 #[test]
-fn nobody_goes_to_a_host_that_cannot_run_it() {
+fn guests_go_only_to_hosts_that_can_run_them() {
     type Change = fn(&mut HostRecord, &mut HostRecord);
     let cases: [(&str, Change); 7] = [
         ("hypervisor", |_, b| b.compatibility.hypervisor = label("xen")),
