@@ -2,15 +2,15 @@
 
 use crate::clean_up::clean_up;
 use crate::view::{CopyState, HostAction, HostView, Next, Process};
-use crate::{MoveRecord, Phase, WhyAbandoned, destination, source};
+use crate::{AbandonReason, MoveRecord, Phase, destination, source};
 
 /// What a host does next about a guest: as the source, as the destination, or as neither, which
 /// only cleans up after earlier moves. `record` is the guest's record as it is in the store now;
 /// `None` if there is none.
 pub fn host_step(record: Option<&MoveRecord>, view: &HostView<'_>) -> Next {
     match record {
-        Some(record) if is_given_up(record, view) => {
-            Next::write(record.abandoned(WhyAbandoned::Cancelled))
+        Some(record) if must_abandon(record, view) => {
+            Next::write(record.abandoned(AbandonReason::Cancelled))
         }
         Some(record) if record.from == *view.host => source::step(record, view),
         Some(record) if record.to == *view.host => destination::step(record, view),
@@ -19,10 +19,10 @@ pub fn host_step(record: Option<&MoveRecord>, view: &HostView<'_>) -> Next {
 }
 
 /// Whether this host takes part in the move but begins no moves, and the copy has not begun.
-fn is_given_up(record: &MoveRecord, view: &HostView<'_>) -> bool {
+fn must_abandon(record: &MoveRecord, view: &HostView<'_>) -> bool {
     let is_about_here = record.from == *view.host || record.to == *view.host;
     let is_begun = !matches!(record.phase, Phase::Ordered | Phase::Ready { .. });
-    is_about_here && !view.begins && !is_begun
+    is_about_here && !view.begins_moves && !is_begun
 }
 
 /// What a host does while it cannot reach the store. `last` is the record that it last read.

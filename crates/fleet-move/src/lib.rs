@@ -68,6 +68,6 @@ mod wire;
 
 pub use carried::{Carried, CarriedThrash};
 pub use host::{host_step, host_step_without_store};
-pub use record::{MoveOrder, MoveRecord, Phase, START_PATIENCE, Term, WhyAbandoned};
+pub use record::{AbandonReason, MoveOrder, MoveRecord, Phase, START_PATIENCE, Term};
 pub use view::{CopyState, HostAction, HostView, Next, Process, Promise, Shrink};
 pub use wire::{RECORD_BYTES_MAX, RecordError};

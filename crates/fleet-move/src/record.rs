@@ -112,7 +112,7 @@ pub enum Phase {
     /// The guest stays at the source.
     Abandoned {
         /// Why.
-        why: WhyAbandoned,
+        why: AbandonReason,
     },
     /// The destination's hypervisor died after `Starting`, so the guest may have run there.
     Lost,
@@ -121,7 +121,7 @@ pub enum Phase {
 /// Why a guest was not moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WhyAbandoned {
+pub enum AbandonReason {
     /// It took too long.
     TimedOut,
     /// An operator or the leader cancelled it.
@@ -146,14 +146,14 @@ pub enum WhyAbandoned {
 
 impl MoveRecord {
     /// Why either host abandons a move before it is copied: its term is older, or its time is over.
-    pub(crate) fn why_lapsed(&self, term: Term, now: Timestamp) -> Option<WhyAbandoned> {
+    pub(crate) fn reason_to_abandon(&self, term: Term, now: Timestamp) -> Option<AbandonReason> {
         match &self.phase {
-            Phase::Ordered if self.term < term => Some(WhyAbandoned::OlderTerm),
+            Phase::Ordered if self.term < term => Some(AbandonReason::OlderTerm),
             Phase::Copying { ends_source: true, .. } => None,
             Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. }
                 if is_over(self.due, now) =>
             {
-                Some(WhyAbandoned::TimedOut)
+                Some(AbandonReason::TimedOut)
             }
             _ => None,
         }
@@ -199,7 +199,7 @@ impl MoveRecord {
         MoveRecord { phase, ..self.clone() }
     }
 
-    pub(crate) fn abandoned(&self, why: WhyAbandoned) -> MoveRecord {
+    pub(crate) fn abandoned(&self, why: AbandonReason) -> MoveRecord {
         self.at(Phase::Abandoned { why })
     }
 }
@@ -220,19 +220,19 @@ impl Phase {
     }
 }
 
-impl fmt::Display for WhyAbandoned {
+impl fmt::Display for AbandonReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            WhyAbandoned::TimedOut => "it took too long",
-            WhyAbandoned::Cancelled => "it was cancelled",
-            WhyAbandoned::OlderTerm => "the leader that ordered it has been replaced",
-            WhyAbandoned::NoRoom => "the destination cannot promise the memory",
-            WhyAbandoned::GuestThere => "the destination has a guest of that name",
-            WhyAbandoned::ListenerGone => "the destination's hypervisor has ended",
-            WhyAbandoned::GuestGone => "the source has no such guest",
-            WhyAbandoned::NotRunning => "the guest does not run, or somebody else is moving it",
-            WhyAbandoned::CopyFailed => "the source's hypervisor could not copy it",
-            WhyAbandoned::NotStarted => "the destination did not start it in time",
+            AbandonReason::TimedOut => "it took too long",
+            AbandonReason::Cancelled => "it was cancelled",
+            AbandonReason::OlderTerm => "the leader that ordered it has been replaced",
+            AbandonReason::NoRoom => "the destination cannot promise the memory",
+            AbandonReason::GuestThere => "the destination has a guest of that name",
+            AbandonReason::ListenerGone => "the destination's hypervisor has ended",
+            AbandonReason::GuestGone => "the source has no such guest",
+            AbandonReason::NotRunning => "the guest does not run, or somebody else is moving it",
+            AbandonReason::CopyFailed => "the source's hypervisor could not copy it",
+            AbandonReason::NotStarted => "the destination did not start it in time",
         })
     }
 }

@@ -39,7 +39,7 @@ pub struct HostView<'a> {
     pub ends_source: bool,
     /// Whether the host begins moves. If not, it abandons moves that are not being copied yet, and
     /// finishes the others.
-    pub begins: bool,
+    pub begins_moves: bool,
 }
 
 /// A guest's hypervisor on one host.

@@ -45,7 +45,7 @@ impl Seen {
             is_taken_over: self.is_taken_over,
             carried: &self.carried,
             ends_source: self.ends_source,
-            begins: member.config.mode == FleetMode::Move,
+            begins_moves: member.config.mode == FleetMode::Move,
         }
     }
 

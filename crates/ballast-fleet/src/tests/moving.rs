@@ -235,8 +235,8 @@ fn back_in_mode_advise_begun_moves_are_finished() {
                 world.until_over(GUEST).await;
                 let place = world.is_at(GUEST);
                 assert_ne!(place, "nowhere", "{phase} {switched:?}");
-                let is_given_up = matches!(phase, "ordered" | "ready");
-                assert!(place == "a" || switched.len() < 2 || !is_given_up, "{phase}");
+                let is_abandoned = matches!(phase, "ordered" | "ready");
+                assert!(place == "a" || switched.len() < 2 || !is_abandoned, "{phase}");
                 sleep(s(90)).await;
                 assert_eq!((world.is_at(GUEST), world.phase(GUEST).await), (place, None));
             });

@@ -72,7 +72,7 @@ fn carried(phase: &Phase) -> Option<Box<Carried>> {
     }
 }
 
-const ABANDONED: Phase = Phase::Abandoned { why: WhyAbandoned::TimedOut };
+const ABANDONED: Phase = Phase::Abandoned { why: AbandonReason::TimedOut };
 
 /// Each entry: one safety taken away by changing what a role sees; a word of the promise that this
 /// breaks; the change.

@@ -160,7 +160,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_fleet_move::{MoveOrder, Term, WhyAbandoned};
+    use ballast_fleet_move::{AbandonReason, MoveOrder, Term};
     use ballast_fleet_proto::encode;
     use ballast_model::{Bytes, Timestamp};
 
@@ -192,7 +192,7 @@ mod tests {
         write(Phase::Moved, 4.0);
         seen.migration("g", None, 5.0);
         seen.migration("g", None, 6.0);
-        let why = WhyAbandoned::NoRoom;
+        let why = AbandonReason::NoRoom;
         let again = MoveRecord { phase: Phase::Abandoned { why }, ..ordered() };
         seen.migration("g", Some(again.to_json().as_bytes()), 7.0);
         let [first, second] = seen.migrations.as_slice() else { panic!("two moves") };
