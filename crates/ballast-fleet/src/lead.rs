@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use ballast_fleet_move::Term;
 use ballast_fleet_proto::{
-    Author, Condition, Coordinator, CoordinatorError, Decision, FleetKey, FleetView, Follow,
+    Author, Condition, Coordinator, CoordinatorError, Decision, FleetKey, FleetView, KeyWatch,
     KeyWrite, LeaderWrite, MoveEntry, Patience, PlanRecord, PutResult, RecordError, Revision,
     decide, decode, encode, leader_writes,
 };
@@ -245,7 +245,7 @@ async fn write_order<C: Coordinator, D: Daemon>(
         }
         // Either a host has changed the record, which the next tick sees, or this host leads no
         // more.
-        PutResult::Differs => {
+        PutResult::Conflict => {
             let listing = member.coordinator.read(&leader).await?;
             Ok(listing.entries.iter().any(|it| it.key == leader && it.written == leadership))
         }
@@ -268,7 +268,7 @@ async fn write_plan<C: Coordinator, D: Daemon>(
     let write =
         KeyWrite::Put { key: config.keys.key(&FleetKey::Plan), value: encode(&plan)?, lease: None };
     match member.coordinator.compare_and_put(&[ours], vec![write]).await? {
-        PutResult::Differs => Ok(false),
+        PutResult::Conflict => Ok(false),
         PutResult::Written(_) => {
             for violation in &plan.violations {
                 let text = format!("the checker refused the plan: {violation}");

@@ -206,7 +206,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
         };
         match self.coordinator.compare_and_put(&[ours], writes).await? {
             PutResult::Written(_) => written.confirm(due, self.now()),
-            PutResult::Differs => return Err(SessionEnd::Fenced),
+            PutResult::Conflict => return Err(SessionEnd::Fenced),
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ballast_fleet_proto::{
-    Changes, Condition, Coordinator, CoordinatorError, Follow, KeyWrite, LeaseId, Listing,
+    Changes, Condition, Coordinator, CoordinatorError, KeyWatch, KeyWrite, LeaseId, Listing,
     PutResult, Revision,
 };
 use serde::Serialize;
@@ -292,12 +292,12 @@ impl Coordinator for EtcdClient {
         let answer: Transaction = parse(&self.call("/v3/kv/txn", &request).await?)?;
         Ok(match answer.succeeded {
             true => PutResult::Written(Revision(answer.header.revision)),
-            false => PutResult::Differs,
+            false => PutResult::Conflict,
         })
     }
 }
 
-impl Follow for EtcdWatch {
+impl KeyWatch for EtcdWatch {
     async fn next(&mut self) -> Result<Changes, CoordinatorError> {
         loop {
             let line = self.stream.line().await?;

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use ballast_fleet_proto::{
-    Condition, Coordinator, CoordinatorError, Follow, KeyEvent, KeyWrite, LeaseId, PutResult,
+    Condition, Coordinator, CoordinatorError, KeyEvent, KeyWatch, KeyWrite, LeaseId, PutResult,
     Registration, Revision,
 };
 
@@ -63,7 +63,7 @@ fn a_name_is_taken_once_and_free_after_its_lease() {
         assert_eq!(listing.entries[0].value, b"v");
         assert_eq!(listing.entries[0].written, written);
         let mut watch = etcd.watch("/k", listing.revision).await.unwrap();
-        assert_eq!(watch.next().await.unwrap().events, [KeyEvent::Gone("/k".to_owned())]);
+        assert_eq!(watch.next().await.unwrap().events, [KeyEvent::Deleted("/k".to_owned())]);
         assert_eq!(etcd.renew(lease).await, Err(CoordinatorError::LeaseGone));
         let late = etcd.compare_and_put(&[], put("/k", b"late", Some(lease))).await;
         assert_eq!(late, Err(CoordinatorError::LeaseGone));
@@ -88,7 +88,7 @@ fn leaderships_have_rising_revisions() {
         assert!(second > first);
         let of = |revision| [Condition { key: "/l".to_owned(), written: Some(revision) }];
         let stale = etcd.compare_and_put(&of(first), put("/plan", b"x", None)).await.unwrap();
-        assert_eq!(stale, PutResult::Differs);
+        assert_eq!(stale, PutResult::Conflict);
         let fresh = etcd.compare_and_put(&of(second), put("/plan", b"y", None)).await.unwrap();
         assert!(matches!(fresh, PutResult::Written(_)));
         assert_eq!(etcd.read("/plan").await.unwrap().entries[0].value, b"y");
@@ -148,7 +148,7 @@ fn a_full_etcd_says_that_it_is_full() {
     run(async {
         let cluster = EtcdCluster::start_with(1, &["--quota-backend-bytes=1000000"]).await.unwrap();
         let etcd = client(&cluster.endpoints());
-        let mut last = Ok(PutResult::Differs);
+        let mut last = Ok(PutResult::Conflict);
         for n in 0..100 {
             last = etcd.compare_and_put(&[], put(&format!("/{n}"), &[b'x'; 50_000], None)).await;
             if last.is_err() {

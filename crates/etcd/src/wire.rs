@@ -128,7 +128,7 @@ impl WatchAnswer {
             let entry = event.kv.entry()?;
             revision = revision.max(entry.written);
             events.push(match event.r#type.as_str() {
-                "DELETE" => KeyEvent::Gone(entry.key),
+                "DELETE" => KeyEvent::Deleted(entry.key),
                 _ => KeyEvent::Written(entry),
             });
         }
@@ -354,7 +354,7 @@ mod tests {
         assert!(matches!(lost, Err(CoordinatorError::NoLeader(_))));
         let events = r#"{"result":{"header":{"revision":"9"},"events":[{"kv":{"key":"YQ==","value":"Yg==","mod_revision":"4"}},{"type":"DELETE","kv":{"key":"YQ==","mod_revision":"5"}}]}}"#;
         let changes = of(events).unwrap().unwrap();
-        assert_eq!(changes.events[1], KeyEvent::Gone("a".to_owned()));
+        assert_eq!(changes.events[1], KeyEvent::Deleted("a".to_owned()));
         assert_eq!(changes.revision, Revision(5), "that of the last event");
     }
 

@@ -39,8 +39,8 @@ mod tests;
 mod view;
 
 pub use coordinator::{
-    Changes, Condition, Coordinator, CoordinatorError, Entry, Follow, KeyEvent, KeyWrite, LeaseId,
-    Listing, PutResult, Registration, Revision, VALUE_BYTES_MAX,
+    Changes, Condition, Coordinator, CoordinatorError, Entry, KeyEvent, KeyWatch, KeyWrite,
+    LeaseId, Listing, PutResult, Registration, Revision, VALUE_BYTES_MAX,
 };
 pub use decide::{Decision, decide};
 pub use delta::{DueParts, WrittenParts};

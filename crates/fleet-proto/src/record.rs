@@ -46,7 +46,7 @@ pub enum RecordError {
     Malformed(String),
     /// Sizes that belong to another slow part than the one that is there.
     #[error("its sizes are for list {fast} of its guests, and list {slow} is there")]
-    Apart {
+    OtherList {
         /// The number of the slow part that the sizes belong to.
         fast: u64,
         /// The number of the slow part that is there.
@@ -393,7 +393,7 @@ pub fn join(
     is_draining: bool,
 ) -> Result<HostRecord, RecordError> {
     if slow.number != fast.list {
-        return Err(RecordError::Apart { fast: fast.list, slow: slow.number });
+        return Err(RecordError::OtherList { fast: fast.list, slow: slow.number });
     }
     if slow.guests.len() != fast.guests.len() {
         let (fast, slow) = (fast.guests.len(), slow.guests.len());

@@ -83,7 +83,7 @@ impl FleetView {
     fn take(&mut self, event: KeyEvent) {
         let (key, value, written) = match &event {
             KeyEvent::Written(entry) => (&entry.key, Some(&entry.value[..]), entry.written),
-            KeyEvent::Gone(key) => (key, None, self.revision),
+            KeyEvent::Deleted(key) => (key, None, self.revision),
         };
         // Such a key counts by its presence alone, so a value that cannot be read counts too.
         let author = |value: &[u8]| match decode::<Author>(value) {

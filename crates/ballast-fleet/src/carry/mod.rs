@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use ballast_fleet_move::{MoveRecord, Next, Phase, Term, host_step, host_step_without_store};
 use ballast_fleet_proto::{
-    Condition, Coordinator, CoordinatorError, FleetKey, FleetView, Follow, KeyEvent, KeyWrite,
+    Condition, Coordinator, CoordinatorError, FleetKey, FleetView, KeyEvent, KeyWatch, KeyWrite,
     PutResult, Revision,
 };
 use ballast_model::GuestId;
@@ -168,7 +168,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
 
     fn is_ours(&self, event: &KeyEvent) -> bool {
         match event {
-            KeyEvent::Gone(_) => false,
+            KeyEvent::Deleted(_) => false,
             KeyEvent::Written(entry) => {
                 MoveRecord::parse(&entry.value).is_ok_and(|record| self.is_about_here(&record))
             }
@@ -271,7 +271,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                         self.member.status_log.log_of("move", guest, &text);
                         Ok(Turn::Did)
                     }
-                    PutResult::Differs => Ok(Turn::Waits),
+                    PutResult::Conflict => Ok(Turn::Waits),
                 }
             }
             (Next::Wait, None) => self.close(guest, note, &seen).await,
