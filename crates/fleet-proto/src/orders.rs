@@ -72,7 +72,7 @@ pub fn leader_writes(
             Next::Wait | Next::Act(_) => {}
         }
     }
-    for guest in view.past_over(now) {
+    for guest in view.expired_past_moves(now) {
         writes.push(LeaderWrite::Forget(guest.clone()));
     }
     let carries = |host: &HostId| view.carries_moves(host);

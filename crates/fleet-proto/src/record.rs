@@ -30,7 +30,7 @@ const REASON_CHARS_MAX: usize = 200;
 
 /// A change of `copied` by this many MiB is written at once. Smaller changes are noise: the figure
 /// includes what the hypervisor itself needs, which varies.
-const COPIED_NEAR: u64 = 16;
+const COPIED_CHANGE_MIN: u64 = 16;
 
 /// Why a value is not a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -212,7 +212,7 @@ struct Versioned<T> {
 }
 
 #[derive(Deserialize)]
-struct VersionAlone {
+struct VersionOnly {
     v: u32,
 }
 
@@ -238,7 +238,7 @@ pub fn decode<T: DeserializeOwned>(value: &[u8]) -> Result<T, RecordError> {
         return Err(RecordError::TooLong(value.len()));
     }
     let malformed = |error: serde_json::Error| RecordError::Malformed(one_line(&error.to_string()));
-    let VersionAlone { v } = serde_json::from_slice(value).map_err(malformed)?;
+    let VersionOnly { v } = serde_json::from_slice(value).map_err(malformed)?;
     if v != RECORD_VERSION {
         return Err(RecordError::Version(v));
     }
@@ -292,7 +292,9 @@ impl SlowPart {
             part
         };
         let mut copied = self.guests.iter().zip(&other.guests);
-        let is_near = |(a, b): (&SlowGuest, &SlowGuest)| a.copied.abs_diff(b.copied) < COPIED_NEAR;
+        let is_near = |(ours, others): (&SlowGuest, &SlowGuest)| {
+            ours.copied.abs_diff(others.copied) < COPIED_CHANGE_MIN
+        };
         copied.all(is_near) && bare(self) == bare(other)
     }
 }

@@ -182,8 +182,8 @@ impl FleetView {
     }
 
     /// The guests whose finished moves are all too old to count.
-    pub(crate) fn past_over(&self, now: Timestamp) -> impl Iterator<Item = &GuestId> {
-        self.past.iter().filter(move |(_, past)| past.are_over(now)).map(|(guest, _)| guest)
+    pub(crate) fn expired_past_moves(&self, now: Timestamp) -> impl Iterator<Item = &GuestId> {
+        self.past.iter().filter(move |(_, past)| past.are_expired(now)).map(|(guest, _)| guest)
     }
 
     /// Whether `host` carries out moves that are ordered.

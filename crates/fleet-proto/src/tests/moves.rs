@@ -115,7 +115,7 @@ fn a_move_that_is_over_makes_its_guest_rest() {
 fn moves_of_a_day_ago_are_forgotten() {
     let past = PastMoves::default().with(&ordered(), NOW);
     let day = std::time::Duration::from_secs(24 * 3600);
-    assert!(!past.are_over(NOW) && past.are_over(NOW + day));
+    assert!(!past.are_expired(NOW) && past.are_expired(NOW + day));
     let mut often = past;
     for _ in 0..100 {
         often = often.with(&ordered(), NOW);
