@@ -231,19 +231,19 @@ fn guest(
     explained: &BTreeMap<GuestId, Explanation>,
     writes_per_s: Option<Bytes>,
 ) -> GuestRecord {
-    let unsaid = GuestConfig::default();
-    let said = config.guests.get(&id).unwrap_or(&unsaid);
+    let defaults = GuestConfig::default();
+    let configured = config.guests.get(&id).unwrap_or(&defaults);
     let known = explained.get(&id).cloned().unwrap_or_default();
     let resident = view.resident_bytes.unwrap_or(0);
     let most = view.ceiling_bytes.or(view.boot_bytes).unwrap_or(0).max(resident);
     // A guest that is still to arrive holds what was reserved for it.
-    let comes = view.target_bytes.filter(|_| view.state.code == INCOMING);
-    let holds = view.allocation_bytes.or(comes.map(|target| target.max(resident)));
+    let incoming = view.target_bytes.filter(|_| view.state.code == INCOMING);
+    let holds = view.allocation_bytes.or(incoming.map(|target| target.max(resident)));
     let allocation = holds.unwrap_or(most);
     let memory = Bytes::new(view.boot_bytes.unwrap_or(0).max(most));
     let copied = view.copied_resident_bytes.map(Bytes::new);
     let is_seen = view.allocation_bytes.is_some() && view.floor_bytes.is_some();
-    let pinned_by = match (said.stays, &view.pinned, is_seen) {
+    let pinned_by = match (configured.stays, &view.pinned, is_seen) {
         (true, _, _) => Some(PinnedBy::Operator),
         (false, Some(_), _) => Some(PinnedBy::Device),
         (false, None, false) => Some(PinnedBy::Unseen),
@@ -262,13 +262,13 @@ fn guest(
         misses_per_s_max: known.misses_per_s_max,
         resident: Bytes::new(resident),
         copied_resident: copied.unwrap_or_else(|| memory.saturating_add(overhead_assumed(memory))),
-        dirty_per_s: said.writes_per_s.or(writes_per_s).unwrap_or(Bytes::ZERO),
+        dirty_per_s: configured.writes_per_s.or(writes_per_s).unwrap_or(Bytes::ZERO),
         can_shrink,
         pinned_by,
         moving_to: None,
-        group: said.group.clone(),
-        storage: said.storage.clone().unwrap_or_else(|| all.storage.clone()),
-        networks: said.networks.clone().unwrap_or_else(|| all.networks.clone()),
+        group: configured.group.clone(),
+        storage: configured.storage.clone().unwrap_or_else(|| all.storage.clone()),
+        networks: configured.networks.clone().unwrap_or_else(|| all.networks.clone()),
         moves_in_24h: 0,
         last_move: None,
         id,

@@ -27,9 +27,9 @@ use crate::host_record::Daemon;
 use crate::session::{Member, RETRY, Session, SessionEnd};
 
 /// After this long the leader opens a new watch, because a connection may have died unnoticed.
-const WATCH_FOR: Duration = Duration::from_secs(60);
+const WATCH_TIME_MAX: Duration = Duration::from_secs(60);
 /// The same for hosts that only wait for the leader to go; it costs each of them one read.
-const FOLLOW_FOR: Duration = Duration::from_secs(600);
+const FOLLOWER_WATCH_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// What a leader keeps while it leads.
 #[derive(Default)]
@@ -101,7 +101,7 @@ async fn seek_once<C: Coordinator, D: Daemon>(
     member.status_log.log("lead", "another host leads the fleet");
     let mut watch = member.coordinator.watch(&key, listing.revision).await?;
     // After a long time without a change, the key is read again.
-    match timeout(FOLLOW_FOR, watch.next()).await {
+    match timeout(FOLLOWER_WATCH_TIME_MAX, watch.next()).await {
         Ok(changes) => changes.map(drop).map_err(LeadError::from),
         Err(_) => Ok(()),
     }
@@ -120,7 +120,7 @@ async fn lead<C: Coordinator, D: Daemon>(
     let mut view = read(member).await?;
     loop {
         let mut watch = member.coordinator.watch(config.keys.prefix(), view.revision()).await?;
-        let until = Instant::now() + WATCH_FOR;
+        let until = Instant::now() + WATCH_TIME_MAX;
         loop {
             let is_tick = tokio::select! {
                 changes = watch.next() => match changes {

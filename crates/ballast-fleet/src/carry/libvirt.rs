@@ -26,10 +26,10 @@ use super::hypervisor::{
 };
 
 /// Placeholder for the destination's address in the URI of its libvirt.
-pub(crate) const ADDRESS: &str = "{address}";
+pub(crate) const ADDRESS_PLACEHOLDER: &str = "{address}";
 const VIRSH: &str = "virsh";
 /// Longest run of a `virsh` command that should answer at once.
-const CALL: Duration = Duration::from_secs(10);
+const CALL_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time between two looks whether a copy has begun.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// libvirt's number for a job that copies a domain to another host.
@@ -104,9 +104,12 @@ impl Libvirt {
         let mut command = self.command(words);
         command.kill_on_drop(true);
         let failed = |why: String| HypervisorError(format!("virsh {}: {why}", words[0]));
-        let output = match timeout(CALL, command.output()).await {
+        let output = match timeout(CALL_TIME_MAX, command.output()).await {
             Ok(output) => output.map_err(|error| failed(error.to_string()))?,
-            Err(_) => return Err(failed(format!("did not end within {} s", CALL.as_secs()))),
+            Err(_) => {
+                let s = CALL_TIME_MAX.as_secs();
+                return Err(failed(format!("did not end within {s} s")));
+            }
         };
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
@@ -265,7 +268,7 @@ impl Hypervisor for Libvirt {
         }
         let mib_per_s = (self.config.bandwidth_per_s.get() >> 20).max(1).to_string();
         self.virsh(&["migrate-setspeed", guest.as_str(), &mib_per_s]).await?;
-        let peer = self.config.peer.replace(ADDRESS, &to.to_string());
+        let peer = self.config.peer.replace(ADDRESS_PLACEHOLDER, &to.to_string());
         let data = match to {
             SocketAddr::V4(to) => format!("tcp://{}", to.ip()),
             SocketAddr::V6(to) => format!("tcp://[{}]", to.ip()),

@@ -16,7 +16,7 @@ use crate::host_record::Daemon;
 use crate::session::Member;
 
 /// How far above its target a guest may be and count as shrunk: a balloon is no more exact.
-const SHRUNK_WITHIN: Bytes = Bytes::mib(16);
+const SHRINK_TOLERANCE: Bytes = Bytes::mib(16);
 
 /// What a host sees of a guest.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Seen {
         matches!(self.hypervisor.process, Process::Absent | Process::Ended)
     }
 
-    pub(super) fn is_nothing_promised(&self) -> bool {
+    pub(super) fn has_no_promise(&self) -> bool {
         self.promise == Promise::Nothing
     }
 
@@ -94,5 +94,5 @@ pub(super) fn shrink(guest: &GuestId, note: &Note, status: Option<&StatusReply>)
     let to = Bytes::new(note.shrink?.to_bytes);
     let view = status.and_then(|it| it.guests.iter().find(|it| it.guest == guest.as_str()));
     let holds = view.and_then(|it| it.allocation_bytes).map(Bytes::new);
-    Some(Shrink { to, is_done: holds.is_some_and(|it| it <= to.saturating_add(SHRUNK_WITHIN)) })
+    Some(Shrink { to, is_done: holds.is_some_and(|it| it <= to.saturating_add(SHRINK_TOLERANCE)) })
 }
