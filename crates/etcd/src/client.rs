@@ -18,8 +18,8 @@ use serde_json::json;
 use crate::connection::{Member, Stream, WATCH};
 use crate::tls::EtcdTls;
 use crate::wire::{
-    Grant, Range, Renewal, Token, Transaction, TransactionRequest, WatchAnswer, parse, parse_line,
-    range, wants_token, watch,
+    Grant, Range, Renewal, Token, Transaction, TransactionRequest, WatchAnswer, needs_new_token,
+    parse, parse_line, range, watch,
 };
 
 /// Most pages of one listing: enough for 65,536 hosts with three keys each, at 500 keys a page.
@@ -45,7 +45,7 @@ pub struct EtcdClient {
 #[derive(Default)]
 struct State {
     /// Index of the member that is called.
-    at: usize,
+    current: usize,
     token: Option<String>,
 }
 
@@ -135,11 +135,11 @@ impl EtcdClient {
 
     /// The address of the member that is called now, `HOST:PORT`.
     pub fn endpoint(&self) -> &str {
-        &self.members[self.at()].address
+        &self.members[self.current()].address
     }
 
-    fn at(&self) -> usize {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).at
+    fn current(&self) -> usize {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).current
     }
 
     fn token(&self) -> Option<String> {
@@ -147,10 +147,10 @@ impl EtcdClient {
     }
 
     /// Calls the next member from now on, unless another call has moved on from `at` already.
-    fn move_on(&self, at: usize) {
+    fn use_next_member(&self, at: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.at == at {
-            state.at = (at + 1) % self.members.len();
+        if state.current == at {
+            state.current = (at + 1) % self.members.len();
         }
     }
 
@@ -159,7 +159,7 @@ impl EtcdClient {
         &self,
         call: impl AsyncFnOnce(&Member) -> Result<T, CoordinatorError>,
     ) -> Result<T, CoordinatorError> {
-        let at = self.at();
+        let at = self.current();
         let member = &self.members[at];
         let result = match tokio::time::timeout(self.timeout, call(member)).await {
             Ok(result) => result,
@@ -176,7 +176,7 @@ impl EtcdClient {
             | CoordinatorError::OtherCluster { .. },
         ) = &result
         {
-            self.move_on(at);
+            self.use_next_member(at);
         }
         result
     }
@@ -193,7 +193,7 @@ impl EtcdClient {
         };
         match ask(self.token_or_new().await?.as_deref()).await {
             // It was refused before anything was done, so it may be repeated with a new token.
-            Err(error) if self.user.is_some() && wants_token(&error) => {
+            Err(error) if self.user.is_some() && needs_new_token(&error) => {
                 ask(Some(&self.new_token().await?)).await
             }
             answer => answer,
