@@ -91,8 +91,8 @@ pub fn leader_writes(
 }
 
 fn order(migration: &Migration, now: Timestamp) -> MoveOrder {
-    let Migration { guest, from, to, shrink_to, reserve, takes, .. } = migration.clone();
+    let Migration { guest, from, to, shrink_to, reserve, copy_time, .. } = migration.clone();
     let shrink_until = now + SHRINK_PATIENCE;
-    let due = shrink_until + takes.saturating_mul(COPY_TIMES) + COPY_PATIENCE;
+    let due = shrink_until + copy_time.saturating_mul(COPY_TIMES) + COPY_PATIENCE;
     MoveOrder { guest, from, to, ordered_at: now, reserve, shrink_to, shrink_until, due }
 }

@@ -45,7 +45,7 @@ pub struct Migration {
     /// What is copied in all, including pages that it writes meanwhile.
     pub traffic: Bytes,
     /// How long the copy takes at the measured bandwidth.
-    pub takes: Duration,
+    pub copy_time: Duration,
     /// Why it is moved.
     pub reason: MigrationReason,
 }
@@ -130,12 +130,12 @@ impl MigrationReason {
 
 impl fmt::Display for Migration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Migration { guest, from, to, fills, bytes, traffic, takes, reason, .. } = self;
+        let Migration { guest, from, to, fills, bytes, traffic, copy_time, reason, .. } = self;
         write!(f, "{guest} from {from} to {to}: {reason}; copies {bytes}")?;
         if traffic > bytes {
             write!(f, ", {traffic} with what it writes meanwhile")?;
         }
-        write!(f, ", in about {} s", takes.as_secs().max(1))?;
+        write!(f, ", in about {} s", copy_time.as_secs().max(1))?;
         match self.shrink_to {
             Some(size) => write!(f, ", shrunk to {size} first")?,
             None => f.write_str(", not shrunk first, as it gives nothing")?,

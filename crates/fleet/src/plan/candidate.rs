@@ -63,7 +63,7 @@ impl<'a> Candidate<'a> {
     }
 
     /// How long the copy takes at the slower of both hosts' bandwidths.
-    pub(crate) fn takes(&self, from: &HostRecord, to: &HostRecord) -> Duration {
+    pub(crate) fn copy_time(&self, from: &HostRecord, to: &HostRecord) -> Duration {
         let bandwidth = from.bandwidth_per_s.min(to.bandwidth_per_s).get();
         Duration::from_millis(Bytes::new(self.traffic).fraction(1000, bandwidth).get())
     }

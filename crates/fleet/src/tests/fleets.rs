@@ -219,7 +219,7 @@ pub(crate) fn applied(
         guest.resident = migration.bytes;
         guest.copied_resident = guest.copied_resident.max(guest.resident);
         guest.moves_in_24h += 1;
-        guest.last_move = Some(LastMove { at: now, took: migration.takes });
+        guest.last_move = Some(LastMove { at: now, took: migration.copy_time });
         hosts[to].free = hosts[to].free.saturating_sub(guest.resident);
         hosts[to].committed += guest.allocation;
         hosts[to].guests.push(guest);
