@@ -85,8 +85,8 @@ pub fn memory_files_of(pid: u32, paths: &[&str]) -> Result<Vec<MemoryFile>, Trac
 /// would be taken for that of the whole.
 ///
 /// # Errors
-/// [`TrackerError::Private`], [`TrackerError::NoMemory`] or [`TrackerError::Partly`]; and those of
-/// [`memory_files_of`].
+/// [`TrackerError::Private`], [`TrackerError::NoMemory`] or [`TrackerError::PartlyShared`]; and
+/// those of [`memory_files_of`].
 pub fn check_shared(pid: u32, paths: &[&str], total: u64) -> Result<(), TrackerError> {
     let files = memory_files_of(pid, paths)?;
     let sum = |is_shared| {
@@ -100,7 +100,7 @@ pub(crate) fn check_sizes(shared: u64, private: u64, total: u64) -> Result<(), T
     match (shared, private) {
         (0, 0) => Err(TrackerError::NoMemory),
         (0, private) => Err(TrackerError::Private { private }),
-        _ if total > shared => Err(TrackerError::Partly { total, shared }),
+        _ if total > shared => Err(TrackerError::PartlyShared { total, shared }),
         _ => Ok(()),
     }
 }
