@@ -69,7 +69,7 @@ impl Balancer for Planned {
 }
 
 /// A curve as a daemon tells it of a guest that holds this, in MiB.
-fn told(curve: &MissCurve, allocation: u64) -> Option<CompactCurve> {
+fn compact_curve(curve: &MissCurve, allocation: u64) -> Option<CompactCurve> {
     let objective = curve.size_for(MISSES_MAX).map(|size| (size, MISSES_MAX));
     CompactCurve::with_objective(curve.around(Bytes::mib(allocation)).to_vec(), objective).ok()
 }
@@ -97,7 +97,7 @@ impl Planned {
 
     fn record(&self, world: &World, host: usize, round: u64, now: Timestamp) -> HostRecord {
         let label = |text: &str| -> Label { text.parse().expect("a label") };
-        let said = &world.hosts[host];
+        let reported = &world.hosts[host];
         let guests: Vec<GuestRecord> = world
             .on(host)
             .map(|(place, guest)| {
@@ -113,9 +113,10 @@ impl Planned {
                     allocation: Bytes::mib(guest.allocation),
                     demand: Bytes::mib(estimated.min(guest.boot)),
                     curve: match foreseen > guest.demand {
-                        true => told(&tracked_curve(foreseen), guest.allocation),
+                        true => compact_curve(&tracked_curve(foreseen), guest.allocation),
                         false => {
-                            world.curves[place].as_ref().and_then(|it| told(it, guest.allocation))
+                            let curve = world.curves[place].as_ref();
+                            curve.and_then(|it| compact_curve(it, guest.allocation))
                         }
                     },
                     misses_per_s_max: self.knows_curves.then_some(MISSES_MAX),
@@ -137,10 +138,10 @@ impl Planned {
         HostRecord {
             id: format!("h{host}").parse().expect("a name"),
             seen_at: now,
-            budget: Bytes::mib(said.distributable),
+            budget: Bytes::mib(reported.distributable),
             reserve: Bytes::ZERO,
-            committed: Bytes::mib(said.committed).max(allocated),
-            free: Bytes::mib(said.free),
+            committed: Bytes::mib(reported.committed).max(allocated),
+            free: Bytes::mib(reported.free),
             bandwidth_per_s: BANDWIDTH,
             compatibility: Compatibility {
                 hypervisor: label("simulated"),
