@@ -83,7 +83,7 @@ pub struct Page {
     /// The size that its process should have.
     pub resident: Bytes,
     /// The same as a move, for people.
-    pub told: Move,
+    pub as_move: Move,
 }
 
 impl ResidentCap {
@@ -183,7 +183,7 @@ pub fn richest(wealth: &[Wealth], lacking: Bytes) -> Vec<bool> {
 }
 
 fn page(mechanism: Mechanism, from: Bytes, to: Bytes, why: Why) -> Page {
-    Page { mechanism, resident: to, told: Move { mechanism, from, to, why } }
+    Page { mechanism, resident: to, as_move: Move { mechanism, from, to, why } }
 }
 
 #[cfg(test)]
@@ -216,7 +216,7 @@ mod tests {
         let page = bound.decide(&input(not_given(), 560)).unwrap();
         assert_eq!((page.mechanism, page.resident), (Mechanism::PageOut, Bytes::mib(264)));
         assert_eq!(
-            page.told.to_string(),
+            page.as_move.to_string(),
             "page-out 560MiB to 264MiB: 312MiB still not released 20s after the request"
         );
         assert_eq!(bound.decide(&input(not_given(), 270)), None, "near enough");

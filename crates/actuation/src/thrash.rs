@@ -96,8 +96,8 @@ pub struct ThrashDetector {
     last: Option<Bytes>,
     read: ReadBack,
     free: Option<Bytes>,
-    usual: Usual,
-    lately: Lately,
+    baseline: BaselineReadBack,
+    recent: RecentReadBack,
     /// `None`: nothing was taken from it or granted to it yet.
     changes: Option<Box<Changes>>,
 }
@@ -105,8 +105,8 @@ pub struct ThrashDetector {
 /// Changes of a guest and their cost.
 #[derive(Clone, Debug, Default)]
 struct Changes {
-    taking: Option<Taking>,
-    giving: Option<Giving>,
+    reduction: Option<WatchedReduction>,
+    grant: Option<WatchedGrant>,
     /// The cost of the last reductions.
     remembered: VecDeque<Cost>,
     undone: u64,
@@ -123,7 +123,7 @@ struct Cost {
 
 /// Reductions under observation.
 #[derive(Clone, Copy, Debug)]
-struct Taking {
+struct WatchedReduction {
     from: Bytes,
     taken: Bytes,
     begun: Timestamp,
@@ -137,7 +137,7 @@ struct Taking {
 
 /// Grants under observation.
 #[derive(Clone, Copy, Debug)]
-struct Giving {
+struct WatchedGrant {
     granted: Bytes,
     free_before: Bytes,
     used: Bytes,
@@ -146,25 +146,25 @@ struct Giving {
 
 /// What a guest reads back while nothing is taken from it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Usual {
+struct BaselineReadBack {
     mark: Option<(Timestamp, Bytes)>,
     in_window: Bytes,
 }
 
 /// What a guest read back in the current window and in the one before.
 #[derive(Clone, Copy, Debug, Default)]
-struct Lately {
+struct RecentReadBack {
     mark: Option<(Timestamp, Bytes)>,
     now: Bytes,
     before: Bytes,
 }
 
-impl Lately {
+impl RecentReadBack {
     fn observe(&mut self, now: Timestamp, read: Bytes, window: Duration) {
         let (since, mark) = *self.mark.get_or_insert((now, read));
         self.now = read.saturating_sub(mark);
         if now.saturating_since(since) >= window {
-            *self = Lately { mark: Some((now, read)), now: Bytes::ZERO, before: self.now };
+            *self = RecentReadBack { mark: Some((now, read)), now: Bytes::ZERO, before: self.now };
         }
     }
 }
@@ -205,7 +205,7 @@ impl ThrashDetector {
 
     /// Whether it is reading back much at present, for whatever cause: it has too little memory.
     pub fn lacks(&self, settings: &ThrashSettings) -> bool {
-        self.lately.now.max(self.lately.before) > settings.thrash_min
+        self.recent.now.max(self.recent.before) > settings.thrash_min
     }
 
     /// Takes in a sample. Returns what must be done at once. Call once for every snapshot.
@@ -221,46 +221,46 @@ impl ThrashDetector {
         if given.max(taken) >= CHANGE_MIN || self.last.is_none() {
             self.last = Some(holds);
         }
-        self.look_at_use(now, sample, given, settings.window);
+        self.measure_use(now, sample, given, settings.window);
         match self.read.observe(sample) {
             Some(true) => {}
             // Most guests report no counter; their state is left as it is, to save writing it each
             // time.
-            None if self.taking().is_none() && self.lately.mark.is_none() => return None,
+            None if self.reduction().is_none() && self.recent.mark.is_none() => return None,
             known => {
                 if let Some(changes) = &mut self.changes {
-                    changes.taking = None;
+                    changes.reduction = None;
                 }
-                self.lately = Lately::default();
+                self.recent = RecentReadBack::default();
                 if known.is_some() {
-                    self.usual = Usual::default();
+                    self.baseline = BaselineReadBack::default();
                 }
                 return None;
             }
         }
         let read = self.read.sum;
-        self.lately.observe(now, read, settings.window);
+        self.recent.observe(now, read, settings.window);
         if given >= CHANGE_MIN {
             // Memory given back ends the reduction, and its cost with it.
             self.close(now, settings.window);
         }
         if taken >= CHANGE_MIN {
-            self.take(now, last, taken);
-        } else if self.taking().is_none() {
-            self.usual.observe(now, read, settings.window);
+            self.record_reduction(now, last, taken);
+        } else if self.reduction().is_none() {
+            self.baseline.observe(now, read, settings.window);
         }
         self.judge(now, settings)
     }
 
-    fn taking(&self) -> Option<Taking> {
-        self.changes.as_ref()?.taking
+    fn reduction(&self) -> Option<WatchedReduction> {
+        self.changes.as_ref()?.reduction
     }
 
     /// Records a reduction.
-    fn take(&mut self, now: Timestamp, from: Bytes, by: Bytes) {
-        let (usual, read) = (self.usual.in_window, self.read.sum);
+    fn record_reduction(&mut self, now: Timestamp, from: Bytes, by: Bytes) {
+        let (usual, read) = (self.baseline.in_window, self.read.sum);
         let changes = self.changes.get_or_insert_default();
-        let taking = changes.taking.get_or_insert(Taking {
+        let reduction = changes.reduction.get_or_insert(WatchedReduction {
             from,
             taken: Bytes::ZERO,
             begun: now,
@@ -268,18 +268,19 @@ impl ThrashDetector {
             before: read,
             usual,
         });
-        taking.taken = taking.taken.saturating_add(by);
-        taking.last = now;
-        self.usual.mark = None;
+        reduction.taken = reduction.taken.saturating_add(by);
+        reduction.last = now;
+        self.baseline.mark = None;
     }
 
     /// Judges the reductions under way: they cost too much, or they are long enough ago to be
     /// remembered.
     fn judge(&mut self, now: Timestamp, settings: &ThrashSettings) -> Option<Verdict> {
         let changes = self.changes.as_mut()?;
-        let taking = changes.taking?;
-        let read_back = taking.cost(self.read.sum, now, settings.window);
-        let too_much = taking.taken.fraction(settings.thrash_percent, 100).max(settings.thrash_min);
+        let reduction = changes.reduction?;
+        let read_back = reduction.cost(self.read.sum, now, settings.window);
+        let too_much =
+            reduction.taken.fraction(settings.thrash_percent, 100).max(settings.thrash_min);
         if read_back > too_much {
             changes.close(read_back);
             changes.undone += 1;
@@ -287,17 +288,17 @@ impl ThrashDetector {
                 Some(hold) => (hold.pause * 2).min(ThrashSettings::PAUSE_MAX),
                 None => settings.pause,
             };
-            changes.hold = Some(Hold { at: taking.from, until: now + pause, pause });
-            let Taking { from, taken, .. } = taking;
+            changes.hold = Some(Hold { at: reduction.from, until: now + pause, pause });
+            let WatchedReduction { from, taken, .. } = reduction;
             return Some(Verdict::Undo { to: from, taken, read_back });
         }
-        let over = now.saturating_since(taking.last) >= settings.window
-            || now.saturating_since(taking.begun) >= settings.window * WINDOWS_MAX;
+        let over = now.saturating_since(reduction.last) >= settings.window
+            || now.saturating_since(reduction.begun) >= settings.window * WINDOWS_MAX;
         if over {
             changes.close(read_back);
             // It was shrunk to where it thrashed and did not thrash, so the next pause is a first
             // one.
-            if changes.hold.is_some_and(|hold| now >= hold.until && taking.to() < hold.at) {
+            if changes.hold.is_some_and(|hold| now >= hold.until && reduction.to() < hold.at) {
                 changes.hold = None;
             }
         }
@@ -307,18 +308,18 @@ impl ThrashDetector {
     /// Ends the observation of the reductions under way.
     fn close(&mut self, now: Timestamp, window: Duration) {
         let Some(changes) = &mut self.changes else { return };
-        if let Some(taking) = changes.taking {
-            changes.close(taking.cost(self.read.sum, now, window));
+        if let Some(reduction) = changes.reduction {
+            changes.close(reduction.cost(self.read.sum, now, window));
         }
     }
 
     /// Measures how much of a grant is used.
-    fn look_at_use(&mut self, now: Timestamp, sample: &GuestSample, by: Bytes, window: Duration) {
+    fn measure_use(&mut self, now: Timestamp, sample: &GuestSample, by: Bytes, window: Duration) {
         let stats = sample.stats;
         let Some((free, age)) = stats.and_then(|stats| Some((stats.value.free?, stats.age))) else {
             self.free = None;
             if let Some(changes) = &mut self.changes {
-                changes.giving = None;
+                changes.grant = None;
             }
             return;
         };
@@ -327,26 +328,26 @@ impl ThrashDetector {
             && let Some(free_before) = before
         {
             let changes = self.changes.get_or_insert_default();
-            let giving = changes.giving.get_or_insert(Giving {
+            let grant = changes.grant.get_or_insert(WatchedGrant {
                 granted: Bytes::ZERO,
                 free_before,
                 used: Bytes::ZERO,
                 last: now,
             });
-            giving.granted = giving.granted.saturating_add(by);
-            giving.last = now;
+            grant.granted = grant.granted.saturating_add(by);
+            grant.last = now;
         }
         let Some(changes) = &mut self.changes else { return };
-        let Some(giving) = changes.giving.as_mut() else { return };
+        let Some(grant) = changes.grant.as_mut() else { return };
         // Older figures do not include the grant.
-        if age <= now.saturating_since(giving.last) {
-            let untouched = giving.free_before.saturating_add(giving.granted);
-            giving.used = giving.used.max(untouched.saturating_sub(free).min(giving.granted));
+        if age <= now.saturating_since(grant.last) {
+            let untouched = grant.free_before.saturating_add(grant.granted);
+            grant.used = grant.used.max(untouched.saturating_sub(free).min(grant.granted));
         }
-        if now.saturating_since(giving.last) >= window {
-            changes.grants.granted = changes.grants.granted.saturating_add(giving.granted);
-            changes.grants.used = changes.grants.used.saturating_add(giving.used);
-            changes.giving = None;
+        if now.saturating_since(grant.last) >= window {
+            changes.grants.granted = changes.grants.granted.saturating_add(grant.granted);
+            changes.grants.used = changes.grants.used.saturating_add(grant.used);
+            changes.grant = None;
         }
     }
 }
@@ -354,15 +355,15 @@ impl ThrashDetector {
 impl Changes {
     /// The reductions under way are over, at a cost of `read_back`.
     fn close(&mut self, read_back: Bytes) {
-        let Some(taking) = self.taking.take() else { return };
-        self.remembered.push_back(Cost { taken: taking.taken, read_back });
+        let Some(reduction) = self.reduction.take() else { return };
+        self.remembered.push_back(Cost { taken: reduction.taken, read_back });
         if self.remembered.len() > REMEMBERED_MAX {
             self.remembered.pop_front();
         }
     }
 }
 
-impl Taking {
+impl WatchedReduction {
     /// The size that it left to the guest.
     fn to(&self) -> Bytes {
         self.from.saturating_sub(self.taken)
@@ -377,7 +378,7 @@ impl Taking {
     }
 }
 
-impl Usual {
+impl BaselineReadBack {
     fn observe(&mut self, now: Timestamp, read: Bytes, window: Duration) {
         let (since, before) = *self.mark.get_or_insert((now, read));
         if now.saturating_since(since) >= window || read < before {

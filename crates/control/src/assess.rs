@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use ballast_actuation::hotplug::{HotplugSettings, Range, range};
 use ballast_estimate::NoEstimate;
-use ballast_guard::{Assessment, Known, OwnerWatch, verdict};
+use ballast_guard::{Assessment, AssessmentInput, OwnerWatch, verdict};
 use ballast_model::{Bounds, Bytes, Held, PerGuest, Snapshot, Timestamp};
 
 use crate::Settings;
 use crate::page::keeps_caps;
 use crate::state::GuestState;
-use crate::tick::{GuestTick, Seen};
+use crate::tick::{GuestTick, ObservedGuest};
 
 /// Takes in a sample of every guest: what happened to each since the last one. `guests` is aligned
 /// with the snapshot.
@@ -21,7 +21,7 @@ pub(crate) fn observe<'a>(
     guests: &'a mut PerGuest<GuestState>,
     snapshot: &'a Snapshot,
     settings: &'a Settings,
-) -> impl Iterator<Item = Seen<'a>> {
+) -> impl Iterator<Item = ObservedGuest<'a>> {
     let (now, stale_after) = (snapshot.taken_at, settings.guard.stale_after);
     let mut limits = settings.limits.in_order();
     let owner = snapshot.host.balloon_owner;
@@ -37,7 +37,7 @@ pub(crate) fn observe<'a>(
             Ok(()) if state.owner.is_owned() => Err(Held::AnotherOwner { owner }),
             other => other,
         };
-        Seen { sample, limits, state, verdict, thrashes }
+        ObservedGuest { sample, limits, state, verdict, thrashes }
     })
 }
 
@@ -46,7 +46,7 @@ const DEBT_MIN: Bytes = Bytes::mib(16);
 
 /// Input of an assessment besides the guest itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct By<'a> {
+pub(crate) struct AssessmentContext<'a> {
     pub(crate) now: Timestamp,
     pub(crate) stale_after: Duration,
     pub(crate) believed_percent: u64,
@@ -64,17 +64,26 @@ pub(crate) struct By<'a> {
 
 /// Assesses one guest. `count` adds the assessment to the totals.
 pub(crate) fn assess<'a>(
-    seen: Seen<'a>,
-    by: By<'_>,
+    seen: ObservedGuest<'a>,
+    context: AssessmentContext<'_>,
     count: impl FnOnce(&Assessment),
 ) -> GuestTick<'a> {
-    let By { now, stale_after, believed_percent, shared, paged_out, may_page, hotplug, .. } = by;
-    let Seen { sample, limits, state, verdict, .. } = seen;
+    let AssessmentContext {
+        now,
+        stale_after,
+        believed_percent,
+        shared,
+        paged_out,
+        may_page,
+        hotplug,
+        ..
+    } = context;
+    let ObservedGuest { sample, limits, state, verdict, .. } = seen;
     // A guest without statistics is not asked for anything, so it cannot be late.
     let is_asked = verdict.is_ok() && sample.stats.is_some();
     let stuck = if is_asked { state.log.stuck(now) } else { None };
     let demand = verdict.and_then(|()| {
-        let estimate = state.estimator.estimate(sample, by.host_memory, now);
+        let estimate = state.estimator.estimate(sample, context.host_memory, now);
         estimate.map(|it| it.demand.size).map_err(held_without)
     });
     // Memory taken by a resident cap counts as free only while the cap is certain to be kept.
@@ -88,7 +97,7 @@ pub(crate) fn assess<'a>(
         let is_ending = state.resident_cap.is_ending();
         !is_ending && has_floor && keeps_caps(verdict, is_entitled, may_page)
     };
-    let known = Known {
+    let input = AssessmentInput {
         now,
         sample,
         limits,
@@ -100,7 +109,7 @@ pub(crate) fn assess<'a>(
         believed_percent,
         stale_after,
     };
-    let mut assessment = Assessment::new(&known, demand, stuck);
+    let mut assessment = Assessment::new(&input, demand, stuck);
     state.bounds = assessment.bounds.or(state.bounds);
     if let Some(settings) = hotplug {
         let range = match state.actuator.as_deref() {

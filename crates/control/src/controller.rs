@@ -18,7 +18,7 @@ use ballast_policy::fairness::Fairness;
 use ballast_policy::{Policy, Question, build};
 
 use crate::Settings;
-use crate::divide::Posed;
+use crate::divide::PosedProblem;
 use crate::event::Event;
 use crate::reserve::Reservations;
 use crate::restart::Left;
@@ -252,7 +252,7 @@ impl Controller {
             | OutcomeKind::Superseded
             | OutcomeKind::Waiting => {
                 if let Some(state) = self.guests.named_mut(&outcome.guest) {
-                    state.log.failed();
+                    state.log.record_send_failure();
                 }
             }
         }
@@ -297,7 +297,7 @@ impl Controller {
         if !copy.is_due(&tick, &settings) {
             return None;
         }
-        let Posed { problem, .. } = copy.pose(&tick, &settings);
+        let PosedProblem { problem, .. } = copy.pose(&tick, &settings);
         Question::about(problem, settings.policy_settings.reserve)
     }
 
@@ -359,7 +359,7 @@ impl Controller {
         let Some(plan) = self.plan.take() else { return };
         for action in plan.actions.iter().skip(std::mem::take(&mut self.fetched)) {
             if let Some(state) = self.guests.named_mut(&action.guest) {
-                state.log.failed();
+                state.log.record_send_failure();
             }
         }
     }

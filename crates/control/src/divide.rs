@@ -14,7 +14,7 @@ const PROVEN_MIN: Bytes = Bytes::mib(32);
 
 /// A problem for the policy.
 #[derive(Debug)]
-pub(crate) struct Posed {
+pub(crate) struct PosedProblem {
     /// The least that each guest that thrashed gets back; empty: no guest gets anything back.
     pub(crate) given_back: Vec<Option<Bytes>>,
     pub(crate) problem: Problem,

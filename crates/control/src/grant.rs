@@ -21,7 +21,7 @@ pub(crate) struct Granting<'a> {
 
 impl Granting<'_> {
     /// What the guest at a place is asked for, and why.
-    pub(crate) fn to(&self, place: usize, guest: &GuestTick<'_>) -> Grant {
+    pub(crate) fn grant_to(&self, place: usize, guest: &GuestTick<'_>) -> Grant {
         if let Some(held) = self.held(guest) {
             return Grant::hold(held);
         }

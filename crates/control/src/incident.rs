@@ -106,8 +106,8 @@ type Subject = (IncidentKind, Option<GuestId>);
 #[derive(Clone, Copy, Debug)]
 struct Condition {
     since: Timestamp,
-    /// Whether the operator has heard that it began.
-    is_told: bool,
+    /// Whether its beginning was reported to the operator.
+    is_reported: bool,
     /// Since when it has not held any more.
     calm_since: Option<Timestamp>,
 }
@@ -133,20 +133,20 @@ impl IncidentWatch {
     pub fn observe(&mut self, snapshot: &Snapshot, plan: &Plan) -> Vec<Incident> {
         let now = snapshot.taken_at;
         self.read_swap_in(snapshot);
-        let holding = self.holding(plan);
-        let mut told = Vec::new();
+        let holding = self.conditions_now(plan);
+        let mut incidents = Vec::new();
         for (subject, text) in &holding {
             if !self.conditions.contains_key(subject) && self.conditions.len() >= CONDITIONS_MAX {
                 continue;
             }
-            let begun = Condition { since: now, is_told: false, calm_since: None };
+            let begun = Condition { since: now, is_reported: false, calm_since: None };
             let condition = self.conditions.entry(subject.clone()).or_insert(begun);
             condition.calm_since = None;
             let lasted = now.saturating_since(condition.since);
-            if !condition.is_told && lasted >= subject.0.begins_after() {
-                condition.is_told = true;
+            if !condition.is_reported && lasted >= subject.0.begins_after() {
+                condition.is_reported = true;
                 let (kind, guest) = subject.clone();
-                told.push(Incident { kind, guest, is_over: false, text: text.clone() });
+                incidents.push(Incident { kind, guest, is_over: false, text: text.clone() });
             }
         }
         self.conditions.retain(|subject, condition| {
@@ -154,23 +154,23 @@ impl IncidentWatch {
                 return true;
             }
             let calm_since = *condition.calm_since.get_or_insert(now);
-            if condition.is_told && now.saturating_since(calm_since) < ENDS_AFTER {
+            if condition.is_reported && now.saturating_since(calm_since) < ENDS_AFTER {
                 return true;
             }
-            if condition.is_told {
+            if condition.is_reported {
                 let lasted = calm_since.saturating_since(condition.since).as_secs();
                 let (kind, guest) = subject.clone();
                 let text = format!("over, after {lasted}s");
-                told.push(Incident { kind, guest, is_over: true, text });
+                incidents.push(Incident { kind, guest, is_over: true, text });
             }
             false
         });
-        told.sort_by(|a, b| (a.kind, &a.guest).cmp(&(b.kind, &b.guest)));
-        told
+        incidents.sort_by(|a, b| (a.kind, &a.guest).cmp(&(b.kind, &b.guest)));
+        incidents
     }
 
     /// Every condition that holds in this tick, with its text.
-    fn holding(&self, plan: &Plan) -> BTreeMap<Subject, String> {
+    fn conditions_now(&self, plan: &Plan) -> BTreeMap<Subject, String> {
         let mut holding = BTreeMap::new();
         for guest in &plan.guests {
             let mut hold = |kind, text| holding.insert((kind, Some(guest.id.clone())), text);
@@ -201,8 +201,9 @@ impl IncidentWatch {
             return None;
         }
         let subject = (IncidentKind::GuestThrashing, Some(id.clone()));
-        let is_told = self.conditions.get(&subject).is_some_and(|condition| condition.is_told);
-        (is_told || rate >= SWAP_IN_BEGINS).then(|| format!("reads {rate} a second from its swap"))
+        let is_reported = self.conditions.get(&subject).is_some_and(|it| it.is_reported);
+        let holds = is_reported || rate >= SWAP_IN_BEGINS;
+        holds.then(|| format!("reads {rate} a second from its swap"))
     }
 
     /// Updates each guest's swap-in rate. Guests without that figure are forgotten.
@@ -319,19 +320,19 @@ mod tests {
     }
 
     /// All incidents reported when ticks are a second apart, each with its second.
-    fn told(states: impl IntoIterator<Item = State>) -> Vec<(u64, Incident)> {
+    fn reported(states: impl IntoIterator<Item = State>) -> Vec<(u64, Incident)> {
         let mut watch = IncidentWatch::default();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for (second, state) in (0..).zip(states) {
             let at = Timestamp::ZERO + SECOND * second;
             let incidents = watch.observe(&snapshot(at, state), &plan(at, state));
-            told.extend(incidents.into_iter().map(|it| (second.into(), it)));
+            reported.extend(incidents.into_iter().map(|it| (second.into(), it)));
         }
-        told
+        reported
     }
 
-    fn short(told: &[(u64, Incident)]) -> Vec<(u64, &'static str, bool)> {
-        told.iter().map(|(at, it)| (*at, it.kind.code(), it.is_over)).collect()
+    fn short(incidents: &[(u64, Incident)]) -> Vec<(u64, &'static str, bool)> {
+        incidents.iter().map(|(at, it)| (*at, it.kind.code(), it.is_over)).collect()
     }
 
     fn ticks(count: usize, state: State) -> impl Iterator<Item = State> {
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn each_incident_is_told_of_when_it_begins_and_ends() {
+    fn each_incident_is_reported_when_it_begins_and_ends() {
         let calm = State::default();
         for (kind, state, begins) in [
             (IncidentKind::FloorViolated, State { is_below: true, ..calm }, 30),
@@ -347,18 +348,18 @@ mod tests {
             (IncidentKind::HostShort, State { is_short: true, ..calm }, 0),
             (IncidentKind::PlanRefused, State { is_refused: true, ..calm }, 0),
         ] {
-            let told = told(ticks(40, state).chain(ticks(60, calm)));
+            let incidents = reported(ticks(40, state).chain(ticks(60, calm)));
             let expected = vec![(begins, kind.code(), false), (70, kind.code(), true)];
-            assert_eq!(short(&told), expected);
-            assert_eq!(told[1].1.text, "over, after 40s");
+            assert_eq!(short(&incidents), expected);
+            assert_eq!(incidents[1].1.text, "over, after 40s");
         }
     }
 
     #[test]
-    fn a_state_that_passes_soon_is_not_told_of() {
+    fn a_state_that_passes_soon_is_not_reported() {
         let below = State { is_below: true, ..State::default() };
         let flaps = ticks(29, below).chain(ticks(1, State::default())).chain(ticks(29, below));
-        assert_eq!(told(flaps), []);
+        assert_eq!(reported(flaps), []);
     }
 
     #[test]
@@ -373,22 +374,22 @@ mod tests {
         };
         // Begins above 1 MiB a second, goes on at half of that, and ends below a quarter.
         let phases = [reads(60, 2048), reads(60, 512), reads(90, 100)].concat();
-        let told = told(phases);
+        let incidents = reported(phases);
         let code = IncidentKind::GuestThrashing.code();
         assert!(
-            matches!(short(&told)[..], [(40, a, false), (at, b, true)]
+            matches!(short(&incidents)[..], [(40, a, false), (at, b, true)]
             if a == code && b == code && (150..170).contains(&at)),
-            "{told:?}"
+            "{incidents:?}"
         );
-        assert_eq!(told[0].1.text, "reads 2MiB a second from its swap");
+        assert_eq!(incidents[0].1.text, "reads 2MiB a second from its swap");
     }
 
     #[test]
     fn a_burst_of_reading_and_a_reboot_are_no_thrashing() {
         let burst = |second: u64| State { swap_in: second.min(15) * 8192, ..State::default() };
         let rebooted = |second: u64| State { swap_in: 50 * (second % 50), ..State::default() };
-        assert_eq!(told((0..100).map(burst)), []);
-        assert_eq!(told((0..200).map(rebooted)), []);
+        assert_eq!(reported((0..100).map(burst)), []);
+        assert_eq!(reported((0..200).map(rebooted)), []);
     }
 
     #[test]
@@ -432,10 +433,10 @@ mod tests {
                     State { swap_in, ..state }
                 })
                 .collect();
-            let told = told(states.clone());
+            let incidents = reported(states.clone());
             for kind in IncidentKind::ALL {
                 let of_kind: Vec<&(u64, Incident)> =
-                    told.iter().filter(|(_, it)| it.kind == kind).collect();
+                    incidents.iter().filter(|(_, it)| it.kind == kind).collect();
                 for (index, (at, incident)) in of_kind.iter().enumerate() {
                     prop_assert_eq!(incident.is_over, index % 2 == 1);
                     if incident.is_over {

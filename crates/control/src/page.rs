@@ -39,14 +39,14 @@ pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Page
         return Paged { cap: ResidentCap::default(), page: None };
     }
     let mut cap = state.resident_cap;
-    let short = || Some((part(state)?, Why::HostShort { level: host.level }));
+    let short = || Some((wanted_target(state)?, Why::HostShort { level: host.level }));
     let take_to = if is_known(guest) {
         owed(guest, host).or_else(|| still_owed(guest)).or_else(|| is_rich.then(short).flatten())
     } else {
         // A guest that does not answer, or does not answer truly, is held to its entitlement: its
         // figures justify taking no more, and giving no more.
-        let Some(beyond) = beyond(guest, host) else { return Paged { cap, page: None } };
-        Some(beyond)
+        let Some(take_to) = entitlement_cap(guest, host) else { return Paged { cap, page: None } };
+        Some(take_to)
     };
     let page = cap.decide(&PagingInput {
         now: host.now,
@@ -85,7 +85,7 @@ fn is_known(guest: &GuestTick<'_>) -> bool {
 /// The entitlement of a guest that is left alone, if the guest is to be paged out or held to it:
 /// because it is held already, or because it has been beyond it for longer than the release grace.
 /// A guest that was never granted anything gives only while others lack memory.
-fn beyond(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, Why)> {
+fn entitlement_cap(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, Why)> {
     let (assessment, state) = (&guest.assessment, &*guest.state);
     let is_held = state.resident_cap.in_force().is_some();
     let is_late =
@@ -126,7 +126,7 @@ fn owed(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, Why)> {
 }
 
 /// What the policy wants for a guest.
-fn part(state: &GuestState) -> Option<Bytes> {
+fn wanted_target(state: &GuestState) -> Option<Bytes> {
     state.goal.as_ref().map(|goal| goal.desired.target)
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn rich(tick: &Tick<'_>, host: Host<'_>) -> Vec<bool> {
     let wealth = |guest: &GuestTick<'_>| {
         let (assessment, state) = (&guest.assessment, &*guest.state);
         let floor = assessment.bounds.map(|Bounds { floor, .. }| floor);
-        let least = part(state).max(floor).unwrap_or(Bytes::MAX);
+        let least = wanted_target(state).max(floor).unwrap_or(Bytes::MAX);
         let holds = assessment.allocation.filter(|_| assessment.verdict.is_ok());
         let beyond = holds.unwrap_or_default().saturating_sub(least);
         Wealth { beyond, was_rich: state.resident_cap.in_force().is_some() }

@@ -106,9 +106,9 @@ impl<'a> Draft<'a> {
         let mut cap = state.resident_cap;
         if let Some(paged) = paged {
             cap = paged.cap;
-            if let Some(Page { mechanism, resident, told }) = paged.page {
+            if let Some(Page { mechanism, resident, as_move }) = paged.page {
                 let (generation, deadline) = (self.plan.generation, self.deadline);
-                moves.push(told);
+                moves.push(as_move);
                 let guest = id.clone();
                 self.plan.paging.push(Paging { guest, mechanism, resident, generation, deadline });
             }

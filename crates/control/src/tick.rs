@@ -16,7 +16,7 @@ use crate::state::GuestState;
 
 /// A guest after `observe`.
 #[derive(Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct ObservedGuest<'a> {
     pub(crate) sample: &'a GuestSample,
     pub(crate) limits: &'a GuestLimits,
     pub(crate) state: &'a mut GuestState,

@@ -19,7 +19,7 @@ use tokio::sync::{Notify, oneshot};
 use tracing::{info, warn};
 
 use super::view::{ApiState, Handle};
-use super::worker::words;
+use super::worker::panic_text;
 use crate::server::{MetricsPort, Server, ServerConfig, ServerError};
 
 /// Shortest time between two starts: a programming fault does not go away by itself.
@@ -127,7 +127,7 @@ impl ApiThread {
         let _ = stop.send(());
         let ended = thread.join();
         let served =
-            ended.map_err(|panic| anyhow!("the API's thread panicked: {}", words(&*panic)));
+            ended.map_err(|panic| anyhow!("the API's thread panicked: {}", panic_text(&*panic)));
         Ok(served??)
     }
 
@@ -137,7 +137,7 @@ impl ApiThread {
         Some(match running.thread.join() {
             Ok(Ok(())) => "its thread ended".to_owned(),
             Ok(Err(error)) => error.to_string(),
-            Err(panic) => format!("its thread panicked: {}", words(&*panic)),
+            Err(panic) => format!("its thread panicked: {}", panic_text(&*panic)),
         })
     }
 

@@ -32,14 +32,14 @@ const WAITING_MAX: usize = 256;
 /// Most bytes of the program's standard output, and of its standard error, that are logged.
 const OUTPUT_BYTES_MAX: u64 = 4096;
 /// An incident and when it was seen, wall clock.
-type Seen = (SystemTime, Incident);
+type SeenIncident = (SystemTime, Incident);
 
 /// The operator's program, and the incidents that wait for it.
 #[derive(Debug)]
 pub(crate) struct EventProgram {
     settings: EventSettings,
     /// A queue for each kind, in the order of kinds; empty before the first incident.
-    queues: Vec<mpsc::Sender<Seen>>,
+    queues: Vec<mpsc::Sender<SeenIncident>>,
 }
 
 impl EventProgram {
@@ -49,7 +49,7 @@ impl EventProgram {
     }
 
     /// Queues a run of the program for each of `incidents`, without waiting.
-    pub(crate) fn tell(&mut self, at: SystemTime, incidents: &[Incident]) {
+    pub(crate) fn report_incidents(&mut self, at: SystemTime, incidents: &[Incident]) {
         for incident in incidents {
             if let Err(why) = self.queue((at, incident.clone())) {
                 let event = incident.kind.code();
@@ -58,7 +58,7 @@ impl EventProgram {
         }
     }
 
-    fn queue(&mut self, seen: Seen) -> Result<(), String> {
+    fn queue(&mut self, seen: SeenIncident) -> Result<(), String> {
         let place = seen.1.kind as usize;
         // The queues of a thread that panicked are closed.
         if self.queues.get(place).is_none_or(mpsc::Sender::is_closed) {
@@ -88,7 +88,7 @@ impl EventProgram {
     }
 }
 
-async fn run_all(settings: EventSettings, waiting: Vec<mpsc::Receiver<Seen>>) {
+async fn run_all(settings: EventSettings, waiting: Vec<mpsc::Receiver<SeenIncident>>) {
     let mut kinds = JoinSet::new();
     for queue in waiting {
         kinds.spawn(run_of_kind(settings.clone(), queue));
@@ -97,7 +97,7 @@ async fn run_all(settings: EventSettings, waiting: Vec<mpsc::Receiver<Seen>>) {
 }
 
 /// Runs the program for one incident after the other, at most once in `apart`.
-async fn run_of_kind(settings: EventSettings, mut waiting: mpsc::Receiver<Seen>) {
+async fn run_of_kind(settings: EventSettings, mut waiting: mpsc::Receiver<SeenIncident>) {
     while let Some((at, incident)) = waiting.recv().await {
         let begun = Instant::now();
         let (event, program) = (incident.kind.code(), settings.run.display());

@@ -25,7 +25,7 @@ use ballast_reclaim::{Fence, ReclaimError, SwapBounds};
 use tracing::{debug, info, warn};
 
 use super::warn_once::WarnOnce;
-use super::worker::{Inbox, Letter, Worker, WorkerDeadline, words};
+use super::worker::{Inbox, Letter, Worker, WorkerDeadline, panic_text};
 
 /// Most guests with a fence at the same time.
 const GUESTS_MAX: usize = 256;
@@ -170,7 +170,7 @@ impl Fencer {
         if let Some(ended) = self.looking.take_if(|looking| looking.thread.is_finished())
             && let Err(panic) = ended.thread.join()
         {
-            self.warnings.warn("fences", &format!("a thread panicked: {}", words(&*panic)));
+            self.warnings.warn("fences", &format!("a thread panicked: {}", panic_text(&*panic)));
         }
         if self.looking.is_some() {
             return;

@@ -185,7 +185,7 @@ impl World for HostWorld {
         clock::wall()
     }
 
-    async fn look(&mut self, scope: SampleScope, in_transfer: &[GuestId]) -> Snapshot {
+    async fn sample(&mut self, scope: SampleScope, in_transfer: &[GuestId]) -> Snapshot {
         match scope {
             SampleScope::All => self.observer.snapshot().await,
             SampleScope::Urgent => self.observer.urgent_snapshot(in_transfer).await,
@@ -221,7 +221,7 @@ impl World for HostWorld {
 
     fn merge(&mut self, snapshot: &Snapshot, is_held: bool) {
         if let Some(merger) = &mut self.merger {
-            merger.look(snapshot, is_held);
+            merger.adjust(snapshot, is_held);
         }
     }
 
@@ -238,7 +238,7 @@ impl World for HostWorld {
             Some(Order { paging: paging.clone(), pid, resident, coldness })
         };
         self.pager.obey(plan.paging.iter().filter_map(order).collect());
-        self.pager.paged()
+        self.pager.take_outcomes()
     }
 
     fn must_wait(
@@ -265,9 +265,9 @@ impl World for HostWorld {
         }
     }
 
-    fn tell(&mut self, incidents: &[Incident]) {
+    fn report_incidents(&mut self, incidents: &[Incident]) {
         if let Some(program) = &mut self.event_program {
-            program.tell(clock::wall(), incidents);
+            program.report_incidents(clock::wall(), incidents);
         }
     }
 
@@ -275,8 +275,8 @@ impl World for HostWorld {
         self.recorder.tick(tick);
     }
 
-    async fn settle(&mut self) {
-        self.recorder.settle().await;
+    async fn wait_until_recorded(&mut self) {
+        self.recorder.wait_until_recorded().await;
     }
 
     fn record_event(&mut self, event: Recorded) {

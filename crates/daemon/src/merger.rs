@@ -66,7 +66,7 @@ impl Merger {
     }
 
     /// Takes in a snapshot. Never waits.
-    pub(crate) fn look(&mut self, snapshot: &Snapshot, is_held: bool) {
+    pub(crate) fn adjust(&mut self, snapshot: &Snapshot, is_held: bool) {
         self.look_after_thread();
         for outcome in self.done.try_iter() {
             match outcome {

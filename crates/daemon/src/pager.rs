@@ -200,7 +200,7 @@ impl Pager {
     }
 
     /// The outcomes since the last call, in order.
-    pub(crate) fn paged(&mut self) -> Vec<PagingOutcome> {
+    pub(crate) fn take_outcomes(&mut self) -> Vec<PagingOutcome> {
         self.paged.try_iter().collect()
     }
 

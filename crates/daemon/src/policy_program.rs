@@ -105,7 +105,7 @@ impl PolicyProgram {
             fault => fault,
         };
         drop(running);
-        Err(self.rest(fault))
+        Err(self.pause_starts(fault))
     }
 
     /// Starts it, unless the pause is not over.
@@ -122,13 +122,13 @@ impl PolicyProgram {
             }
             Err(why) => {
                 let why = format!("{}: {why}", self.settings.program.display());
-                Err(self.rest(AnswerFault::NotStarted { why: AnswerFault::text(&why) }))
+                Err(self.pause_starts(AnswerFault::NotStarted { why: AnswerFault::text(&why) }))
             }
         }
     }
 
     /// Keeps it from being started for a while. Returns the fault.
-    fn rest(&mut self, fault: AnswerFault) -> AnswerFault {
+    fn pause_starts(&mut self, fault: AnswerFault) -> AnswerFault {
         self.ended = Some((fault.clone(), Instant::now() + self.pause));
         self.pause = (2 * self.pause).min(PAUSE_MAX);
         fault
@@ -137,7 +137,7 @@ impl PolicyProgram {
 
 /// A question without an answer yet.
 #[derive(Debug)]
-struct Owed {
+struct OpenQuestion {
     number: u64,
     since: Instant,
     /// Whether the whole question was written.
@@ -153,7 +153,7 @@ struct Running {
     from: BufReader<ChildStdout>,
     /// The part of a line that was read, until its end comes.
     line: Vec<u8>,
-    owed: Option<Owed>,
+    open: Option<OpenQuestion>,
 }
 
 impl Running {
@@ -180,24 +180,24 @@ impl Running {
         }
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (to, from) = pipes.ok_or_else(|| io::Error::other("its pipes are missing"))?;
-        Ok(Running { child, to, from: BufReader::new(from), line: Vec::new(), owed: None })
+        Ok(Running { child, to, from: BufReader::new(from), line: Vec::new(), open: None })
     }
 
     /// Asks and waits for the answer. May be dropped while it waits; the open question is
     /// remembered.
     async fn ask(&mut self, number: u64, line: &str) -> Result<Answer, AnswerFault> {
-        if let Some(owed) = &self.owed {
-            let late = self.reply(owed.number).await;
+        if let Some(open) = &self.open {
+            let late = self.reply(open.number).await;
             if let Err(fault) = late
                 && !matches!(fault, AnswerFault::Malformed { .. })
             {
                 return Err(fault);
             }
         }
-        self.owed = Some(Owed { number, since: Instant::now(), is_written: false });
+        self.open = Some(OpenQuestion { number, since: Instant::now(), is_written: false });
         self.to.write_all(line.as_bytes()).await.map_err(|error| ended(&error.to_string()))?;
-        if let Some(owed) = &mut self.owed {
-            owed.is_written = true;
+        if let Some(open) = &mut self.open {
+            open.is_written = true;
         }
         self.reply(number).await
     }
@@ -212,7 +212,7 @@ impl Running {
                 // An answer to an earlier question, whose line could not be read then.
                 continue;
             }
-            self.owed = None;
+            self.open = None;
             return match read {
                 Ok(_) if answered > asked => Err(AnswerFault::OutOfStep { asked, answered }),
                 read => read,
@@ -243,8 +243,8 @@ impl Running {
 
     /// Whether a late answer may still come.
     fn may_still_answer(&self) -> bool {
-        let waits = |owed: &Owed| owed.is_written && owed.since.elapsed() < STALLED_AFTER;
-        self.owed.as_ref().is_none_or(waits)
+        let waits = |open: &OpenQuestion| open.is_written && open.since.elapsed() < STALLED_AFTER;
+        self.open.as_ref().is_none_or(waits)
     }
 
     /// How the process ended, if that shows soon; else `how`.

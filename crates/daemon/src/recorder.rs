@@ -1,9 +1,10 @@
 //! The main loop's journal: recording never makes a tick fail, nor delays one for long.
 //!
 //! Idea: a plan is recorded before it is carried out, so that the next daemon knows everything that
-//! guests were promised. The loop waits until the kernel has the row ([`Recorder::settle`]), but at
-//! most [`SETTLES_IN`], and not at all while an earlier row still waits for the disk. After that, a
-//! daemon that is killed loses nothing that it has carried out.
+//! guests were promised. The loop waits until the kernel has the row
+//! ([`Recorder::wait_until_recorded`]), but at most [`SETTLES_IN`], and not at all while an earlier
+//! row still waits for the disk. After that, a daemon that is killed loses nothing that it has
+//! carried out.
 //! Limits: without a journal, or with a slower disk, plans are carried out unrecorded, with a
 //! warning.
 
@@ -118,7 +119,7 @@ impl Recorder {
 
     /// Waits until the kernel has what was recorded so far, or it is clear that it will not in
     /// time.
-    pub(super) async fn settle(&mut self) {
+    pub(super) async fn wait_until_recorded(&mut self) {
         let Some(mut pending) = self.pending.take() else { return };
         if let Some(overdue) = &mut self.overdue
             && matches!(overdue.try_recv(), Err(TryRecvError::Empty))
@@ -214,11 +215,11 @@ mod tests {
         let reader = Reader::open(&path).unwrap();
         for nth in 1..20 {
             record(&mut recorder);
-            recorder.settle().await;
+            recorder.wait_until_recorded().await;
             // Another process could read it now, so it is not in this process alone.
             assert_eq!(reader.ticks(Range::default()).count(), nth);
         }
-        recorder.settle().await;
+        recorder.wait_until_recorded().await;
         recorder.close("SIGTERM");
         let (_, inherited) = Recorder::open(Some(&settings(&path))).unwrap();
         assert!(inherited.restart.guests.iter().all(|guest| guest.target.is_some()));
@@ -230,14 +231,14 @@ mod tests {
         let path = folder.path().join("journal.db");
         let (mut recorder, _) = Recorder::open(Some(&settings(&path))).unwrap();
         record(&mut recorder);
-        recorder.settle().await;
+        recorder.wait_until_recorded().await;
         // Nothing can be written while another program writes.
         let other = rusqlite::Connection::open(&path).unwrap();
         other.execute_batch("BEGIN IMMEDIATE;").unwrap();
         let began = Instant::now();
         for _ in 0..100 {
             record(&mut recorder);
-            recorder.settle().await;
+            recorder.wait_until_recorded().await;
         }
         assert!(began.elapsed() < 20 * SETTLES_IN, "{:?}", began.elapsed());
     }

@@ -209,7 +209,7 @@ impl Daemon {
                     let decides_anew = decides_anew && done.is_ok();
                     // The command is in the journal before its client hears that it was carried
                     // out.
-                    self.world.settle().await;
+                    self.world.wait_until_recorded().await;
                     // The next reader sees it carried out.
                     self.publish(view, api);
                     // The client may be gone; the command is carried out anyway.

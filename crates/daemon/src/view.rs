@@ -42,11 +42,11 @@ pub struct View {
     /// The layers that set them.
     pub limit_sources: BTreeMap<GuestId, LimitSources>,
     /// Limits set for guests in any layer; a guest without any is not in it.
-    pub said: BTreeMap<GuestId, GuestChange>,
+    pub limit_changes: BTreeMap<GuestId, GuestChange>,
     /// Where guests thrashed last.
     pub thrashed: BTreeMap<GuestId, Thrashed>,
     /// State that guests brought from other hosts.
-    pub taken: BTreeMap<GuestId, CarriedView>,
+    pub carried_in: BTreeMap<GuestId, CarriedView>,
     /// Whether the operator paused acting.
     pub paused: bool,
     /// The mode, and where it comes from.
@@ -84,7 +84,7 @@ impl View {
         let now = self.snapshot.taken_at;
         let thrashed = self.thrashed.get(id);
         CarriedView {
-            limits: self.said.get(id).cloned().unwrap_or_default(),
+            limits: self.limit_changes.get(id).cloned().unwrap_or_default(),
             credits: self.plan.guest(id).and_then(|guest| guest.credits),
             thrashed: thrashed.and_then(|thrashed| ThrashedView::at(*thrashed, now)),
         }

@@ -159,7 +159,7 @@ impl<Order> Worker<Order> {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             return match thread.join() {
                 Ok(()) => WorkerState::Ended,
-                Err(panic) => WorkerState::Panicked(words(&*panic)),
+                Err(panic) => WorkerState::Panicked(panic_text(&*panic)),
             };
         }
         if self.thread.is_none() {
@@ -177,7 +177,7 @@ impl<Order> Drop for Worker<Order> {
 }
 
 /// The text of a panic.
-pub(crate) fn words(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("without a text").chars().take(PANIC_CHARS_MAX).collect()

@@ -91,7 +91,7 @@ impl Grant {
             (Err(held), ..) => held_back(guest, log, held),
             (Ok(()), Some(goal), Some(reference)) => match guest.bounds {
                 Some(bounds) => {
-                    Step { guest, bounds, log, goal, reference, new, budget, settings }.taken()
+                    Step { guest, bounds, log, goal, reference, new, budget, settings }.grant()
                 }
                 None => Grant::hold(Held::OnTarget),
             },
@@ -182,7 +182,7 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    fn taken(&self) -> Grant {
+    fn grant(&self) -> Grant {
         let Step { guest, log, goal, reference, .. } = *self;
         // The target of the first decision is a grant even if it moves nothing, so that memory
         // taken later is known to be without a grant. A claim that the host cannot see earns no
@@ -191,7 +191,7 @@ impl Step<'_> {
         let is_first = !guest.was_granted && guest.is_seen && reference >= self.bounds.floor;
         let send_again = log.must_send_again() || is_first;
         let affordable = guest.target_for(guest.owned_lasting() + self.new);
-        let reach = affordable.max(guest.unsparable());
+        let reach = affordable.max(guest.needed_without_swap());
         let (target, raised) = self.target_now();
         // A target that only let it keep its claim is no reason to grant that, except for the
         // minimum below which it may not be shrunk.
@@ -219,7 +219,7 @@ impl Step<'_> {
         let short = target - reachable;
         let clamp = self.waiting(short).or(raised);
         let by = reachable - reference;
-        let is_urgent = reference < guest.unsparable();
+        let is_urgent = reference < guest.needed_without_swap();
         let worth_it = short == Bytes::ZERO || by >= GRANT_MIN || is_urgent;
         if !send_again && (by == Bytes::ZERO || !worth_it) {
             return Grant { clamp, ..Grant::hold(Held::OnTarget) };

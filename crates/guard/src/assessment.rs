@@ -95,7 +95,7 @@ impl Capped {
 
 /// Input of an [`Assessment`].
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct AssessmentInput<'a> {
     /// The moment of the sample.
     pub now: Timestamp,
     /// What was seen of the guest.
@@ -124,8 +124,13 @@ impl Assessment {
     /// known.
     // The assessment has some forty figures, which would otherwise be returned through memory.
     #[inline(always)]
-    pub fn new(known: &Known<'_>, demand: Result<Bytes, Held>, stuck: Option<Held>) -> Assessment {
-        let Known { now, sample, limits, log, cap, holding, shared, stale_after, .. } = *known;
+    pub fn new(
+        input: &AssessmentInput<'_>,
+        demand: Result<Bytes, Held>,
+        stuck: Option<Held>,
+    ) -> Assessment {
+        let AssessmentInput { now, sample, limits, log, cap, holding, shared, stale_after, .. } =
+            *input;
         let allocation = sample.allocation.and(holding.held());
         let last_seen = log.last_seen();
         let held = allocation.or_else(|| last_seen.max(holding.held()));
@@ -171,7 +176,7 @@ impl Assessment {
         let due = granted.or_else(share);
         let entitlement = due.unwrap_or(committed);
         let (in_use, lately) = (holding.in_use(), log.entitled_lately());
-        let seen = |resident: Option<Bytes>| resident.map(|it| it.saturating_add(known.paged_out));
+        let seen = |resident: Option<Bytes>| resident.map(|it| it.saturating_add(input.paged_out));
         // It may still use what it is about to release, as far as the host sees that.
         let used_at_most = |resident: Option<Bytes>| match (lately, seen(resident)) {
             (Some(lately), Some(seen)) => lately.min(seen.max(entitlement)),
@@ -208,7 +213,7 @@ impl Assessment {
             beyond: holding.resident_at_least().unwrap_or_default().saturating_sub(entitlement),
             may_use,
             filled,
-            believed: filled.saturating_add(filled.fraction(known.believed_percent, 100)),
+            believed: filled.saturating_add(filled.fraction(input.believed_percent, 100)),
             reference: asked.or(log.target()).or(allocation).map(|it| it.min(most)),
             occupied: occupied.unwrap_or(Bytes::ZERO),
             occupied_at_most: occupied.unwrap_or(committed),
@@ -260,7 +265,7 @@ impl Assessment {
 
     /// What it holds, uses, and has no swap for. No balloon may take any of it, even where the host
     /// counted on that.
-    pub fn unsparable(&self) -> Bytes {
+    pub fn needed_without_swap(&self) -> Bytes {
         self.min_without_swap.min(self.allocation).unwrap_or_default().page_floor()
     }
 

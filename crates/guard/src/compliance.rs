@@ -52,7 +52,7 @@ const NUDGE_AFTER: Duration = Duration::from_secs(30);
 enum Release {
     #[default]
     Settled,
-    Under {
+    Releasing {
         mark: Bytes,
         progress_at: Timestamp,
         /// The target it moves to, when that was requested, and when it should have arrived.
@@ -80,7 +80,7 @@ impl Release {
     fn resume(&mut self, unseen: Duration) {
         let spans: &mut [&mut Timestamp] = match self {
             Release::Settled | Release::Stuck { .. } => return,
-            Release::Under { progress_at, since, due, .. } => &mut [progress_at, since, due],
+            Release::Releasing { progress_at, since, due, .. } => &mut [progress_at, since, due],
             Release::Retrying { since, begun, .. } => &mut [since, begun],
         };
         for moment in spans {
@@ -89,9 +89,9 @@ impl Release {
     }
 
     /// The guest holds `over` more than it should and is releasing from now on.
-    fn asked(allocation: Bytes, over: Bytes, now: Timestamp, settings: &GuardSettings) -> Release {
+    fn begin(allocation: Bytes, over: Bytes, now: Timestamp, settings: &GuardSettings) -> Release {
         let slowest = over.get() / RATE_MIN_PER_S.get();
-        Release::Under {
+        Release::Releasing {
             mark: allocation,
             progress_at: now,
             asked: allocation.saturating_sub(over),
@@ -154,7 +154,7 @@ impl ComplianceLog {
 
     /// A plan made from the last observed sample is carried out and moves the guest to `target`.
     /// `entitles`: the guest is granted that, and not just left it for the moment.
-    pub fn sent(&mut self, target: Bytes, entitles: bool) {
+    pub fn record_target(&mut self, target: Bytes, entitles: bool) {
         self.target = Some(target);
         if entitles {
             self.grant(target);
@@ -201,7 +201,7 @@ impl ComplianceLog {
 
     /// Sending a target failed, and it is unknown whether it reached the guest. It is sent again,
     /// and what it may have promised stays promised.
-    pub fn failed(&mut self) {
+    pub fn record_send_failure(&mut self) {
         self.send_again = true;
     }
 
@@ -222,7 +222,7 @@ impl ComplianceLog {
             Release::Settled => None,
             // A target that only let the guest keep what it held is no entitlement; what it was
             // asked to hold while it was stuck is.
-            Release::Under { .. } => self.entitlement().or(self.promised()),
+            Release::Releasing { .. } => self.entitlement().or(self.promised()),
             Release::Stuck { asked, .. } | Release::Retrying { asked, .. } => Some(asked),
         }
     }
@@ -241,7 +241,7 @@ impl ComplianceLog {
     pub fn asked_of_stuck(&self) -> Option<Bytes> {
         match self.release {
             Release::Stuck { asked, .. } | Release::Retrying { asked, .. } => Some(asked),
-            Release::Settled | Release::Under { .. } => None,
+            Release::Settled | Release::Releasing { .. } => None,
         }
     }
 
@@ -252,7 +252,7 @@ impl ComplianceLog {
                 (asked, since, retry_at.saturating_since(now))
             }
             Release::Retrying { asked, since, .. } => (asked, since, Duration::ZERO),
-            Release::Settled | Release::Under { .. } => return None,
+            Release::Settled | Release::Releasing { .. } => return None,
         };
         Some(Held::Stuck { idle: now.saturating_since(since), asked, retry_in })
     }
@@ -270,7 +270,7 @@ impl ComplianceLog {
         match self.release {
             Release::Settled if self.is_inhibited => Compliance::Inhibited,
             Release::Settled => Compliance::Compliant,
-            Release::Under { progress_at, since, due, .. } => {
+            Release::Releasing { progress_at, since, due, .. } => {
                 let left = match (self.last_seen, self.target) {
                     (Some(holds), Some(target)) => holds.saturating_sub(target),
                     _ => Bytes::ZERO,
@@ -357,7 +357,7 @@ impl ComplianceLog {
             None => Bytes::ZERO,
         };
         self.release = match self.release {
-            Release::Settled | Release::Under { .. } if over <= COMPLIANCE_SLACK => {
+            Release::Settled | Release::Releasing { .. } if over <= COMPLIANCE_SLACK => {
                 Release::Settled
             }
             Release::Stuck { asked, .. }
@@ -366,14 +366,16 @@ impl ComplianceLog {
             {
                 Release::Settled
             }
-            Release::Settled => Release::asked(allocation, over, now, settings),
+            Release::Settled => Release::begin(allocation, over, now, settings),
             // A lower target is a new request with its own time.
-            Release::Under { asked, .. } if self.target.is_some_and(|target| target < asked) => {
-                Release::asked(allocation, over, now, settings)
+            Release::Releasing { asked, .. }
+                if self.target.is_some_and(|target| target < asked) =>
+            {
+                Release::begin(allocation, over, now, settings)
             }
-            Release::Under { mark, progress_at, asked, since, due } => {
+            Release::Releasing { mark, progress_at, asked, since, due } => {
                 if mark.saturating_sub(allocation) >= PROGRESS_MIN || allocation > mark {
-                    Release::Under { mark: allocation, progress_at: now, asked, since, due }
+                    Release::Releasing { mark: allocation, progress_at: now, asked, since, due }
                 } else if now.saturating_since(progress_at) >= settings.stuck_after {
                     Release::Stuck {
                         asked: self.granted.or(self.target).unwrap_or(allocation),
@@ -382,7 +384,7 @@ impl ComplianceLog {
                         pause: settings.stuck_retry,
                     }
                 } else {
-                    Release::Under { mark, progress_at, asked, since, due }
+                    Release::Releasing { mark, progress_at, asked, since, due }
                 }
             }
             Release::Stuck { asked, since, retry_at, pause } if now >= retry_at && usable => {
@@ -391,7 +393,7 @@ impl ComplianceLog {
             stuck @ Release::Stuck { .. } => stuck,
             Release::Retrying { asked, since, begun, mark, pause } => {
                 if mark.saturating_sub(allocation) >= PROGRESS_MIN || allocation <= asked {
-                    Release::asked(allocation, over, now, settings)
+                    Release::begin(allocation, over, now, settings)
                 } else if now.saturating_since(begun) >= settings.stuck_after || !usable {
                     let pause = (pause * 2).min(GuardSettings::STUCK_RETRY_MAX);
                     Release::Stuck { asked, since, retry_at: now + pause, pause }

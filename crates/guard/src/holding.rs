@@ -48,10 +48,10 @@ impl Holding {
         let within = |occupied: Bytes| {
             (occupied.saturating_sub(most).page_floor(), occupied.saturating_sub(least))
         };
-        let told = sample.resident.filter(|size| size.age <= REMEMBERED);
-        let fresh = told.filter(|size| size.age <= FRESH);
+        let recent = sample.resident.filter(|size| size.age <= REMEMBERED);
+        let fresh = recent.filter(|size| size.age <= FRESH);
         self.resident = fresh.map(|size| within(size.value));
-        if let Some(size) = told {
+        if let Some(size) = recent {
             let (at_least, at_most) = within(size.value);
             (self.seen, self.in_use) = (Some((at_least, now)), Some(at_most));
         } else if self.seen.is_some_and(|(_, at)| now > at + REMEMBERED) {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn inhibited_balloons_are_not_called_liars() {
+    fn resident_memory_proves_nothing_with_inhibited_balloons() {
         let mut inhibited = sample(400, 1000, Some(40));
         inhibited.capabilities.discard_inhibited = Some(true);
         assert_eq!(held(&[inhibited]), [400]);

@@ -35,7 +35,7 @@ mod settings;
 mod swap_room;
 
 pub use allocate_grants::{Grant, Lack, allocate_grants};
-pub use assessment::{Assessment, Capped, Known, verdict};
+pub use assessment::{Assessment, AssessmentInput, Capped, verdict};
 pub use budget::{TickBudget, Totals, budget_for};
 pub use compliance::ComplianceLog;
 pub use goal::{Goal, goal_for};

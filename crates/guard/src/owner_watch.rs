@@ -99,13 +99,13 @@ impl OwnerWatch {
                     return;
                 }
                 let left = Place::Left { target, holds, since: now, counted: target };
-                self.stay(sample, left, now)
+                self.update_departure(sample, left, now)
             }
             Place::Left { target: from, holds: before, since, counted } if from == target => {
                 let is_same = holds.abs_diff(before) <= ARRIVED_WITHIN;
                 let since = if is_same { since } else { now };
                 let holds = if is_same { before } else { holds };
-                self.stay(sample, Place::Left { target, holds, since, counted }, now)
+                self.update_departure(sample, Place::Left { target, holds, since, counted }, now)
             }
             Place::OnItsWay | Place::Arrived(_) | Place::Left { .. } => Place::OnItsWay,
         };
@@ -113,7 +113,7 @@ impl OwnerWatch {
 
     /// The guest is away from its target. That it really holds less needs no more evidence. If it
     /// goes further than what was counted, and settles there, that is another departure.
-    fn stay(&mut self, sample: &GuestSample, place: Place, now: Timestamp) -> Place {
+    fn update_departure(&mut self, sample: &GuestSample, place: Place, now: Timestamp) -> Place {
         let Place::Left { target, holds, since, counted } = place else { return place };
         let settled_for = now.saturating_since(since);
         let has_settled = settled_for >= SETTLED_AFTER;
@@ -125,12 +125,12 @@ impl OwnerWatch {
             is_further && has_settled && is_ordered(sample, settled_for)
         };
         if counts {
-            self.count(now);
+            self.count_departure(now);
         }
         Place::Left { target, holds, since, counted: if counts { holds } else { counted } }
     }
 
-    fn count(&mut self, now: Timestamp) {
+    fn count_departure(&mut self, now: Timestamp) {
         if now < self.unsure_until {
             return;
         }
@@ -190,7 +190,7 @@ mod tests {
 
         /// Ballast orders the guest to `mib`.
         fn order(&mut self, mib: u64) {
-            self.log.sent(Bytes::mib(mib), true);
+            self.log.record_target(Bytes::mib(mib), true);
         }
 
         /// The guest holds `mib` for some seconds. Returns whether it then counts as owned.
@@ -248,7 +248,7 @@ mod tests {
         let mut late = Watched::new();
         late.order(512);
         late.holds(512, 1);
-        late.log.failed();
+        late.log.record_send_failure();
         assert!(!late.holds(300, 9));
         late.order(512);
         assert!(!late.holds(512, 1) && !late.holds(300, 9));

@@ -20,12 +20,13 @@ const SPARE: Bytes = Bytes::mib(32);
 /// The most that can be taken of what a guest uses: its free swap. `None`: it has swap, but how
 /// much is unknown.
 fn room(sample: &GuestSample, limits: &GuestLimits, stale_after: Duration) -> Option<Bytes> {
-    let told = || sample.agent.as_ref().filter(|agent| agent.age <= stale_after)?.value.swap_free;
+    let agent = sample.agent.as_ref().filter(|agent| agent.age <= stale_after);
+    let swap_free = agent.and_then(|agent| agent.value.swap_free);
     let has_swapped = || sample.stats?.value.swap_out.filter(|out| *out > Bytes::ZERO);
     match limits.swap {
         Some(true) => None,
         Some(false) => Some(Bytes::ZERO),
-        None => match (told(), has_swapped()) {
+        None => match (swap_free, has_swapped()) {
             (Some(free), _) => Some(free),
             (None, Some(_)) => None,
             (None, None) => Some(Bytes::ZERO),
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn one_with_swap_is_left_what_that_does_not_take() {
+    fn a_guest_with_swap_is_left_what_swap_cannot_take() {
         assert_eq!(left(&guest(200, 9, None), None), None);
         assert_eq!(left(&guest(200, 0, None), Some(true)), None);
         assert_eq!(left(&guest(200, 9, Some(100)), None), Some(232), "what is left of it");

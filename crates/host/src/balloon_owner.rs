@@ -1,23 +1,23 @@
 //! Which other program on the host moves balloons.
 //!
-//! Idea: programs that are known to do that are known by their names. Cost: one small file for each
-//! process, two for a few. Limits: names can be made up; this one only labels what was found out
-//! otherwise.
+//! Idea: the programs that do that are recognized by their names. Cost: one small file per process,
+//! two for a few. Limits: any process can take such a name, so it only labels what other evidence
+//! has shown.
 
 use std::fs;
 use std::path::Path;
 
 use ballast_model::BalloonOwner;
 
-/// Most processes that are looked at.
+/// Most processes that are examined.
 const PROCESSES_MAX: usize = 100_000;
 
-/// The first such program found below `proc`, `/proc`, other than process `own`.
+/// The first such program found in `proc` that is not the process `own`.
 pub fn balloon_owner(proc: &Path, own: u32) -> Option<BalloonOwner> {
     owners(proc).find(|(pid, _)| *pid != own).map(|(_, owner)| owner)
 }
 
-/// All such programs found below `proc`, with their PIDs, which are ascending.
+/// All such programs found in `proc`, by ascending PID.
 pub fn balloon_owners(proc: &Path) -> Vec<(u32, BalloonOwner)> {
     let mut found: Vec<_> = owners(proc).collect();
     found.sort_unstable_by_key(|(pid, _)| *pid);
@@ -34,7 +34,8 @@ fn owners(proc: &Path) -> impl Iterator<Item = (u32, BalloonOwner)> {
     })
 }
 
-/// The program of that name, whose command line is read if its name does not tell.
+/// The program with that process name; `arguments` reads its command line, which is done only
+/// where the name does not suffice.
 fn owner(name: &str, arguments: impl FnOnce() -> Vec<u8>) -> Option<BalloonOwner> {
     let named = |word: &str| match word {
         "momd" | "mom" | "mom-vdsm" | "vdsmd" => Some(BalloonOwner::Mom),

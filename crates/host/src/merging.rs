@@ -1,12 +1,12 @@
-//! `/sys/kernel/mm/ksm`: merging of like pages, read and set; `/proc/<pid>/ksm_merging_pages`: the
-//! part of one process.
+//! Merging of equal pages (KSM): reads and sets `/sys/kernel/mm/ksm`, and reads
+//! `/proc/<pid>/ksm_merging_pages`, the part of one process.
 //!
-//! Idea: [`MergingControl`] takes the search over from nobody: what it found is restored when it
-//! ends. It never unmerges (`run` = 2), which may need more memory than there is.
+//! Idea: [`MergingControl`] restores the settings that it found when it ends. It never unmerges
+//! (`run` = 2), which may need more memory than there is.
 //!
 //! Cost: six small files for a reading, one for a process. Source: Linux,
-//! Documentation/admin-guide/mm/ksm.rst. Limits: pages of 4 KiB, as everywhere here; a process that
-//! is killed restores nothing.
+//! Documentation/admin-guide/mm/ksm.rst. Limits: pages of 4 KiB, as everywhere here; a killed
+//! process restores nothing.
 
 use std::fs;
 use std::io;
@@ -22,10 +22,11 @@ use crate::line::number;
 /// The usual folder.
 pub const KSM: &str = "/sys/kernel/mm/ksm";
 
-/// Most processes that are looked at.
+/// Most processes that are examined.
 const PROCESSES_MAX: usize = 100_000;
 
-/// Merging as the files of `folder` say; `None`: this kernel has none.
+/// The settings and results of merging, from the files in `folder`; `None`: this kernel has no
+/// merging.
 ///
 /// # Errors
 /// A file cannot be read, or holds no number.
@@ -44,14 +45,14 @@ pub fn read_merging(folder: &Path) -> Result<Option<PageMerging>, ReadError> {
     else {
         return Ok(None);
     };
-    // 2 stops it and unmerges all.
+    // 2 stops merging and unmerges everything.
     let knobs =
         MergingKnobs { is_running: run == 1, pages_to_scan, sleep: Duration::from_millis(sleep) };
     Ok(Some(PageMerging { knobs, shared: pages(shared), saved: pages(sharing), full_scans }))
 }
 
-/// How much memory of process `pid` is merged; `None`: the process has ended, or the kernel (before
-/// 6.1) does not say.
+/// How much memory of process `pid` is merged; `None`: the process has ended, or the kernel is
+/// older than 6.1 and does not say.
 ///
 /// # Errors
 /// The file cannot be read, or holds no number.
@@ -84,7 +85,7 @@ pub fn parse_number(path: &Path, text: &[u8]) -> Result<u64, ReadError> {
     found.ok_or_else(|| ReadError::malformed(path, 1, text, "a whole number"))
 }
 
-/// Another program that tunes the search for like pages, with its PID: the first found in `proc`.
+/// The first program in `proc` that also tunes merging: its PID and name.
 pub fn merging_owner(proc: &Path) -> Option<(u32, &'static str)> {
     let entries = fs::read_dir(proc).into_iter().flatten().flatten().take(PROCESSES_MAX);
     let mut found = entries.filter_map(|entry| {
@@ -113,7 +114,7 @@ pub fn merging_owner(proc: &Path) -> Option<(u32, &'static str)> {
     found.next()
 }
 
-/// What can be set, as it was found.
+/// The settings that were found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Found {
     run: u64,
@@ -121,21 +122,21 @@ struct Found {
     sleep_ms: u64,
 }
 
-/// Sets how the kernel searches for like pages.
+/// Sets how the kernel searches for equal pages, and restores what it found.
 #[derive(Debug)]
 pub struct MergingControl {
     folder: PathBuf,
-    /// `None`: nothing was set yet.
+    /// The settings before the first change; `None`: nothing was set yet.
     found: Option<Found>,
 }
 
 impl MergingControl {
-    /// Sets nothing yet; `folder` is [`KSM`], or a test's.
+    /// A control that has set nothing yet; `folder` is [`KSM`], or a test's folder.
     pub fn new(folder: &Path) -> MergingControl {
         MergingControl { folder: folder.to_owned(), found: None }
     }
 
-    /// Sets it so; the first time it notes what it found.
+    /// Sets `knobs`. The first call notes the settings that it found.
     ///
     /// # Errors
     /// The kernel has no such files, or they cannot be read or written; the text names the file.
@@ -149,20 +150,20 @@ impl MergingControl {
         self.write("run", u64::from(knobs.is_running))
     }
 
-    /// Restores what it found, if it set anything.
+    /// Restores the settings that were found, if any were changed.
     ///
     /// # Errors
     /// A file cannot be written.
     pub fn restore(&mut self) -> Result<(), String> {
         let Some(found) = self.found.take() else { return Ok(()) };
-        // To unmerge what is merged is not its business, though somebody once had that done.
+        // Never back to 2: to unmerge again would be up to whoever set it.
         let run = u64::from(found.run == 1);
         self.write("run", run)?;
         self.write("pages_to_scan", found.pages_to_scan)?;
         self.write("sleep_millisecs", found.sleep_ms)
     }
 
-    /// Leaves everything as it is now: it has another owner.
+    /// Leaves the settings as they are now, because another program owns them.
     pub fn give_up(&mut self) {
         self.found = None;
     }

@@ -19,7 +19,7 @@ use crate::line::{KIB_EXPECTED, kib, number, numbered};
 pub struct ProcessMemory {
     /// Resident memory (`VmRSS`).
     pub resident: Bytes,
-    /// All that it has mapped, touched or not, of whatever kind (`VmSize`).
+    /// All mapped memory of any kind, touched or not (`VmSize`).
     pub mapped: Option<Bytes>,
     /// The private part of `resident` (`RssAnon`, Linux 4.5 and later).
     pub resident_private: Option<Bytes>,
@@ -34,7 +34,7 @@ pub struct ProcessMemory {
     pub locked: Option<Bytes>,
 }
 
-/// A line that every process has except kernel threads and ended processes.
+/// A line that every process has, except kernel threads and ended processes.
 const RESIDENT: &str = "VmRSS:";
 
 /// Reads the memory of one process until it ends.

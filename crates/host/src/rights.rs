@@ -1,4 +1,4 @@
-//! Which rights a process has: its user and its capabilities.
+//! The rights of a process: its user and its capabilities.
 //!
 //! Source: proc_pid_status(5), capabilities(7).
 
@@ -8,16 +8,17 @@ use crate::error::ReadError;
 use crate::file::read_once;
 use crate::line::numbered;
 
-/// A capability that Ballast has a use for.
+/// A capability that Ballast uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessCapability {
-    /// Locks memory (`CAP_IPC_LOCK`).
+    /// To lock memory (`CAP_IPC_LOCK`).
     IpcLock,
-    /// Sees the memory of other users' processes (`CAP_SYS_PTRACE`).
+    /// To inspect the memory of other users' processes (`CAP_SYS_PTRACE`).
     SysPtrace,
-    /// Pages them out, and raises priorities (`CAP_SYS_NICE`).
+    /// To page them out, and to raise priorities (`CAP_SYS_NICE`).
     SysNice,
-    /// Is woken within a second when the host stalls (`CAP_SYS_RESOURCE`).
+    /// To be woken within a second when the host stalls, by a trigger with a window of 1 s
+    /// (`CAP_SYS_RESOURCE`).
     SysResource,
 }
 
@@ -50,17 +51,17 @@ impl ProcessCapability {
     }
 }
 
-/// The user of a process, and what it may.
+/// The user and the capabilities of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessRights {
     /// Its effective user.
     pub user: u32,
-    /// Its effective capabilities, a bit for each.
+    /// Its effective capabilities, as a bit mask.
     capabilities: u64,
 }
 
 impl ProcessRights {
-    /// Those of a process in `proc`; `who` is its PID, or `self`.
+    /// Reads the rights of a process in `proc`; `who` is its PID, or `self`.
     ///
     /// # Errors
     /// Its `status` cannot be read, or lacks a line.

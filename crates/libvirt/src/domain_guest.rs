@@ -1,4 +1,4 @@
-//! One domain, as the guest that it is.
+//! One domain as a guest: what is known of it, and its readings.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::domain::Domain;
 use crate::domain_xml::DomainFacts;
 use crate::virtio_mem::{VirtioMem, together};
 
-/// How long a balloon is expected to be on its way to a target.
+/// How long a balloon may need to reach a target.
 const ORDER_TIME: Duration = Duration::from_secs(30);
 
 /// What is known of a domain.
@@ -31,17 +31,17 @@ pub(crate) struct DomainGuest {
     pub(crate) gate: GenerationGate,
     /// Its hypervisor's process, once it is found.
     pub(crate) pid: Option<u32>,
-    /// When an order was last sent to it, and what it is to hold since, KiB.
+    /// When the last order was sent, and its target in KiB.
     ordered: Option<(Instant, u64)>,
-    /// The settings that live with it.
+    /// The settings in its metadata.
     pub(crate) settings: Option<Arc<GuestChange>>,
-    /// What is wrong with them, as it was last said.
+    /// The problems of its settings, as last reported.
     pub(crate) complaints: Vec<String>,
-    /// What libvirt said last, and when it was asked.
+    /// Libvirt's last figures, and when they were queried.
     latest: Option<(DomainStats, Timestamp)>,
-    /// What its hypervisor said that it holds, virtio-mem apart, KiB, and when it was asked.
+    /// Current memory by its hypervisor, without virtio-mem, in KiB, and when it was queried.
     holds: Option<(u64, Timestamp)>,
-    /// What its balloon reported last.
+    /// The last report of its balloon.
     balloon: BalloonStats,
     stats_age: StatsAge,
 }
@@ -70,13 +70,14 @@ impl DomainGuest {
         self.ordered.is_some_and(|(at, _)| at.elapsed() < ORDER_TIME)
     }
 
-    /// It was ordered to hold `kib`.
+    /// Records that an order to hold `kib` was sent.
     pub(crate) fn order_was_sent(&mut self, kib: u64) {
         self.ordered = Some((Instant::now(), kib));
     }
 
-    /// Whether its hypervisor has to be asked what it holds. Libvirt's own figure is from an event
-    /// that QEMU sends once a second at most: until it shows the target too, it may be older.
+    /// Whether the hypervisor has to be queried for the current memory. Libvirt's own figure is
+    /// from an event that QEMU sends at most once a second, so it may be outdated until it shows
+    /// the target, too.
     pub(crate) fn is_moving(&self) -> bool {
         let Some((_, target)) = self.ordered.filter(|_| self.was_ordered_lately()) else {
             return false;
@@ -96,24 +97,25 @@ impl DomainGuest {
         self.facts.as_ref().is_none_or(|facts| facts.capabilities.balloon != Some(false))
     }
 
-    /// What it was booted with. Libvirt's figure counts whatever could be plugged in, too.
+    /// Boot memory: libvirt's maximum, which includes all that can be plugged in, less the devices.
     pub(crate) fn boot_memory(&self) -> Option<Bytes> {
         let devices: Bytes = self.virtio_mem().iter().map(|it| it.size).sum();
         let maximum = Bytes::kib(self.latest.as_ref()?.0.maximum?);
         Some(maximum.saturating_sub(devices).page_floor())
     }
 
-    /// What is plugged into them, KiB.
+    /// Memory plugged into its virtio-mem devices, in KiB.
     fn plugged_kib(&self) -> u64 {
         self.virtio_mem().iter().map(|it| it.current.get() >> 10).sum()
     }
 
-    /// Takes in what it held when it was `asked_at`.
+    /// Takes in the hypervisor's figure of the current memory, queried at `asked_at`.
     pub(crate) fn observe_holds(&mut self, kib: u64, asked_at: Timestamp) {
         self.holds = Some((kib, asked_at));
     }
 
-    /// What it holds, KiB, and when that was asked for: the later figure.
+    /// The current memory in KiB, and when it was queried: the later of both figures. If both were
+    /// queried at once, the hypervisor's counts.
     fn allocation(&self) -> Option<(u64, Timestamp)> {
         let told = self.latest.as_ref().and_then(|(stats, at)| Some((stats.current?, *at)));
         let holds = self.holds.map(|(kib, at)| (kib + self.plugged_kib(), at));
@@ -123,7 +125,7 @@ impl DomainGuest {
         }
     }
 
-    /// Takes in what libvirt said at `now` in answer to what it was `asked_at` then.
+    /// Takes in libvirt's figures, queried at `asked_at` and received at `now`.
     pub(crate) fn observe(
         &mut self,
         stats: DomainStats,
@@ -132,14 +134,15 @@ impl DomainGuest {
         wall: SystemTime,
     ) {
         let before = self.latest.as_ref().map(|(stats, _)| stats);
-        // Memory was plugged in or out: its devices are others now.
+        // A device was added or removed, so the known devices are outdated.
         let has_other_devices =
             before.is_some_and(|it| it.maximum.is_some() && it.maximum != stats.maximum);
-        // Or memory moves: how much of that was plugged, only the XML says.
+        // Or memory moves: only the XML says how much of it is plugged.
         let has_virtio_mem = !self.virtio_mem().is_empty();
         let moves = self.is_moving() || before.is_some_and(|it| it.current != stats.current);
         self.wants_facts |= has_other_devices || has_virtio_mem && moves;
-        // A hypervisor that is busy has no report in this answer: the last one counts on, and ages.
+        // If its hypervisor is busy, the answer has no report: the last report still counts, and
+        // ages.
         if let Some(stamp) = stats.balloon.last_update {
             let wall = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
             self.stats_age.observe(stamp, asked_at, now, wall);
@@ -148,7 +151,7 @@ impl DomainGuest {
         self.latest = Some((stats, asked_at));
     }
 
-    /// What is known of it at `now`.
+    /// The guest's reading at `now`.
     pub(crate) fn reading(&self, id: &GuestId, link: LinkState, now: Timestamp) -> GuestReading {
         let mut sample = GuestSample::unknown(id.clone(), link);
         sample.allocation = self.allocation().map(|(kib, at)| Measured {
@@ -167,15 +170,16 @@ impl DomainGuest {
         GuestReading { sample, pid: self.pid, settings: self.settings.clone() }
     }
 
-    /// Looks for its hypervisor's process in the files of the libvirt whose sockets are in
-    /// `folder`; `proc` is `/proc`.
+    /// Looks for its hypervisor's process in libvirt's PID files. `folder` is the folder of
+    /// libvirt's socket; `proc` is `/proc`.
     pub(crate) fn find_process(&mut self, folder: &Path, proc: &Path) {
         let uuid = self.domain.uuid_text();
         for folder in ["qemu", "qemu/run"].map(|it| folder.join(it)) {
             let file = folder.join(format!("{}.pid", self.domain.name));
             let Ok(text) = fs::read_to_string(file) else { continue };
             let Ok(pid) = text.trim().parse::<u32>() else { continue };
-            // A file that was left behind names a process that has ended, or is another one now.
+            // A stale file names a process that has ended, or a PID that another process has by
+            // now.
             let command_line = fs::read(proc.join(format!("{pid}/cmdline"))).unwrap_or_default();
             if command_line.split(|&byte| byte == 0).any(|it| it == uuid.as_bytes()) {
                 self.pid = Some(pid);
@@ -185,7 +189,7 @@ impl DomainGuest {
     }
 }
 
-/// What `virDomainState` says.
+/// The run state for a `virDomainState`.
 fn run_state(state: i32) -> RunState {
     match state {
         1 | 2 => RunState::Running,
@@ -241,7 +245,7 @@ mod tests {
         assert_eq!(found("77\n", qemu), Some(77));
     }
 
-    /// What libvirt says of it all: that it holds `current` KiB.
+    /// Libvirt's figures of a domain that holds `current` KiB.
     fn told(current: u64) -> DomainStats {
         DomainStats {
             domain: domain(),
@@ -267,7 +271,7 @@ mod tests {
         assert!(guest.is_moving());
         guest.observe_holds(800, at(1100));
         assert_eq!(held(&guest), Some(800));
-        // Libvirt's figure, asked for in the same sample, is the older one.
+        // Libvirt's figure, queried in the same sample, is the older one.
         guest.observe(told(1000), at(1200), at(1200), SystemTime::now());
         guest.observe_holds(600, at(1200));
         assert_eq!(held(&guest), Some(600));
@@ -304,7 +308,7 @@ mod tests {
         let sizes = (seen.value.total, seen.value.free, seen.value.available);
         let kib = |kib| Some(Bytes::kib(kib));
         assert_eq!(sizes, (kib(1000), kib(100), kib(300)), "not mixed up");
-        // Its hypervisor is busy.
+        // The hypervisor is busy.
         let busy = DomainStats { balloon: BalloonStats::default(), ..stats.clone() };
         let later = Timestamp::from_millis(3500);
         guest.observe(busy, later, later, wall);
@@ -312,7 +316,7 @@ mod tests {
         assert_eq!(sample.allocation, Some(Measured::fresh(Bytes::mib(1))));
         let kept = sample.stats.unwrap();
         assert_eq!((kept.value, kept.age), (seen.value, std::time::Duration::from_millis(4500)));
-        // Something was plugged in: the XML is asked for again.
+        // Something was plugged in: the XML is read again.
         guest.wants_facts = false;
         guest.observe(stats.clone(), now, now, wall);
         assert!(!guest.wants_facts);

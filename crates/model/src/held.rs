@@ -164,8 +164,8 @@ impl fmt::Display for Held {
             }
             Held::SampledAlone { working_set } => write!(
                 f,
-                "no statistics received; the host sees it touch {working_set}, and not what it could \
-                 give back: it grows where that does not fit, and never shrinks"
+                "no statistics received: the host sees that it touches {working_set}, but not what \
+                 it could give back, so it may grow, but not shrink"
             ),
             Held::Stale { age, limit } => write!(
                 f,

@@ -150,7 +150,7 @@ impl fmt::Display for Note {
             ),
             Note::BeyondEntitlement { guests, debt, collected } => write!(
                 f,
-                "{debt} beyond what was granted, in {} without an answer: {}",
+                "{debt} more than was granted, held by {} that gave no answer: {}",
                 Guests(*guests),
                 match collected {
                     true => "the host pages it out",

@@ -73,7 +73,7 @@ impl fmt::Display for Pinned {
             Pinned::GuestMemfd => "its memory is private, in guest_memfd",
             Pinned::Passthrough => "a passthrough device pins its memory",
             Pinned::Locked => "its hypervisor locked its memory",
-            Pinned::HugePages => "its memory is in huge pages, which leave as a whole",
+            Pinned::HugePages => "its memory is in huge pages, which are freed only whole",
         })?;
         f.write_str(match self.leaves_by_plugging() {
             true => ": virtio-mem alone gives memory back",

@@ -477,7 +477,7 @@ impl fmt::Display for Clamped {
             Clamped::SampledAlone { most } => {
                 write!(
                     f,
-                    "no more than {most}: what the host sees that it needs, as it says nothing itself"
+                    "no more than {most}: the need seen by the host, as the guest reports none"
                 )
             }
             Clamped::StepUp { limit } => write!(f, "growth limited to {limit} a decision"),

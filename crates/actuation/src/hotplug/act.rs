@@ -10,8 +10,8 @@ use ballast_model::{Bytes, GuestStats, Measured, Why};
 use super::online::{Proof, Unproven};
 use super::wait::Wait;
 use super::{
-    ActuationInput, Actuator, HotplugSettings, Lending, Moved, Order, Ordered, Phase, Plugging,
-    Tick, Unplugging,
+    ActuationInput, Actuator, ForeignRequest, HotplugSettings, Lending, Order, Ordered, Phase,
+    Plugging, Tick, Unplugging,
 };
 
 /// A guest within this much of its request has settled: balloons stop a little short.
@@ -32,7 +32,7 @@ impl Actuator {
             Phase::Plugging(phase) => self.plugging(tick, phase),
             Phase::Lending(phase) => self.lending(tick, phase),
             Phase::Unplugging(phase) => self.unplugging(tick, phase),
-            Phase::Moved(phase) => self.moved(tick, phase),
+            Phase::ForeignRequest(phase) => self.foreign_request(tick, phase),
         }
     }
 
@@ -41,7 +41,7 @@ impl Actuator {
         self.phase = Phase::Rest;
         if layout.requested != layout.plugged {
             let wait = Wait::new(layout.plugged, false, input.now);
-            return self.moved(tick, Moved { requested: layout.requested, wait });
+            return self.foreign_request(tick, ForeignRequest { requested: layout.requested, wait });
         }
         if let Some(undo) = self.prove(tick) {
             return Some(undo);
@@ -55,7 +55,7 @@ impl Actuator {
         let Tick { layout, input, .. } = *tick;
         let settings = input.settings;
         let unproven = self.unproven.as_mut()?;
-        unproven.seen(input.now);
+        unproven.all_plugged(input.now);
         match unproven.judge(layout.plugged, &self.gap, input.now, settings.onlined_within) {
             Proof::Used => {
                 self.unproven = None;
@@ -84,7 +84,7 @@ impl Actuator {
         }
         let (present, plugged) = (layout.present(), layout.plugged);
         // The balloon may at any moment give what it was already asked to give.
-        let total = self.coming(tick, plugged)?;
+        let total = self.total_after_deflation(tick, plugged)?;
         let owed = wanted.saturating_sub(total);
         let (aim, most, why) = if let Some(why) = layout.why_fixed() {
             (layout.max, layout.blocks(owed), why)
@@ -98,7 +98,7 @@ impl Actuator {
             let room = tick.ceiling.saturating_sub(wanted.max(total));
             let most = layout.blocks(owed.saturating_add(input.spare.min(room)));
             let why = Why::BalloonRunsOut { left: present.saturating_sub(wanted) };
-            (store(tick), most, why)
+            (wanted_plugged(tick), most, why)
         };
         let lacking = aim.min(layout.max).saturating_sub(plugged);
         let chunk = lacking.min(layout.chunk(settings.plug_chunk_max)).min(most);
@@ -107,7 +107,7 @@ impl Actuator {
             return None;
         }
         let to = plugged + chunk;
-        self.unproven.get_or_insert_with(|| Unproven::new(plugged, &self.gap)).more();
+        self.unproven.get_or_insert_with(|| Unproven::new(plugged, &self.gap)).plug_more();
         self.idle_since = None;
         self.phase = Phase::Plugging(Plugging {
             to,
@@ -121,7 +121,7 @@ impl Actuator {
 
     /// What the guest holds with `plugged` plugged in once the balloon has given everything that it
     /// was asked for; `None`: that is unknown.
-    pub(super) fn coming(&self, tick: &Tick<'_>, plugged: Bytes) -> Option<Bytes> {
+    pub(super) fn total_after_deflation(&self, tick: &Tick<'_>, plugged: Bytes) -> Option<Bytes> {
         let now = tick.layout.total_with(plugged);
         if tick.layout.is_fixed() {
             return Some(now);
@@ -154,7 +154,7 @@ impl Actuator {
                 return Some(self.begin_unplug(tick, plugged - chunk, why));
             }
         }
-        let idle = layout.blocks(plugged.saturating_sub(store(tick)));
+        let idle = layout.blocks(plugged.saturating_sub(wanted_plugged(tick)));
         if idle == Bytes::ZERO {
             self.idle_since = None;
             return None;
@@ -215,16 +215,16 @@ impl Actuator {
         }
         let waited = input.now.saturating_since(phase.begun);
         // The balloon holds less than it was ordered to: the guest restarted, or ran out of memory.
-        let let_go = self.last.is_some_and(|last| layout.total_with(phase.to) > last.total);
-        if let_go || wanted < phase.wanted && waited >= REDUCTION_WAITS {
+        let deflated = self.last.is_some_and(|last| layout.total_with(phase.to) > last.total);
+        if deflated || wanted < phase.wanted && waited >= REDUCTION_WAITS {
             self.phase = Phase::Rest;
             return back(Why::PluggedIdle { idle: Duration::ZERO });
         }
         if input.send.is_none() && layout.requested == phase.to {
             return None;
         }
-        let coming = self.coming(tick, phase.to).unwrap_or(layout.total);
-        let target = layout.reachable(wanted.max(coming), phase.to);
+        let total = self.total_after_deflation(tick, phase.to).unwrap_or(layout.total);
+        let target = layout.reachable(wanted.max(total), phase.to);
         Some(Order { target, plug: Some(phase.to), why: None })
     }
 
@@ -298,7 +298,7 @@ impl Actuator {
     /// Lets the guest carry out requests of other clients. Withdraws a request if the guest does
     /// not follow it (it still could at any time, and no memory would be set aside for that), or if
     /// an order of this actuator has precedence.
-    fn moved(&mut self, tick: &Tick<'_>, mut phase: Moved) -> Option<Order> {
+    fn foreign_request(&mut self, tick: &Tick<'_>, mut phase: ForeignRequest) -> Option<Order> {
         let Tick { layout, wanted, input, .. } = *tick;
         let plugged = layout.plugged;
         if layout.requested == plugged {
@@ -306,9 +306,9 @@ impl Actuator {
         }
         if phase.requested != layout.requested {
             let wait = Wait::new(plugged, false, input.now);
-            phase = Moved { requested: layout.requested, wait };
+            phase = ForeignRequest { requested: layout.requested, wait };
         }
-        self.phase = Phase::Moved(phase);
+        self.phase = Phase::ForeignRequest(phase);
         let grows = layout.requested > plugged;
         if let Some(idle) = phase.wait.stalled(input.now, input.settings.stalled_after) {
             self.phase = Phase::Rest;
@@ -345,7 +345,7 @@ impl Actuator {
 }
 
 /// The plugged size that serves the target and leaves the balloon its reserve.
-fn store(tick: &Tick<'_>) -> Bytes {
+fn wanted_plugged(tick: &Tick<'_>) -> Bytes {
     let Tick { layout, wanted, input, .. } = *tick;
     let ahead = wanted.saturating_add(input.settings.ahead).min(tick.ceiling.max(wanted));
     layout.blocks_up(layout.beyond_boot(ahead)).min(layout.plugged_within(wanted))

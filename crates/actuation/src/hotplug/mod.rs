@@ -111,7 +111,7 @@ enum Phase {
     Plugging(Plugging),
     Lending(Lending),
     Unplugging(Unplugging),
-    Moved(Moved),
+    ForeignRequest(ForeignRequest),
 }
 
 /// The guest is plugging memory in.
@@ -143,7 +143,7 @@ struct Unplugging {
 /// A size other than the plugged one was requested: by another client, or before the guest or the
 /// daemon restarted.
 #[derive(Clone, Copy, Debug)]
-struct Moved {
+struct ForeignRequest {
     requested: Bytes,
     wait: Wait,
 }
@@ -258,7 +258,7 @@ impl Actuator {
         let promised = layout.total.min(input.owned).max(wanted).max(before);
         let tick = Tick { layout: &layout, wanted, promised, ceiling, input };
         let unchanged = self.clone();
-        let rebooted = self.notice(&tick);
+        let rebooted = self.observe(&tick);
         let order = if rebooted { Some(begin_anew(&tick)) } else { self.next_order(&tick) };
         let order = order.and_then(|order| {
             if tick.allows(&order) {
@@ -272,7 +272,7 @@ impl Actuator {
         let mut lingers = Bytes::ZERO;
         if order.is_some() {
             let reach = if self.transient_grant > Bytes::ZERO { self.reach } else { Bytes::ZERO };
-            lingers = reach.max(self.may_come(&tick));
+            lingers = reach.max(self.most_by_requests(&tick));
         }
         if let Some(order) = &order {
             let plugged = order.plug.unwrap_or(layout.plugged);
@@ -280,7 +280,7 @@ impl Actuator {
         }
         // Without an order of this actuator, the previous target is in force.
         let ordered = self.last.map_or(before, |last| last.total);
-        self.reach = ordered.max(self.may_come(&tick));
+        self.reach = ordered.max(self.most_by_requests(&tick));
         self.transient_grant = self.reach.max(lingers).saturating_sub(wanted);
         match order {
             Some(order) => finished(&layout, order, promised),
@@ -290,11 +290,11 @@ impl Actuator {
 
     /// Takes in the sample before anything is ordered. Returns whether the guest was found to have
     /// restarted.
-    fn notice(&mut self, tick: &Tick<'_>) -> bool {
+    fn observe(&mut self, tick: &Tick<'_>) -> bool {
         let Tick { layout, input, .. } = *tick;
         let unplugs_all = match self.phase {
             Phase::Unplugging(phase) => phase.to == Bytes::ZERO,
-            Phase::Moved(phase) => phase.requested.min(layout.requested) == Bytes::ZERO,
+            Phase::ForeignRequest(phase) => phase.requested.min(layout.requested) == Bytes::ZERO,
             _ => layout.requested == Bytes::ZERO,
         };
         let rebooted = layout.plugged == Bytes::ZERO && self.seen > Bytes::ZERO && !unplugs_all;
@@ -323,20 +323,22 @@ impl Actuator {
         match &mut self.phase {
             Phase::Plugging(Plugging { wait, .. })
             | Phase::Unplugging(Unplugging { wait, .. })
-            | Phase::Moved(Moved { wait, .. }) => wait.observe(plugged, block, sample, now),
+            | Phase::ForeignRequest(ForeignRequest { wait, .. }) => {
+                wait.observe(plugged, block, sample, now);
+            }
             Phase::Rest | Phase::Lending(_) => {}
         }
         rebooted
     }
 
     /// The most that the guest may come to hold through earlier requests, whatever is ordered now.
-    fn may_come(&self, tick: &Tick<'_>) -> Bytes {
+    fn most_by_requests(&self, tick: &Tick<'_>) -> Bytes {
         let layout = tick.layout;
-        if layout.requested <= layout.plugged && !matches!(self.phase, Phase::Moved(_)) {
+        if layout.requested <= layout.plugged && !matches!(self.phase, Phase::ForeignRequest(_)) {
             return Bytes::ZERO;
         }
         let most = layout.plugged.max(layout.requested);
-        self.coming(tick, most).unwrap_or(layout.total_with(most))
+        self.total_after_deflation(tick, most).unwrap_or(layout.total_with(most))
     }
 }
 

@@ -85,12 +85,12 @@ impl Unproven {
     }
 
     /// More is being plugged in.
-    pub(super) fn more(&mut self) {
+    pub(super) fn plug_more(&mut self) {
         self.since = None;
     }
 
     /// All of it was seen to be plugged in.
-    pub(super) fn seen(&mut self, now: Timestamp) {
+    pub(super) fn all_plugged(&mut self, now: Timestamp) {
         self.since.get_or_insert(now);
     }
 

@@ -10,14 +10,14 @@ use serde::Serialize;
 
 use super::{Place, plan, read};
 
-/// What is known of a guest, and what the plan has for it.
+/// Show what the fleet knows of a guest, and what is planned for it.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   ballast fleet explain web-1
   ballast fleet explain web-1 --json")]
 pub struct Args {
-    /// The guest
+    /// The guest's name
     guest: GuestId,
     #[command(flatten)]
     place: Place,
@@ -113,7 +113,7 @@ fn planned(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> String {
     if let Some(entry) = view.move_of(&guest.id) {
         return match &entry.record {
             Ok(record) => format!("under way: it {}", record.in_words()),
-            Err(why) => format!("under way, by a record that cannot be read: {why}"),
+            Err(why) => format!("under way, but the record of its move cannot be read: {why}"),
         };
     }
     let shown = match plan::shown(view) {
@@ -134,9 +134,9 @@ fn planned(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> String {
         return format!("it stays, though its host needs relief: {}", need.text);
     }
     if plan.migrations.iter().chain(&plan.waiting).any(|it| it.from == at) {
-        return "it stays: others leave its host, which is enough".to_owned();
+        return "it stays: it is enough that other guests leave its host".to_owned();
     }
-    "it stays: its host can give what floors and objectives ask, and no move pays".to_owned()
+    "it stays: its host has enough for floors and objectives, and no move is worth it".to_owned()
 }
 
 /// The explanation as text.

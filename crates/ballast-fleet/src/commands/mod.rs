@@ -19,7 +19,7 @@ use crate::config::{self, CONFIG_FILE, FleetConfig};
 /// Which fleet.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Place {
-    /// The host's part in the fleet (TOML)
+    /// This host's fleet configuration (TOML)
     #[arg(long, value_name = "FILE", default_value = CONFIG_FILE)]
     config: PathBuf,
 }

@@ -11,15 +11,15 @@ use super::{Place, read};
 /// Indentation of wrapped lines.
 const INDENT: usize = 4;
 
-/// Which guests had better be on another host, and why.
+/// Show which guests should move to another host, and why.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   ballast fleet plan
   ballast fleet plan --json | jq -r '.plan.migrations[] | \"\\(.guest) \\(.to)\"'
 
-In mode `advise` the plan is advice. In mode `move` its moves are ordered, apart from those from
-or to a host that is in mode `advise`: `by hand` says which.")]
+In mode `advise` the plan is only advice. In mode `move` its moves are carried out, except those
+from or to a host in mode `advise`; these are marked `by hand`.")]
 pub struct Args {
     #[command(flatten)]
     place: Place,
@@ -60,14 +60,14 @@ pub fn shown(view: &FleetView) -> anyhow::Result<PlanShown> {
                 "there is no plan yet: {hosts} hosts are registered and {}",
                 match view.leader() {
                     Some((leader, _)) => format!("{leader} leads"),
-                    None => "none leads; is `ballast-fleet run` at work somewhere?".to_owned(),
+                    None => "none leads; does `ballast-fleet run` run on a host?".to_owned(),
                 }
             ));
         }
     };
     let void = match view.leader() {
         Some((_, revision)) if revision.0 == plan.leader_revision => None,
-        Some((leader, _)) => Some(format!("{leader} leads by now and has not planned yet")),
+        Some((leader, _)) => Some(format!("{leader} leads now and has not planned yet")),
         None => Some("no host leads".to_owned()),
     };
     Ok(PlanShown { void, plan })
@@ -118,7 +118,7 @@ pub fn render(shown: &PlanShown, width: Option<u16>) -> String {
     }
     let is_empty = plan.migrations.is_empty() && plan.waiting.is_empty();
     if is_empty && plan.unmet.is_empty() && plan.paused_by.is_none() {
-        lines.push("no guest had better be elsewhere".to_owned());
+        lines.push("no guest should move".to_owned());
     }
     wrapped(&(lines.join("\n") + "\n"), width, INDENT)
 }

@@ -24,18 +24,19 @@ use crate::timed::TimedCoordinator;
 /// Interval of the watchdog's notice, well below the unit's limit for a program that hangs.
 const WATCHDOG_EVERY: Duration = Duration::from_secs(20);
 
-/// Be a member of the fleet until stopped: SIGTERM or Ctrl-C ends it, and the host leaves.
+/// Run this host as a member of the fleet until SIGTERM or Ctrl-C; then the host leaves.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   ballast-fleet run --check
   ballast-fleet run --config /etc/ballast/fleet.toml
 
-What changes is said on standard error. An annotated example is docs/fleet.example.toml.")]
+SIGTERM or Ctrl-C stops it, and the host leaves the fleet. Changes are reported on standard error.
+docs/fleet.example.toml is an annotated example of the configuration.")]
 pub struct Args {
     #[command(flatten)]
     place: Place,
-    /// Only read the configuration
+    /// Check the configuration, print a summary and exit
     #[arg(long)]
     check: bool,
 }
@@ -90,8 +91,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             if !left.is_empty() {
                 let guests: Vec<&str> = left.iter().map(GuestId::as_str).collect();
                 return Err(anyhow!(
-                    "{} has begun to move {}: to finish that it needs the table [qemu] or \
-                     [libvirt] that it had, also in mode `advise`",
+                    "{} has begun to move {}: to finish, it needs the table [qemu] or [libvirt] \
+                     that it had before, even in mode `advise`",
                     member.config.host,
                     guests.join(", ")
                 ));

@@ -16,7 +16,7 @@ use crate::config::FleetConfig;
 /// Time between two frames of `top`.
 const FRAME_EVERY: Duration = Duration::from_secs(2);
 
-/// Who leads, which hosts there are, and how they are.
+/// Show the leader, the hosts and their memory, and moves under way.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,13 +29,13 @@ pub struct StatusArgs {
     output: Output,
 }
 
-/// The same, live in the terminal.
+/// Show the status live in the terminal.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
   ballast fleet top
 
-Ctrl-C ends it.")]
+Ctrl-C stops it.")]
 pub struct TopArgs {
     #[command(flatten)]
     place: Place,
@@ -235,7 +235,7 @@ pub fn render(status: &FleetStatus, width: Option<u16>) -> String {
             &format!("paused from {host}: nothing is planned; `ballast fleet resume` ends it\n");
     }
     for host in &status.draining_absent {
-        text += &format!("{host} is to be drained, and is not registered\n");
+        text += &format!("{host} is to be drained, but is not registered\n");
     }
     let sized = |bytes: Option<u64>| bytes.map_or("-".to_owned(), size);
     let report: Report<'_, HostLine> = Report::new()

@@ -253,13 +253,13 @@ fn an_order_for_an_unknown_host_names_those_there_are() {
             order_drain(&world.coordinator, &config("a"), &host, undo).await
         };
         let error = order("b", false).await.unwrap_err().to_string();
-        assert_eq!(error, "no host b is registered; there are: a");
+        assert_eq!(error, "no host b is registered; registered hosts: a");
         assert!(order("a", false).await.unwrap().contains("is to be drained"));
         assert!(order("a", false).await.unwrap().contains("already"));
         sleep(s(12)).await;
         let text = &world.plan().await.unmet[0].text;
         assert!(text.contains("keeps 2 guests to be drained"), "{text}");
-        assert!(order("a", true).await.unwrap().contains("not drained any more"));
+        assert!(order("a", true).await.unwrap().contains("no longer being drained"));
         assert!(order("a", true).await.unwrap().contains("is not being drained"));
     });
 }

@@ -54,14 +54,14 @@ fn status_plan_and_explanation_read_like_this() {
         expect![[r#"
             cache on a: holds 2GiB, floor 2GiB, should have 2GiB, misses 50 pages a second
               its host: budget 4GiB, floors 5GiB, all guests should have 5GiB
-              it stays: others leave its host, which is enough
+              it stays: it is enough that other guests leave its host
         "#]]
         .assert_eq(&explain::render(&explained, None));
         let explained = explain::explanation(&seen, &"web".parse().unwrap()).unwrap();
         expect![[r#"
             web on b: holds 1GiB, floor 512MiB, should have 1GiB, misses 50 pages a second
               its host: budget 16GiB, floors 512MiB, all guests should have 1GiB
-              it stays: its host can give what floors and objectives ask, and no move pays
+              it stays: its host has enough for floors and objectives, and no move is worth it
         "#]]
         .assert_eq(&explain::render(&explained, None));
         let error = explain::explanation(&seen, &"nobody".parse().unwrap()).unwrap_err();
@@ -83,12 +83,12 @@ fn an_empty_fleet_is_reported() {
         expect![[r#"
             fleet test, without a leader, mode advise
             paused from a: nothing is planned; `ballast fleet resume` ends it
-            c is to be drained, and is not registered
+            c is to be drained, but is not registered
             no host is registered
             the plan moves nothing
         "#]]
         .assert_eq(&text);
-        expect!["there is no plan yet: 0 hosts are registered and none leads; is `ballast-fleet run` at work somewhere?"].assert_eq(&plan::shown(&seen).unwrap_err().to_string());
+        expect!["there is no plan yet: 0 hosts are registered and none leads; does `ballast-fleet run` run on a host?"].assert_eq(&plan::shown(&seen).unwrap_err().to_string());
     });
 }
 

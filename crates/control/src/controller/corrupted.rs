@@ -53,7 +53,7 @@ fn promised_memory_counts_though_the_guard_forgot_it() {
     // `b` stays at what it had before it was promised more.
     world.guest("b").target = 500;
     world.guest("b").holds = 500;
-    state(&mut world.controller, "b").log.sent(Bytes::mib(500), true);
+    state(&mut world.controller, "b").log.record_target(Bytes::mib(500), true);
     state(&mut world.controller, "b").goal = None;
     let limits = &mut world.controller.settings().clone();
     limits.limits.default.shares = 1;
@@ -89,7 +89,7 @@ fn corrupt(world: &mut World, corruption: Corruption) {
     match corruption {
         Corruption::SwapLogs(one, other) => swap_logs(controller, &name(one), &name(other)),
         Corruption::Target(guest, mib) => {
-            state(controller, &name(guest)).log.sent(Bytes::mib(mib), true);
+            state(controller, &name(guest)).log.record_target(Bytes::mib(mib), true);
         }
         Corruption::ForgetGoal(guest) => state(controller, &name(guest)).goal = None,
     }

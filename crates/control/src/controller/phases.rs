@@ -8,7 +8,9 @@ use ballast_actuation::host_pressure::HostPressureSettings;
 use ballast_actuation::paging::ResidentCap;
 use ballast_guard::check::Rules;
 use ballast_guard::goal_for;
-use ballast_guard::{Assessment, Known, Lack, TickBudget, Totals, allocate_grants, budget_for};
+use ballast_guard::{
+    Assessment, AssessmentInput, Lack, TickBudget, Totals, allocate_grants, budget_for,
+};
 use ballast_model::{
     Bytes, Change, Compliance, Estimate, GuestPlan, Held, HostSample, Mode, Note, PerGuest, Plan,
     PressureLevel, RequestKind, Snapshot,
@@ -17,13 +19,15 @@ use ballast_model::{
 use super::Controller;
 use crate::Settings;
 use crate::actuate::actuate;
-use crate::assess::{By, assess, observe};
-use crate::divide::{Divided, Posed, given_back, has_proven_more, needs_more, problem, unproven};
+use crate::assess::{AssessmentContext, assess, observe};
+use crate::divide::{
+    Divided, PosedProblem, given_back, has_proven_more, needs_more, problem, unproven,
+};
 use crate::grant::Granting;
 use crate::page::{Host, page, rich};
 use crate::plan::{Draft, Proposal, StateChange, refused};
 use crate::state::GuestState;
-use crate::tick::{GuestActuation, GuestTick, Seen, Tick};
+use crate::tick::{GuestActuation, GuestTick, ObservedGuest, Tick};
 use crate::transfer::Transfer;
 
 /// A smaller debt of all guests together gets no note.
@@ -47,7 +51,7 @@ impl Controller {
         guests: &'a mut PerGuest<GuestState>,
         snapshot: &'a Snapshot,
         settings: &'a Settings,
-    ) -> impl Iterator<Item = Seen<'a>> + use<'a> {
+    ) -> impl Iterator<Item = ObservedGuest<'a>> + use<'a> {
         let reserve = settings.guard.host_reserve;
         let pressure = HostPressureSettings { reserve, ..HostPressureSettings::default() };
         self.host.observe(snapshot.taken_at, &snapshot.host, &pressure);
@@ -59,13 +63,13 @@ impl Controller {
     pub(super) fn assess<'a>(
         &self,
         snapshot: &'a Snapshot,
-        seen: impl Iterator<Item = Seen<'a>>,
+        seen: impl Iterator<Item = ObservedGuest<'a>>,
         settings: &Settings,
     ) -> Tick<'a> {
         let for_guests = settings.guard.budget.or_else(|| {
             Some(snapshot.host.memory_total?.saturating_sub(settings.guard.host_reserve))
         });
-        let by = By {
+        let context = AssessmentContext {
             now: snapshot.taken_at,
             stale_after: settings.guard.stale_after,
             believed_percent: settings.guard.believed_percent,
@@ -79,8 +83,8 @@ impl Controller {
         // The iterator knows its length, so `collect` writes each assessment to its final place.
         let guests = seen.map(|seen| {
             thrashes |= seen.thrashes;
-            has_thrashed |= seen.state.thrash.least(by.now).is_some();
-            assess(seen, by, |assessment| totals.add(assessment, &settings.guard))
+            has_thrashed |= seen.state.thrash.least(context.now).is_some();
+            assess(seen, context, |assessment| totals.add(assessment, &settings.guard))
         });
         let guests = guests.collect();
         let reserved = self.reservations.sum();
@@ -123,7 +127,7 @@ impl Controller {
     pub(super) fn divide(&mut self, tick: &Tick<'_>, settings: &Settings) -> Divided {
         let now = tick.snapshot.taken_at;
         self.next_decision = Some(now + settings.interval.unwrap_or(self.policy.pacing().interval));
-        let Posed { given_back, problem } = self.pose(tick, settings);
+        let PosedProblem { given_back, problem } = self.pose(tick, settings);
         self.fairness.observe(&problem);
         let division = self.policy.divide(&problem);
         self.shortfall = division.shortfall;
@@ -132,7 +136,7 @@ impl Controller {
     }
 
     /// The problem that this tick poses to the policy.
-    pub(super) fn pose(&self, tick: &Tick<'_>, settings: &Settings) -> Posed {
+    pub(super) fn pose(&self, tick: &Tick<'_>, settings: &Settings) -> PosedProblem {
         // A guest's debt (memory beyond its entitlement) is not charged to the others. Exception:
         // the host is short of memory itself and cannot page. Then the occupied part of the debt is
         // charged.
@@ -148,7 +152,7 @@ impl Controller {
             false => Vec::new(),
         };
         let problem = problem(tick, left, &given_back);
-        Posed { given_back, problem }
+        PosedProblem { given_back, problem }
     }
 
     /// Clamps what the policy wants, if it was asked, to each guest's own limits. Returns what each
@@ -210,7 +214,7 @@ impl Controller {
                 .guests
                 .iter()
                 .enumerate()
-                .map(|(place, guest)| granting.to(place, guest).new_memory(&guest.assessment))
+                .map(|(place, guest)| granting.grant_to(place, guest).new_memory(&guest.assessment))
                 .sum();
             granting.spare = tick.budget.grantable.saturating_sub(granted);
         }
@@ -241,7 +245,7 @@ impl Controller {
         let mut spare = granting.spare;
         let mut draft = self.heading(&mut tick, settings);
         let lines = tick.guests.iter().enumerate().map(|(place, guest)| {
-            let grant = granting.to(place, guest);
+            let grant = granting.grant_to(place, guest);
             let actuated =
                 actuate(guest, grant.send, now, spare, hotplug, &settings.guard, host.is_held);
             spare = spare.saturating_sub(actuated.order.from_spare);
@@ -317,7 +321,7 @@ impl Controller {
         for StateChange { place, target, entitles, ask, actuator, cap } in changes {
             let Some(state) = self.guests.at_mut(place) else { continue };
             if let Some(target) = target {
-                state.log.sent(target, entitles);
+                state.log.record_target(target, entitles);
             }
             if let Some(ask) = ask {
                 state.log.ask_anew(ask);
@@ -353,7 +357,7 @@ impl Controller {
             let state = self.guests.named(&sample.id).unwrap_or(&unknown);
             let mut holding = state.holding;
             holding.observe(sample, self.latest);
-            let known = Known {
+            let input = AssessmentInput {
                 now: self.latest,
                 sample,
                 limits,
@@ -365,7 +369,7 @@ impl Controller {
                 believed_percent: settings.guard.believed_percent,
                 stale_after: settings.guard.stale_after,
             };
-            let assessment = Assessment::new(&known, Err(Held::ClockBackwards), None);
+            let assessment = Assessment::new(&input, Err(Held::ClockBackwards), None);
             totals.add(&assessment, &settings.guard);
             guests.push(GuestPlan {
                 id: sample.id.clone(),

@@ -723,7 +723,7 @@ fn nobody_is_squeezed_for_want_of_a_figure() {
 
 /// `b` says that it holds less than its floor, and nothing can be granted yet.
 #[test]
-fn nobody_is_ordered_below_its_floor_on_its_word() {
+fn a_claim_below_the_floor_orders_nothing_below_it() {
     let mut world = two(PolicyName::Global);
     let b = world.guest("b");
     (b.said, b.touched, b.used) = (Some(84), Some(80), 450);

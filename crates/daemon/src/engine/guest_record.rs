@@ -22,7 +22,7 @@ struct GuestRecord {
     /// The outcome of its last action.
     outcome: Option<(SystemTime, Outcome)>,
     /// State that it brought from another host.
-    taken: Option<CarriedView>,
+    carried_in: Option<CarriedView>,
 }
 
 impl GuestRecord {
@@ -62,23 +62,23 @@ impl GuestRecords {
     }
 
     /// Records the state that a guest brought from another host.
-    pub(super) fn set_taken(&mut self, id: &GuestId, carried: CarriedView) {
+    pub(super) fn set_carried_in(&mut self, id: &GuestId, carried: CarriedView) {
         if let Some(record) = self.0.get_mut(id) {
-            record.taken = Some(carried);
+            record.carried_in = Some(carried);
         }
     }
 
     /// The state that each guest brought from another host.
-    pub(super) fn taken(&self) -> BTreeMap<GuestId, CarriedView> {
-        let taken = |(id, record): (&GuestId, &GuestRecord)| {
-            record.taken.clone().map(|taken| (id.clone(), taken))
+    pub(super) fn carried_in(&self) -> BTreeMap<GuestId, CarriedView> {
+        let carried_in = |(id, record): (&GuestId, &GuestRecord)| {
+            record.carried_in.clone().map(|carried| (id.clone(), carried))
         };
-        self.0.iter().filter_map(taken).collect()
+        self.0.iter().filter_map(carried_in).collect()
     }
 
     /// The state that this guest brought from another host.
-    pub(super) fn taken_of(&self, id: &GuestId) -> Option<&CarriedView> {
-        self.0.get(id)?.taken.as_ref()
+    pub(super) fn carried_in_of(&self, id: &GuestId) -> Option<&CarriedView> {
+        self.0.get(id)?.carried_in.as_ref()
     }
 
     /// Each guest's allocation when it was first seen.

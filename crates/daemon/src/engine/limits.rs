@@ -77,12 +77,15 @@ impl LimitBook {
     pub(super) fn reload(&mut self, settings: &Settings) -> Vec<String> {
         let metadata = std::mem::take(&mut self.metadata);
         *self = LimitBook::new(settings);
-        self.take_in(metadata)
+        self.replace_metadata(metadata)
     }
 
     /// Takes in the settings that live with all guests now. Returns complaints about those that do
     /// not count.
-    pub(super) fn take_in(&mut self, metadata: BTreeMap<GuestId, GuestChange>) -> Vec<String> {
+    pub(super) fn replace_metadata(
+        &mut self,
+        metadata: BTreeMap<GuestId, GuestChange>,
+    ) -> Vec<String> {
         let mut complaints = Vec::new();
         self.metadata.clear();
         let mut all = self.all();
@@ -125,7 +128,7 @@ impl LimitBook {
     ///
     /// # Errors
     /// As [`LimitBook::set`].
-    pub(super) fn keep(
+    pub(super) fn set_metadata(
         &mut self,
         id: &GuestId,
         change: &GuestChange,
@@ -179,11 +182,11 @@ mod tests {
         let mut book = book();
         let metadata = GuestChange { shares: Some(3), ..floor(200) };
         let all = [(id("web"), metadata.clone()), (id("db"), metadata)];
-        assert_eq!(book.take_in(all.into()), Vec::<String>::new());
+        assert_eq!(book.replace_metadata(all.into()), Vec::<String>::new());
         let (web, db) = (book.limits(&id("web")), book.limits(&id("db")));
         assert_eq!((web.floor, web.shares, web.fence), (Some(Bytes::mib(200)), 8, true));
         assert_eq!((db.floor, db.shares, db.fence), (Some(Bytes::mib(200)), 3, false));
-        book.take_in(BTreeMap::new());
+        book.replace_metadata(BTreeMap::new());
         assert_eq!((book.limits(&id("web")).floor, book.all().len()), (None, 1));
     }
 
@@ -192,7 +195,7 @@ mod tests {
         let mut book = book();
         let crossed = GuestChange { ceiling: Some(Bytes::mib(100)), shares: Some(3), ..floor(200) };
         let all = [(id("a"), crossed), (id("b"), floor(600)), (id("c"), floor(600))];
-        let complaints = book.take_in(all.into());
+        let complaints = book.replace_metadata(all.into());
         assert!(complaints[0].contains("a: floor and ceiling"), "{complaints:?}");
         assert!(complaints[1].contains("c: the floor that lives with it"), "{complaints:?}");
         let floors = ["a", "b", "c"].map(|it| book.limits(&id(it)).floor);
@@ -204,14 +207,14 @@ mod tests {
     fn what_is_kept_lives_with_the_guest() {
         let mut book = book();
         book.set(&id("web"), &floor(100)).unwrap();
-        book.take_in([(id("web"), GuestChange { priority: Some(2), ..floor(50) })].into());
+        book.replace_metadata([(id("web"), GuestChange { priority: Some(2), ..floor(50) })].into());
         let change = GuestChange { shares: Some(9), ..floor(300) };
-        let kept = book.keep(&id("web"), &change).unwrap();
+        let kept = book.set_metadata(&id("web"), &change).unwrap();
         let expected = GuestChange { priority: Some(2), ..change };
         assert_eq!(kept, expected);
         let sources = book.layers(&id("web")).sources();
         // The file sets the shares, and counts again when it is read again.
         assert_eq!((sources.floor, sources.shares), (LimitSource::Metadata, LimitSource::Set));
-        assert!(book.keep(&id("web"), &floor(2000)).unwrap_err().contains("budget"));
+        assert!(book.set_metadata(&id("web"), &floor(2000)).unwrap_err().contains("budget"));
     }
 }

@@ -167,7 +167,7 @@ impl Engine {
         if scope == SampleScope::All {
             self.sampled_all_at = Some(self.ticked_at);
         }
-        let snapshot = world.look(scope, self.controller.in_transfer().guests()).await;
+        let snapshot = world.sample(scope, self.controller.in_transfer().guests()).await;
         for id in self.guests.align(&snapshot) {
             self.warnings.over(id.as_str());
         }
@@ -198,7 +198,7 @@ impl Engine {
         outcomes.extend(lost(&actions, &outcomes));
         outcomes.extend(waiting);
         for outcome in &outcomes {
-            self.take_in(outcome, world.wall());
+            self.record_outcome(outcome, world.wall());
         }
         for paged in world.page(&plan) {
             paged.log(&mut self.warnings);
@@ -206,8 +206,8 @@ impl Engine {
         agents::answer(world, &self.controller, &snapshot, &plan);
         self.ticks += 1;
         self.warn_of(&plan);
-        self.hear_program(&plan, answer.is_some());
-        self.tell(world, &snapshot, &plan);
+        self.report_program_fault(&plan, answer.is_some());
+        self.report_incidents(world, &snapshot, &plan);
         self.unrecorded = outcomes;
         self.latest = Some((snapshot, plan));
     }
@@ -234,7 +234,7 @@ impl Engine {
             decision_cost: self.decision_cost,
         });
         if !plan.actions.is_empty() || !plan.paging.is_empty() {
-            world.settle().await;
+            world.wait_until_recorded().await;
         }
     }
 
@@ -247,9 +247,9 @@ impl Engine {
             seen_at: world.wall(),
             limits: self.limits(&snapshot),
             limit_sources: self.limit_sources(&snapshot),
-            said: self.said(&snapshot),
+            limit_changes: self.limit_changes(&snapshot),
             thrashed: self.thrashed(&snapshot),
-            taken: self.guests.taken(),
+            carried_in: self.guests.carried_in(),
             snapshot,
             plan: Plan::clone(&plan),
             outcomes: self.guests.outcomes(),
@@ -277,7 +277,7 @@ impl Engine {
         self.sampled_all_at.map_or(Timestamp::ZERO, |at| at + tick)
     }
 
-    fn take_in(&mut self, outcome: &Outcome, at: SystemTime) {
+    fn record_outcome(&mut self, outcome: &Outcome, at: SystemTime) {
         debug!("{}: target {}: {}", outcome.guest, outcome.target, outcome.kind);
         if let OutcomeKind::Failed(how) = &outcome.kind {
             self.warnings.warn(outcome.guest.as_str(), how);
@@ -288,7 +288,7 @@ impl Engine {
         self.guests.set_outcome(at, outcome.clone());
     }
 
-    fn tell(&mut self, world: &mut impl World, snapshot: &Snapshot, plan: &Plan) {
+    fn report_incidents(&mut self, world: &mut impl World, snapshot: &Snapshot, plan: &Plan) {
         let incidents = self.incidents.observe(snapshot, plan);
         for Incident { kind, guest, is_over, text } in &incidents {
             let (event, guest) = (kind.code(), guest.as_ref().map(GuestId::as_str));
@@ -298,7 +298,7 @@ impl Engine {
                 true => info!(event, guest, state = "over", "event {event}{of}: {text}"),
             }
         }
-        world.tell(&incidents);
+        world.report_incidents(&incidents);
     }
 
     fn warn_of(&mut self, plan: &Plan) {
@@ -311,7 +311,7 @@ impl Engine {
                     self.warnings
                         .warn(&format!("policy {}, {what}", plan.policy), &note.to_string());
                 }
-                // Reported when it begins and when it ends (`hear_program`).
+                // Reported when it begins and when it ends (`report_program_fault`).
                 Note::Unanswered { .. } => {}
                 Note::Unmapped { guest, .. } => {
                     self.warnings.warn(&format!("{guest}, unmapped"), &note.to_string());
@@ -322,7 +322,7 @@ impl Engine {
     }
 
     /// Reports once for each cause that the policy's program did not decide, until it does again.
-    fn hear_program(&mut self, plan: &Plan, is_asked: bool) {
+    fn report_program_fault(&mut self, plan: &Plan, is_asked: bool) {
         let fault = plan.notes.iter().find_map(|note| match note {
             Note::Unanswered { fault } => Some((fault, note)),
             _ => None,
@@ -342,10 +342,10 @@ impl Engine {
         snapshot.guests().iter().map(|guest| sources_of(&guest.id)).collect()
     }
 
-    fn said(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, GuestChange> {
-        let said_of = |id: &GuestId| (id.clone(), self.book.layers(id).change());
-        let all = snapshot.guests().iter().map(|guest| said_of(&guest.id));
-        all.filter(|(_, said)| !said.is_empty()).collect()
+    fn limit_changes(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, GuestChange> {
+        let change_of = |id: &GuestId| (id.clone(), self.book.layers(id).change());
+        let all = snapshot.guests().iter().map(|guest| change_of(&guest.id));
+        all.filter(|(_, change)| !change.is_empty()).collect()
     }
 
     fn thrashed(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, Thrashed> {

@@ -203,7 +203,7 @@ impl Engine {
     ) -> Result<String, String> {
         self.may_name(&id)?;
         let mut book = self.book.clone();
-        let kept = book.keep(&id, &change)?;
+        let kept = book.set_metadata(&id, &change)?;
         let hidden = change.without(&change.without(&book.layers(&id).file));
         world.persist(&id, &kept).await?;
         let limits = self.put_in_force(book, id.clone());
@@ -232,7 +232,7 @@ impl Engine {
         if snapshot.guest(&id).is_none() {
             return Err(format!("no guest `{id}` here that could have brought anything"));
         }
-        if self.guests.taken_of(&id) == Some(&carried) {
+        if self.guests.carried_in_of(&id) == Some(&carried) {
             return Ok(format!("{id} has brought exactly that before: nothing changes"));
         }
         if self.carried.len() >= CARRIED_MAX {
@@ -266,7 +266,7 @@ impl Engine {
             has(carried.credits.is_some(), ", with its credits"),
             has(thrashed.is_some(), ", with where it thrashed"),
         );
-        self.guests.set_taken(&id, carried);
+        self.guests.set_carried_in(&id, carried);
         Ok(answer)
     }
 
@@ -299,7 +299,7 @@ impl Engine {
 
     /// Takes in the settings that live with all guests now.
     pub(super) fn take_in_settings(&mut self, settings: BTreeMap<GuestId, GuestChange>) {
-        let complaints = self.book.take_in(settings);
+        let complaints = self.book.replace_metadata(settings);
         self.warn_of_settings(&complaints);
         self.controller.handle_event(Event::ReplaceLimits(self.book.all()));
     }

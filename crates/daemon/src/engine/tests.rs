@@ -65,7 +65,7 @@ struct MemoryWorld {
     /// Whether merging was left alone at each tick.
     merging_held: Vec<bool>,
     /// Incidents that the engine reported.
-    told: Vec<Incident>,
+    incidents: Vec<Incident>,
 }
 
 impl World for MemoryWorld {
@@ -77,7 +77,7 @@ impl World for MemoryWorld {
         SystemTime::UNIX_EPOCH + self.since_start
     }
 
-    async fn look(&mut self, scope: SampleScope, _: &[GuestId]) -> Snapshot {
+    async fn sample(&mut self, scope: SampleScope, _: &[GuestId]) -> Snapshot {
         self.scopes.push(scope);
         let host = HostSample {
             memory_total: Some(Bytes::gib(16)),
@@ -149,8 +149,8 @@ impl World for MemoryWorld {
         self.answers.push(answer);
     }
 
-    fn tell(&mut self, incidents: &[Incident]) {
-        self.told.extend_from_slice(incidents);
+    fn report_incidents(&mut self, incidents: &[Incident]) {
+        self.incidents.extend_from_slice(incidents);
     }
 
     fn record_tick(&mut self, tick: Tick<'_>) {
@@ -291,12 +291,12 @@ fn a_violated_floor_is_told_of_until_it_is_kept() {
     let change = GuestChange { floor: Some(Bytes::mib(400)), ..GuestChange::default() };
     obey(&mut engine, Command::SetGuest("poor".parse().unwrap(), change), &mut world);
     run(&mut engine, &mut world, 60);
-    let [begun] = &world.told[..] else { panic!("{:?}", world.told) };
+    let [begun] = &world.incidents[..] else { panic!("{:?}", world.incidents) };
     assert_eq!(begun.text, "holds 256MiB, less than its floor of 400MiB");
     obey(&mut engine, Command::Resume, &mut world);
     run(&mut engine, &mut world, 60);
     assert!(held(&world)[0] >= Bytes::mib(400));
-    assert!(world.told.iter().map(|it| it.is_over).eq([false, true]), "{:?}", world.told);
+    assert!(world.incidents.iter().map(|it| it.is_over).eq([false, true]), "{:?}", world.incidents);
 }
 
 #[test]
@@ -598,8 +598,8 @@ fn a_guest_is_not_shrunk_below_where_it_thrashed_elsewhere() {
     let (mut engine, mut world) = poor_and_rich();
     obey(&mut engine, Command::Pause, &mut world);
     run(&mut engine, &mut world, 1);
-    let told = take(&mut engine, &mut world, carried(5)).unwrap();
-    assert!(told.contains("shares 1100") && told.contains("where it thrashed"), "{told}");
+    let answer = take(&mut engine, &mut world, carried(5)).unwrap();
+    assert!(answer.contains("shares 1100") && answer.contains("where it thrashed"), "{answer}");
     let Some(Recorded::Command { who, command, .. }) = world.events.last() else { panic!() };
     let words = "carried rich --shares 1100 --credits 5 --thrashed-at 700MiB --for 30000ms \
                  --pause 60000ms";
@@ -631,13 +631,13 @@ fn what_was_carried_counts_once() {
     assert!(take(&mut engine, &mut world, carried(5)).unwrap().contains("nothing changes"));
     let view = engine.view(&world).unwrap();
     assert_eq!(view.limits[&"rich".parse().unwrap()].shares, 7, "what an operator said since");
-    assert_eq!(view.taken[&"rich".parse().unwrap()], carried(5));
+    assert_eq!(view.carried_in[&"rich".parse().unwrap()], carried(5));
     run(&mut engine, &mut world, 1);
     assert_eq!(world.recorded.as_ref().unwrap().carried, []);
     // Another process of the same name brought nothing.
     world.guests[1].start_ticks += 1;
     run(&mut engine, &mut world, 1);
-    assert!(engine.view(&world).unwrap().taken.is_empty());
+    assert!(engine.view(&world).unwrap().carried_in.is_empty());
 }
 
 #[test]
@@ -646,8 +646,8 @@ fn a_floor_without_room_is_left_out_and_said() {
     run(&mut engine, &mut world, 1);
     let mut it = carried(5);
     it.limits.floor = Some(BOOT + Bytes::mib(1));
-    let told = take(&mut engine, &mut world, it.clone()).unwrap();
-    assert!(told.contains("its floor is left out") && told.contains("budget"), "{told}");
+    let answer = take(&mut engine, &mut world, it.clone()).unwrap();
+    assert!(answer.contains("its floor is left out") && answer.contains("budget"), "{answer}");
     let limits = &engine.view(&world).unwrap().limits[&"rich".parse().unwrap()];
     assert_eq!((limits.floor, limits.shares), (None, 1100));
     it.limits = GuestChange { shares: Some(0), ..GuestChange::default() };

@@ -2,9 +2,9 @@
 //!
 //! Idea: one trait has every clock, sample, order and record of a tick. The daemon implements it
 //! over the host. A simulation implements it over memory, with virtual time and chosen faults; its
-//! [`World::look`] and [`World::act`] may be ready at once, so that the engine needs no runtime.
+//! [`World::sample`] and [`World::act`] may be ready at once, so that the engine needs no runtime.
 //!
-//! Limits: an implementation bounds every wait: the engine waits for `look` and `act`.
+//! Limits: an implementation bounds every wait: the engine waits for `sample` and `act`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -50,7 +50,7 @@ pub trait World {
 
     /// Samples the host and its guests within a bounded time. With [`SampleScope::Urgent`] it
     /// samples at least the guests `in_transfer`, and reuses older readings of the rest.
-    async fn look(&mut self, scope: SampleScope, in_transfer: &[GuestId]) -> Snapshot;
+    async fn sample(&mut self, scope: SampleScope, in_transfer: &[GuestId]) -> Snapshot;
 
     /// Whether there is a program for the policy `external`.
     fn has_program(&self) -> bool {
@@ -67,8 +67,8 @@ pub trait World {
     /// outcome counts as failed, but may have been carried out.
     async fn act(&mut self, actions: &[Action]) -> Vec<Outcome>;
 
-    /// The settings that live with guests, as of the last [`World::look`]; `None`: unchanged since
-    /// the last call.
+    /// The settings that live with guests, as of the last [`World::sample`]; `None`: unchanged
+    /// since the last call.
     fn changed_settings(&mut self) -> Option<BTreeMap<GuestId, GuestChange>> {
         None
     }
@@ -124,7 +124,7 @@ pub trait World {
     }
 
     /// Reports incidents that begin and end to the operator, without waiting.
-    fn tell(&mut self, incidents: &[Incident]) {
+    fn report_incidents(&mut self, incidents: &[Incident]) {
         let _ = incidents;
     }
 
@@ -133,7 +133,7 @@ pub trait World {
 
     /// Waits, for a bounded time, until what was recorded so far would survive the end of this
     /// process.
-    async fn settle(&mut self) {}
+    async fn wait_until_recorded(&mut self) {}
 
     /// Records what happened between ticks, without waiting.
     fn record_event(&mut self, event: Event);

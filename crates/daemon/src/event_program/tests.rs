@@ -135,7 +135,7 @@ fn one_of_a_kind_runs_at_a_time() {
     );
     let mut program = EventProgram::new(script.settings.clone());
     let short = Incident { kind: IncidentKind::HostShort, guest: None, ..stuck("a") };
-    program.tell(at(), &[stuck("a"), stuck("b"), stuck("c"), short]);
+    program.report_incidents(at(), &[stuck("a"), stuck("b"), stuck("c"), short]);
     // Kinds do not wait for each other.
     wait_for("one of each kind", || {
         script.text("host-short.order").zip(script.text("guest-stuck.order"))
@@ -170,7 +170,7 @@ fn runs_of_a_kind_keep_their_distance() {
     script.settings.apart = Duration::from_secs(3600);
     let mut program = EventProgram::new(script.settings.clone());
     let short = Incident { kind: IncidentKind::HostShort, guest: None, ..stuck("a") };
-    program.tell(at(), &[stuck("a"), stuck("b"), short]);
+    program.report_incidents(at(), &[stuck("a"), stuck("b"), short]);
     // The second guest has to wait; the host's event came after it.
     wait_for("two runs", || script.text("order").filter(|order| order.lines().count() == 2));
     assert!(!script.text("order").unwrap().contains('b'));

@@ -166,7 +166,7 @@ fn settings(way: PagingWay) -> PagerSettings {
 fn final_outcome(pager: &mut Pager) -> PagingOutcome {
     let mut end = None;
     wait_for("the order to end", || {
-        end = pager.paged().into_iter().find(|paged| paged.end.is_some());
+        end = pager.take_outcomes().into_iter().find(|paged| paged.end.is_some());
         end.is_some()
     });
     end.unwrap()
@@ -273,11 +273,13 @@ fn dropped_orders_and_a_stopped_daemon_leave_no_limit() {
     let slow = PagerSettings { per_second: Bytes::mib(4), ..settings(PagingWay::Cgroup) };
     let mut pager = Pager::new(Some(slow));
     pager.obey(vec![guest.order(Bytes::mib(8), 1)]);
-    wait_for("something to be moved", || pager.paged().iter().any(|it| it.moved > Bytes::ZERO));
+    wait_for("something to be moved", || {
+        pager.take_outcomes().iter().any(|it| it.moved > Bytes::ZERO)
+    });
     pager.obey(Vec::new());
     wait_for("more to be moved", || {
         pager.obey(vec![guest.order(Bytes::mib(8), 2)]);
-        pager.paged().iter().any(|it| it.moved > Bytes::ZERO)
+        pager.take_outcomes().iter().any(|it| it.moved > Bytes::ZERO)
     });
     drop(pager);
     assert_eq!(group.limit(), Ok(None));
@@ -324,7 +326,7 @@ fn a_guest_whose_paging_hangs_holds_up_no_other() {
     let mut moved = 0;
     wait_for("the others", || {
         pager.obey(orders());
-        let paged = pager.paged();
+        let paged = pager.take_outcomes();
         assert!(paged.iter().all(|paged| paged.guest.as_str() == "works"));
         moved += paged.len();
         moved >= 20

@@ -180,7 +180,7 @@ async fn carried(
 ) -> Result<Json<CarriedReply>, Refusal> {
     let view = latest(&handle)?;
     let id = known_guest(&view, &name)?;
-    Ok(Json(CarriedReply::new(name, view.carried(&id), view.taken.get(&id).cloned())))
+    Ok(Json(CarriedReply::new(name, view.carried(&id), view.carried_in.get(&id).cloned())))
 }
 
 async fn take_carried(

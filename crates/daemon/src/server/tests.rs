@@ -280,7 +280,7 @@ async fn what_goes_along_with_a_guest_is_told() {
     let mut view = fixture::view();
     let grow = fixture::id("grow");
     let said = GuestChange { shares: Some(7), ..GuestChange::default() };
-    view.said.insert(grow.clone(), said.clone());
+    view.limit_changes.insert(grow.clone(), said.clone());
     let until = view.snapshot.taken_at + Duration::from_secs(9);
     let (least, pause) = (Bytes::mib(300), Duration::from_secs(60));
     view.thrashed.insert(grow.clone(), Thrashed { least, until, pause });

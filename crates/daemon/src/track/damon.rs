@@ -31,7 +31,7 @@ use ballast_tracker_proto::HashKind;
 use ballast_working_set::{Analysis, AnalysisSettings, IntervalTouches, Sampling};
 
 use super::damon_hub::{DamonHub, Membership, SAMPLES};
-use super::row::{Row, Seen};
+use super::row::{Row, WatchedInterval};
 use super::source::{SourceError, WorkingSetSource};
 use crate::pager::RAM_MIN;
 
@@ -99,7 +99,7 @@ impl DamonFollower {
     }
 
     /// Checks the guest's mappings, and samples it anew if its memory changed.
-    fn look(&mut self) -> Result<(), SourceError> {
+    fn check_mappings(&mut self) -> Result<(), SourceError> {
         let regions = regions(&self.memory)?;
         self.huge = huge(&self.memory, &regions);
         if regions != self.regions {
@@ -111,12 +111,12 @@ impl DamonFollower {
         Ok(())
     }
 
-    fn row(&self, length: Duration, cost: Duration, seen: Option<Seen>) -> Row {
+    fn row(&self, length: Duration, cost: Duration, seen: Option<WatchedInterval>) -> Row {
         let memory = (Bytes::pages(self.chosen.all), self.known);
         Row::without_rest(self.began.elapsed(), length, memory, cost, seen)
     }
 
-    fn seen(&mut self, touches: &[u64], length: Duration) -> Seen {
+    fn watched_interval(&mut self, touches: &[u64], length: Duration) -> WatchedInterval {
         let share = self.chosen.share();
         let watched = Sampling { share, ..Sampling::ALL };
         let interval = IntervalTouches { watched, touches, lost: 0, length };
@@ -126,7 +126,7 @@ impl DamonFollower {
             true => (TrackingSource::DamonHuge, HUGE_PAGES),
             false => (TrackingSource::Damon, 1),
         };
-        Seen {
+        WatchedInterval {
             source,
             working_set: seen.report.working_set,
             touched: seen.touched,
@@ -150,7 +150,7 @@ impl WorkingSetSource for DamonFollower {
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(Row, Vec<u64>), SourceError> {
         if self.windows > 0 && self.windows.is_multiple_of(LOOK_WINDOWS) {
-            self.look()?;
+            self.check_mappings()?;
         }
         let (began, patience) = (Instant::now(), self.hub.longest_window() * 2 + PATIENCE);
         let window = loop {
@@ -167,7 +167,7 @@ impl WorkingSetSource for DamonFollower {
         self.windows += 1;
         let pages = window.touched.iter().filter_map(|&at| self.chosen.numbers.get(at as usize));
         let touches = in_random_order(pages.copied().collect(), self.windows);
-        let seen = self.seen(&touches, window.length);
+        let seen = self.watched_interval(&touches, window.length);
         self.known = Some(seen.working_set);
         Ok((self.row(window.length, window.cost, Some(seen)), touches))
     }

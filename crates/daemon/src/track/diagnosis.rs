@@ -87,15 +87,15 @@ impl TrackingDiagnosis {
     /// Checks this host and all its guests.
     pub fn of_host() -> TrackingDiagnosis {
         let is_root = rustix::process::geteuid().is_root();
-        let damon = of_damon(DamonSession::probe(DamonPaths::default()), is_root);
+        let damon = damon_finding(DamonSession::probe(DamonPaths::default()), is_root);
         let guests = hypervisors(Path::new(PROC));
-        let guests = guests.iter().map(|guest| of_guest(guest, &damon)).collect();
-        let mglru = of_mglru(PageGenerations::probe(Path::new("/")), is_root);
+        let guests = guests.iter().map(|guest| guest_diagnosis(guest, &damon)).collect();
+        let mglru = mglru_finding(PageGenerations::probe(Path::new("/")), is_root);
         TrackingDiagnosis { damon, mglru, guests }
     }
 }
 
-fn of_damon(probed: Result<(), DamonError>, is_root: bool) -> SourceFinding {
+fn damon_finding(probed: Result<(), DamonError>, is_root: bool) -> SourceFinding {
     match probed {
         Ok(()) => SourceFinding::works("nobody uses it"),
         Err(DamonError::Ours) => {
@@ -116,16 +116,16 @@ fn of_damon(probed: Result<(), DamonError>, is_root: bool) -> SourceFinding {
     }
 }
 
-fn of_guest(guest: &Hypervisor, damon: &SourceFinding) -> GuestDiagnosis {
+fn guest_diagnosis(guest: &Hypervisor, damon: &SourceFinding) -> GuestDiagnosis {
     let paths = memory_paths_at(Path::new(PROC), guest.pid);
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     let is_shared = check_shared(guest.pid, &paths, 0);
     GuestDiagnosis {
         guest: guest.name.clone(),
         pid: guest.pid,
-        library: of_library(guest.tracker.is_some(), &is_shared),
-        damon: of_pages_of(guest.pid, damon.clone()),
-        mglru: of_mglru_for(guest.pid),
+        library: library_finding(guest.tracker.is_some(), &is_shared),
+        damon: pages_finding(guest.pid, damon.clone()),
+        mglru: mglru_finding_of(guest.pid),
         referenced: match check_referenced_bits(Path::new(PROC), guest.pid).and(is_shared) {
             Ok(()) => SourceFinding::works("with `referenced = true` under [tracking]"),
             // The remedy is another source.
@@ -138,7 +138,7 @@ fn of_guest(guest: &Hypervisor, damon: &SourceFinding) -> GuestDiagnosis {
     }
 }
 
-fn of_library(is_preloaded: bool, is_shared: &Result<(), TrackerError>) -> SourceFinding {
+fn library_finding(is_preloaded: bool, is_shared: &Result<(), TrackerError>) -> SourceFinding {
     const PRELOAD: &str = "restart the guest with LD_PRELOAD=libballast_track.so, \
         BALLAST_TRACK_SOCKET=PATH and shared memory (docs/tracking.md)";
     match (is_preloaded, is_shared) {
@@ -148,7 +148,7 @@ fn of_library(is_preloaded: bool, is_shared: &Result<(), TrackerError>) -> Sourc
     }
 }
 
-fn of_mglru(probed: Result<(), ReclaimError>, is_root: bool) -> SourceFinding {
+fn mglru_finding(probed: Result<(), ReclaimError>, is_root: bool) -> SourceFinding {
     match probed {
         Ok(()) => SourceFinding::works("for guests that have a cgroup of their own"),
         Err(error) => {
@@ -157,10 +157,10 @@ fn of_mglru(probed: Result<(), ReclaimError>, is_root: bool) -> SourceFinding {
     }
 }
 
-fn of_mglru_for(pid: u32) -> SourceFinding {
+fn mglru_finding_of(pid: u32) -> SourceFinding {
     const OWN: &str = "give the guest's hypervisor a memory cgroup of its own (docs/tracking.md)";
     match mglru::probe(pid) {
-        Ok(()) => of_pages_of(pid, SourceFinding::works("its cgroup is its own")),
+        Ok(()) => pages_finding(pid, SourceFinding::works("its cgroup is its own")),
         Err(SourceError::Memory(error)) => SourceFinding::fails(
             error.to_string(),
             matches!(error, ReclaimError::NoCgroup { .. } | ReclaimError::SharedCgroup { .. })
@@ -174,7 +174,7 @@ fn of_mglru_for(pid: u32) -> SourceFinding {
 }
 
 /// Whether the kernel sees the guest's pages, provided that it sees any (`host`).
-fn of_pages_of(pid: u32, host: SourceFinding) -> SourceFinding {
+fn pages_finding(pid: u32, host: SourceFinding) -> SourceFinding {
     const SPLIT: &str =
         "write never to /sys/kernel/mm/transparent_hugepage/enabled before the guest starts";
     if !host.works {
@@ -220,47 +220,53 @@ mod tests {
     }
 
     #[test]
-    fn what_ails_damon_is_told_with_its_remedy() {
-        assert!(of_damon(Ok(()), true).works);
-        assert!(of_damon(Err(DamonError::Ours), true).works, "the daemon's own use is no fault");
+    fn damon_findings_name_cause_and_remedy() {
+        assert!(damon_finding(Ok(()), true).works);
+        assert!(
+            damon_finding(Err(DamonError::Ours), true).works,
+            "the daemon's own use is no fault"
+        );
         let absent = || DamonError::Absent(PathBuf::from("/sys/x"));
         assert_eq!(
-            of_damon(Err(absent()), true),
+            damon_finding(Err(absent()), true),
             SourceFinding::fails(absent().to_string(), Some("boot a kernel that has it"))
         );
-        let told = of_damon(Err(DamonError::NoTracefs(PathBuf::from("/sys/t"))), true);
+        let told = damon_finding(Err(DamonError::NoTracefs(PathBuf::from("/sys/t"))), true);
         assert_eq!(told.remedy.as_deref(), Some("mount -t tracefs tracefs /sys/t"));
         let denied = || DamonError::System {
             what: "open",
             path: PathBuf::from("/sys/x"),
             source: std::io::ErrorKind::PermissionDenied.into(),
         };
-        assert_eq!(of_damon(Err(denied()), false).remedy.as_deref(), Some("run this as root"));
-        assert_eq!(of_damon(Err(denied()), true).remedy, None);
+        assert_eq!(damon_finding(Err(denied()), false).remedy.as_deref(), Some("run this as root"));
+        assert_eq!(damon_finding(Err(denied()), true).remedy, None);
     }
 
     #[test]
-    fn what_ails_page_generations_is_told() {
-        assert!(of_mglru(Ok(()), false).works);
+    fn mglru_findings_name_the_cause() {
+        assert!(mglru_finding(Ok(()), false).works);
         let off = || ReclaimError::Unreadable { path: "/sys/x".into(), why: "turned off".into() };
-        assert_eq!(of_mglru(Err(off()), true), SourceFinding::fails("/sys/x: turned off", None));
-        assert_eq!(of_mglru(Err(off()), false).remedy.as_deref(), Some("run this as root"));
+        assert_eq!(
+            mglru_finding(Err(off()), true),
+            SourceFinding::fails("/sys/x: turned off", None)
+        );
+        assert_eq!(mglru_finding(Err(off()), false).remedy.as_deref(), Some("run this as root"));
     }
 
     #[test]
     fn a_library_needs_shared_memory() {
         let private = TrackerError::Private { private: 4096 };
-        assert!(of_library(true, &Ok(())).works);
-        let told = of_library(true, &Err(private));
+        assert!(library_finding(true, &Ok(())).works);
+        let told = library_finding(true, &Err(private));
         assert!(!told.works && told.note.contains("share=on"), "{told:?}");
-        assert!(!of_library(false, &Ok(())).works);
+        assert!(!library_finding(false, &Ok(())).works);
     }
 
     #[test]
     fn a_process_without_guest_memory_has_no_source() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let idle = Hypervisor { pid: child.id(), name: None, tracker: None };
-        let told = of_guest(&idle, &SourceFinding::works("nobody uses it"));
+        let told = guest_diagnosis(&idle, &SourceFinding::works("nobody uses it"));
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(told.best(), None, "{told:?}");

@@ -26,7 +26,7 @@ use ballast_tracker_proto::{
 use ballast_working_set::{FinishedInterval, WatchPlan, WatchPlanner, WatchPlannerSettings};
 
 use super::coldness::WatchHistory;
-use super::row::{Row, Seen};
+use super::row::{Row, WatchedInterval};
 use super::tiny::{self, TinySample, WorkingSetShift};
 
 /// How a guest is tracked.
@@ -225,7 +225,7 @@ impl Follower {
         };
         let Some((seen, observed)) = seen.zip(observed) else { return Ok((row, Vec::new())) };
         self.history.add(mode, self.tracking.regions());
-        row.seen = Some(Seen {
+        row.seen = Some(WatchedInterval {
             source: TrackingSource::Library,
             working_set: seen.report.working_set,
             touched: seen.touched,

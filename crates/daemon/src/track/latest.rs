@@ -48,7 +48,7 @@ impl Latest {
     }
 
     /// All of the guest's memory was found in the page table.
-    pub(super) fn show(&mut self) {
+    pub(super) fn found_in_page_table(&mut self) {
         self.hidden = self.watched_last;
     }
 
@@ -60,7 +60,7 @@ impl Latest {
     }
 
     /// Tracking rests and the working set shifted: updates the report, up to `tracked` memory.
-    pub(super) fn move_by(
+    pub(super) fn scale_by(
         &mut self,
         WorkingSetShift { before, now }: WorkingSetShift,
         tracked: Bytes,
@@ -96,10 +96,10 @@ mod tests {
         };
         let mut latest =
             Latest { report: Some((report, seen)), ..Latest::new(TrackingState::Resting) };
-        latest.move_by(WorkingSetShift { before: 100, now: 150 }, Bytes::mib(512));
+        latest.scale_by(WorkingSetShift { before: 100, now: 150 }, Bytes::mib(512));
         let (shifted, at) = latest.report.clone().unwrap();
         assert!(shifted.working_set == Bytes::mib(90) && at > seen);
-        latest.move_by(WorkingSetShift { before: 1, now: 10 }, Bytes::mib(512));
+        latest.scale_by(WorkingSetShift { before: 1, now: 10 }, Bytes::mib(512));
         assert_eq!(latest.report.unwrap().0.working_set, Bytes::mib(512));
     }
 

@@ -26,7 +26,7 @@ use ballast_tracker::{TrackerError, check_referenced_bits};
 
 use super::damon::{HUGE_MAX, HUGE_PAGES, memory_in_huge_pages};
 use super::damon_hub::WINDOW_MAX;
-use super::row::{Row, Seen};
+use super::row::{Row, WatchedInterval};
 use super::source::{SourceError, WorkingSetSource, interval_within};
 
 /// The first kernel whose aging asks KVM what its guests touched.
@@ -116,12 +116,12 @@ impl MglruFollower {
             known: None,
             trust: Trust::Unseen(0),
         };
-        follower.look(first)?;
+        follower.check_memory(first)?;
         Ok(follower)
     }
 
     /// Checks the guest's memory, just after an aging.
-    fn look(&mut self, aged: Aging) -> Result<(), SourceError> {
+    fn check_memory(&mut self, aged: Aging) -> Result<(), SourceError> {
         // Another process may have joined the cgroup, or the setting may have changed.
         find(self.pid)?;
         let (memory, huge) = memory_in_huge_pages(self.pid)?;
@@ -151,17 +151,17 @@ impl MglruFollower {
         Ok((aged, began.elapsed()))
     }
 
-    fn row(&self, length: Duration, cost: Duration, seen: Option<Seen>) -> Row {
+    fn row(&self, length: Duration, cost: Duration, seen: Option<WatchedInterval>) -> Row {
         let memory = (self.memory, self.known);
         Row::without_rest(self.began.elapsed(), length, memory, cost, seen)
     }
 
-    fn seen(&self, touched: Bytes) -> Seen {
+    fn watched_interval(&self, touched: Bytes) -> WatchedInterval {
         let (source, granule_pages) = match self.is_huge {
             true => (TrackingSource::MglruHuge, HUGE_PAGES),
             false => (TrackingSource::Mglru, 1),
         };
-        Seen {
+        WatchedInterval {
             source,
             working_set: touched,
             touched,
@@ -193,7 +193,7 @@ impl WorkingSetSource for MglruFollower {
             }
             self.intervals += 1;
             if self.intervals.is_multiple_of(LOOK_INTERVALS) {
-                self.look(aged)?;
+                self.check_memory(aged)?;
             }
             let Some(touched) = aged.touched else {
                 crowded += 1;
@@ -208,7 +208,8 @@ impl WorkingSetSource for MglruFollower {
                 // With what the hypervisor itself touches, still no more than the guest's memory.
                 let touched = touched.min(self.memory);
                 self.known = Some(touched);
-                return Ok((self.row(length, aged.took, Some(self.seen(touched))), Vec::new()));
+                let watched = self.watched_interval(touched);
+                return Ok((self.row(length, aged.took, Some(watched)), Vec::new()));
             }
             if let Trust::Unseen(UNSEEN_MAX..) = self.trust {
                 return Err(SourceError::Unseen(UNSEEN_MAX, TRUSTED));

@@ -34,7 +34,7 @@ pub use follow::{FollowSettings, Follower};
 pub use interval_json::IntervalJson;
 pub use mglru::MglruFollower;
 pub use record::Recording;
-pub use row::{Row, Seen};
+pub use row::{Row, WatchedInterval};
 pub use sampler::Sampler;
 pub use service::{HIDES_LITTLE, PresentGuest, Service, TrackingStatus};
 pub use shared::ServiceSettings;

@@ -30,7 +30,7 @@ pub struct Row {
     /// CPU time of the tracker plus time lost by the guest, in rest too.
     pub cost: Duration,
     /// The figures of watching; `None` if tracking rested.
-    pub seen: Option<Seen>,
+    pub seen: Option<WatchedInterval>,
 }
 
 impl Row {
@@ -41,7 +41,7 @@ impl Row {
         length: Duration,
         (tracked, known): (Bytes, Option<Bytes>),
         cost: Duration,
-        seen: Option<Seen>,
+        seen: Option<WatchedInterval>,
     ) -> Row {
         Row {
             at,
@@ -65,7 +65,7 @@ impl Row {
 
 /// The figures of a watched interval.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct WatchedInterval {
     /// The source.
     pub source: TrackingSource,
     /// The working set.

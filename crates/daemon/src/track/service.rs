@@ -27,7 +27,7 @@ use super::damon_hub::DamonHub;
 use super::latest::Latest;
 use super::shared::{ServiceSettings, Shared};
 use super::thread::track_process;
-use crate::worker::words;
+use crate::worker::panic_text;
 
 /// Most guests tracked.
 const GUESTS_MAX: usize = 256;
@@ -185,7 +185,7 @@ impl Service {
     /// Records that all of a guest's memory was found in its process's page table.
     pub fn show_memory(&self, id: &GuestId) {
         if let Some(followed) = self.followed.get(id) {
-            followed.shared.update(Latest::show);
+            followed.shared.update(Latest::found_in_page_table);
         }
     }
 
@@ -235,7 +235,7 @@ impl Followed {
     fn look_after_thread(&mut self) {
         let ended = self.thread.take_if(|thread| thread.is_finished());
         if let Some(Err(panic)) = ended.map(JoinHandle::join) {
-            let trouble = format!("its tracking thread panicked: {}", words(&*panic));
+            let trouble = format!("its tracking thread panicked: {}", panic_text(&*panic));
             self.shared.update(|latest| {
                 latest.fail(TrackingState::Failing, trouble);
                 latest.report = None;

@@ -24,7 +24,7 @@ use ballast_tracker::{check_shared, clear_referenced, memory_paths_at, reference
 use super::damon::DamonFollower;
 use super::follow::{Follower, Remembered};
 use super::mglru::MglruFollower;
-use super::row::{Row, Seen};
+use super::row::{Row, WatchedInterval};
 use super::shared::{ServiceSettings, Shared};
 use super::source::{SourceError, WorkingSetSource, interval_within};
 
@@ -153,7 +153,7 @@ fn follow(
         let expects_paging = shared.expects_paging.load(Ordering::Relaxed);
         let coldness = if expects_paging { source.coldness().map(Arc::new) } else { None };
         let report = row.seen.map(|seen| {
-            let Seen { working_set, curve, source, .. } = seen;
+            let WatchedInterval { working_set, curve, source, .. } = seen;
             (TrackerReport { working_set, curve, source }, Instant::now())
         });
         shared.update(|latest| {
@@ -162,7 +162,7 @@ fn follow(
             if report.is_some() {
                 latest.report = report;
             } else if let Some(moved) = moved {
-                latest.move_by(moved, holds);
+                latest.scale_by(moved, holds);
             } else if is_same_phase {
                 latest.confirm();
             }

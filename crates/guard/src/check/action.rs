@@ -103,7 +103,7 @@ pub(super) fn check_guest(
     }
     let low = holds.min(reference);
     // Growing up to what the host sees it hold is growing by nothing, whatever it claims.
-    let high = holds.max(reference).max(memory.evident().unwrap_or_default());
+    let high = holds.max(reference).max(memory.seen_by_host().unwrap_or_default());
     let up = action.target.saturating_sub(high);
     let down = low.saturating_sub(action.target);
     if rules.step_up_max.is_some_and(|limit| up > limit)
@@ -196,7 +196,7 @@ pub(super) fn new_memory(
     if is_none {
         return rest;
     }
-    let used = memory.unsparable(sample, limits, rules.stale_after);
+    let used = memory.needed_without_swap(sample, limits, rules.stale_after);
     let owned = memory.owned(sample, committed).max(used.min(believed));
     rest.saturating_add(target.saturating_sub(owned.page_ceil()))
 }

@@ -66,7 +66,7 @@ pub(super) struct Memory {
     /// The least that it holds by the last size of its process, and when that was read.
     occupied: Option<(Bytes, Timestamp)>,
     /// `occupied` as of now: at most what it can hold, and `None` where that size is too old.
-    evident: Option<Bytes>,
+    seen_by_host: Option<Bytes>,
     /// The total of the last order to balloon and plugged memory together.
     ordered: Option<Bytes>,
     /// What the last plan entitled it to beyond its target.
@@ -120,13 +120,13 @@ impl Memory {
         } else if self.occupied.is_none_or(|(_, at)| now > at + SEEN_EVER) {
             self.in_use = None;
         }
-        let is_told = sample.capabilities.discard_inhibited != Some(true);
-        let lasts = |at: Timestamp| is_told && now <= at + SEEN_EVER;
+        let shows_holding = sample.capabilities.discard_inhibited != Some(true);
+        let lasts = |at: Timestamp| shows_holding && now <= at + SEEN_EVER;
         let occupied = self.occupied.filter(|(_, at)| lasts(*at));
-        self.evident = occupied.map(|(occupied, _)| occupied.min(most));
+        self.seen_by_host = occupied.map(|(occupied, _)| occupied.min(most));
         // A guest that cannot be reached may by now hold something else than it last reported.
         let heard = sample.allocation.filter(|_| sample.link == LinkState::Up);
-        let holds = heard.map(|it| self.evident.unwrap_or_default().max(it.value));
+        let holds = heard.map(|it| self.seen_by_host.unwrap_or_default().max(it.value));
         // The allowance of a stuck guest ends once it holds no more than its target.
         if let (Some(holds), Some(target)) = (holds, self.target)
             && holds <= target.max(self.entitled.unwrap_or_default()) + COMPLIED
@@ -140,7 +140,7 @@ impl Memory {
     }
 
     /// A plan is carried out.
-    pub(super) fn promised(&mut self, guest: &GuestPlan, promise: Option<&Promise>) {
+    pub(super) fn commit(&mut self, guest: &GuestPlan, promise: Option<&Promise>) {
         if !matches!(guest.change, Change::Hold(_)) {
             self.target = guest.target;
         }
@@ -161,7 +161,7 @@ impl Memory {
     }
 
     /// Promises of the previous daemon to this guest.
-    pub(super) fn left(&mut self, left: &LeftGuest, now: Timestamp) {
+    pub(super) fn restore(&mut self, left: &LeftGuest, now: Timestamp) {
         let LeftGuest { process, held, target, ref handover, .. } = *left;
         self.process = Some(process);
         self.last_seen = held;
@@ -174,7 +174,7 @@ impl Memory {
     }
 
     /// An order to balloon and plugged memory is carried out.
-    pub(super) fn ordered(&mut self, total: Bytes) {
+    pub(super) fn record_order(&mut self, total: Bytes) {
         self.ordered = Some(total);
     }
 
@@ -183,12 +183,12 @@ impl Memory {
     }
 
     /// What the host sees it hold.
-    pub(super) fn evident(&self) -> Option<Bytes> {
-        self.evident
+    pub(super) fn seen_by_host(&self) -> Option<Bytes> {
+        self.seen_by_host
     }
 
     fn grant(&mut self, target: Option<Bytes>) {
-        let seen = self.last_seen.max(self.evident);
+        let seen = self.last_seen.max(self.seen_by_host);
         let held = || self.in_use.map_or(seen, |in_use| seen.min(Some(in_use)));
         let had = self.granted.or_else(held).unwrap_or_default();
         self.granted_lately = self.granted_lately.max(had).max(target.unwrap_or_default());
@@ -239,7 +239,7 @@ impl Memory {
     /// What the guest would hold, or could take at any moment, without its cap.
     fn holds(&self, sample: &GuestSample) -> Bytes {
         let holds = sample.claimed().or(self.last_seen);
-        let holds = holds.max(self.evident);
+        let holds = holds.max(self.seen_by_host);
         let promised = self.target.max(self.ordered).max(self.entitled);
         // An empty hypervisor without a reservation may receive any amount.
         let is_empty = sample.run_state == Some(RunState::Incoming);
@@ -266,7 +266,7 @@ impl Memory {
     /// What the guest may take beyond its commitment once `promise` is in force. Whatever the cap,
     /// it may have its floor, and what it uses without swap. A new transient grant is an order not
     /// yet seen to be followed, so the order before it still counts too.
-    pub(super) fn let_go(
+    pub(super) fn freed_by_raised_cap(
         &self,
         sample: &GuestSample,
         limits: &GuestLimits,
@@ -286,14 +286,14 @@ impl Memory {
         let next =
             next.saturating_sub(transient.saturating_sub(beyond(self.entitled, self.target)));
         let floor = limits.bounds_for(sample).unwrap_or_default().floor;
-        let own = floor.max(self.unsparable(sample, limits, planned.stale_after));
+        let own = floor.max(self.needed_without_swap(sample, limits, planned.stale_after));
         let cap = cap.max(own.saturating_add(ROOM));
         let holds = self.holds(sample);
         holds.min(next.max(cap)) - holds.min(cap)
     }
 
     /// What the guest uses and has no swap for.
-    pub(super) fn unsparable(
+    pub(super) fn needed_without_swap(
         &self,
         sample: &GuestSample,
         limits: &GuestLimits,

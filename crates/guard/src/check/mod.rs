@@ -45,7 +45,7 @@ use ballast_model::{
 use action::{Guest, check_form, check_guest, new_memory};
 use memory::{Memory, Planned};
 pub use promise::Promise;
-use restart::Left;
+use restart::LeftGuests;
 pub use rules::Rules;
 pub use violation::Violation;
 
@@ -61,13 +61,13 @@ pub struct Checker {
     guests: PerGuest<Memory>,
     now: Timestamp,
     /// Promises of the last daemon.
-    left: Left,
+    left: LeftGuests,
 }
 
 impl Checker {
     /// Restores the last daemon's promises to these guests. Call before the first snapshot.
     pub fn restore(&mut self, guests: &[LeftGuest]) {
-        self.left = Left::new(guests);
+        self.left = LeftGuests::new(guests);
     }
 
     /// Records a reservation as a promise to its guest, whose first snapshot comes next.
@@ -113,15 +113,15 @@ impl Checker {
         }
         let granted = check.actions(&mut found);
         check.paging(&mut found);
-        let grants = |given: &Given| given.new > Bytes::ZERO && !given.releases;
+        let grants = |given: &ActionGrant| given.new > Bytes::ZERO && !given.releases;
         if let Some(first) = granted.iter().position(grants) {
             let late = plan.actions.iter().zip(&granted).skip(first);
             let late = late.filter(|(_, given)| given.releases);
             found.extend(late.map(|(it, _)| Violation::ReleaseAfterGrant(it.guest.clone())));
         }
-        let (free, let_go) = check.free_and_let_go();
+        let (free, freed_by_caps) = check.free_and_freed_by_caps();
         let new: Bytes = granted.iter().map(|given| given.new).sum();
-        let granted = new.saturating_add(let_go);
+        let granted = new.saturating_add(freed_by_caps);
         if granted > free {
             found.push(Violation::Overcommitted { granted, free });
         }
@@ -133,14 +133,14 @@ impl Checker {
         let mut promises = promises.iter().peekable();
         for (memory, guest) in self.guests.values_mut().zip(&plan.guests) {
             let promise = promises.next_if(|promise| promise.guest == guest.id);
-            memory.promised(guest, promise);
+            memory.commit(guest, promise);
         }
         let mut at = 0;
         for action in &plan.actions {
             if let Some(place) = plan.place_near(&action.guest, at) {
                 at = place;
                 if let Some(memory) = self.guests.at_mut(place) {
-                    memory.ordered(action.target);
+                    memory.record_order(action.target);
                 }
             }
         }
@@ -163,7 +163,7 @@ struct Check<'a> {
 
 /// What an action gives its guest.
 #[derive(Clone, Copy)]
-struct Given {
+struct ActionGrant {
     /// Memory that the guest did not have already.
     new: Bytes,
     /// Whether the action asks for some of what the guest claims to hold.
@@ -180,7 +180,7 @@ impl<'a> Check<'a> {
 
     /// Faults of single actions, in the order of their guests' names. Returns what each action
     /// grants.
-    fn actions(&self, found: &mut Vec<Violation>) -> Vec<Given> {
+    fn actions(&self, found: &mut Vec<Violation>) -> Vec<ActionGrant> {
         let plan = self.plan;
         let mut acted = vec![false; self.snapshot.guests().len()];
         let mut wrong: Vec<(&GuestId, Vec<Violation>)> = Vec::new();
@@ -211,7 +211,7 @@ impl<'a> Check<'a> {
                 }
                 None => here.push(Violation::UnknownGuest(action.guest.clone())),
             }
-            granted.push(Given { new, releases });
+            granted.push(ActionGrant { new, releases });
             if !here.is_empty() {
                 wrong.push((&action.guest, here));
             }
@@ -285,9 +285,9 @@ impl<'a> Check<'a> {
 
     /// Memory that neither budget nor host has given away yet, and what guests may take beyond
     /// their commitment because the plan raises their caps.
-    fn free_and_let_go(&self) -> (Bytes, Bytes) {
+    fn free_and_freed_by_caps(&self) -> (Bytes, Bytes) {
         let (plan, rules, snapshot) = (self.plan, self.rules, self.snapshot);
-        let mut let_go = Bytes::ZERO;
+        let mut freed_by_caps = Bytes::ZERO;
         for promise in self.promises {
             let Some(place) = self.guests.place(&promise.guest) else { continue };
             let (Some(guest), Some(planned)) = (self.guest(place), plan.guests.get(place)) else {
@@ -296,7 +296,7 @@ impl<'a> Check<'a> {
             // A guest that is left alone for lack of figures is granted nothing.
             if !matches!(planned.change, Change::CancelShrink { .. }) {
                 let planned = Planned { target: planned.target, stale_after: rules.stale_after };
-                let_go = let_go.saturating_add(guest.memory.let_go(
+                freed_by_caps = freed_by_caps.saturating_add(guest.memory.freed_by_raised_cap(
                     guest.sample,
                     guest.limits,
                     promise,
@@ -307,13 +307,13 @@ impl<'a> Check<'a> {
         let (Some(total), Some(available)) =
             (snapshot.host.memory_total, snapshot.host.memory_available)
         else {
-            return (Bytes::ZERO, let_go);
+            return (Bytes::ZERO, freed_by_caps);
         };
         let (mut committed, mut touched) = (Bytes::ZERO, Bytes::ZERO);
         let mut promises = self.promises.iter().peekable();
         for (memory, sample) in self.guests.values().zip(snapshot.guests()) {
             if memory.known_for(self.now) < SETTLES_IN {
-                return (Bytes::ZERO, let_go);
+                return (Bytes::ZERO, freed_by_caps);
             }
             let kept = promises.next_if(|it| it.guest == sample.id).and_then(|it| it.cap);
             let own = memory.committed(sample, kept.is_some(), rules.stale_after);
@@ -327,6 +327,6 @@ impl<'a> Check<'a> {
             .saturating_sub(rules.host_reserve)
             .saturating_sub(rules.reserved)
             .saturating_sub(committed.saturating_sub(touched));
-        (of_budget.min(of_host), let_go)
+        (of_budget.min(of_host), freed_by_caps)
     }
 }

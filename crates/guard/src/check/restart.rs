@@ -17,15 +17,15 @@ const WITHIN: Duration = Duration::from_secs(60);
 
 /// Guests of the last daemon that have not appeared yet.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Left {
+pub(super) struct LeftGuests {
     guests: BTreeMap<GuestId, LeftGuest>,
     until: Option<Timestamp>,
 }
 
-impl Left {
-    pub(super) fn new(guests: &[LeftGuest]) -> Left {
+impl LeftGuests {
+    pub(super) fn new(guests: &[LeftGuest]) -> LeftGuests {
         let by_name = |left: &LeftGuest| (left.handover.guest.clone(), left.clone());
-        Left { guests: guests.iter().map(by_name).collect(), until: None }
+        LeftGuests { guests: guests.iter().map(by_name).collect(), until: None }
     }
 
     pub(super) fn add(&mut self, left: &LeftGuest) {
@@ -45,7 +45,7 @@ impl Left {
         for (memory, sample) in memories.values_mut().zip(snapshot.guests()) {
             let Some(left) = self.guests.remove(&sample.id) else { continue };
             if sample.process.is_none_or(|process| process == left.process) {
-                memory.left(&left, now);
+                memory.restore(&left, now);
             }
         }
     }

@@ -13,7 +13,7 @@ impl ComplianceLog {
         handover.transient_grant = self.transient_grant;
         handover.granted = self.granted.filter(|_| self.granted != self.target);
         handover.stuck = match self.release {
-            Release::Settled | Release::Under { .. } => None,
+            Release::Settled | Release::Releasing { .. } => None,
             Release::Stuck { asked, since, retry_at, pause } => {
                 Some(Stuck { asked, since, retry_at, pause })
             }

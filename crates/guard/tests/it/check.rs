@@ -312,24 +312,24 @@ fn with_cap(case: &mut Case) {
 
 #[test]
 fn raising_a_cap_is_a_grant() {
-    let let_go = |next: u64, grown: u64| {
+    let raise_cap = |next: u64, grown: u64| {
         let mut case = Case::new().with(with_cap).act("b", grown);
         case.promises.push(capped(&id("a"), Bytes::mib(next)));
         case.check()
     };
-    assert_eq!(let_go(500, 600), []);
-    let [Violation::Overcommitted { granted, free }] = let_go(500, 601)[..] else {
-        panic!("{:?}", let_go(500, 601))
+    assert_eq!(raise_cap(500, 600), []);
+    let [Violation::Overcommitted { granted, free }] = raise_cap(500, 601)[..] else {
+        panic!("{:?}", raise_cap(500, 601))
     };
     assert_eq!((granted, free), (Bytes::mib(189), Bytes::mib(188)));
-    assert_eq!(let_go(4000, 560), [], "more than it holds it cannot take");
-    assert_eq!(let_go(392, 700), [], "to hold it to less frees nothing yet");
+    assert_eq!(raise_cap(4000, 560), [], "more than it holds it cannot take");
+    assert_eq!(raise_cap(392, 700), [], "to hold it to less frees nothing yet");
 }
 
 /// A guest that was asked to hold 541 MiB and holds 540 is capped at 400. What it may take up to
 /// 541 counts once when the cap is raised.
 #[test]
-fn what_a_raised_cap_lets_go_counts_once() {
+fn what_a_raised_cap_frees_counts_once() {
     let grant = |target: u64| {
         let mut case = Case::new().with(with_cap).act("a", target);
         let past = case.past.get_mut(&id("a")).unwrap();

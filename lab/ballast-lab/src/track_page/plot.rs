@@ -5,7 +5,7 @@
 //! them.
 
 use ballast_chart::{Axis, Chart, Colour, Frame, PALETTE, rgb};
-use ballast_daemon::track::{Row, Seen};
+use ballast_daemon::track::{Row, WatchedInterval};
 use ballast_model::MissCurve;
 
 /// The shade of watched intervals; the style sheet of the page knows it.
@@ -90,7 +90,7 @@ pub(super) const PANELS: [Panel; 5] = [
     },
 ];
 
-fn seen(row: &Row) -> Option<&Seen> {
+fn seen(row: &Row) -> Option<&WatchedInterval> {
     row.seen.as_ref()
 }
 

@@ -182,7 +182,7 @@ fn a_stuck_guest_is_asked_anew_when_its_floor_rises() {
 
 /// A driver said that its guest held less than its floor, before it was ordered anything.
 #[test]
-fn nobody_is_ordered_below_its_floor_on_its_word() {
+fn a_claim_below_the_floor_orders_nothing_below_it() {
     holds(&[4707]);
 }
 

@@ -67,7 +67,7 @@ fn admitted(keys: &Keys, way: Way, request: Request) -> Result<Request, Refusal>
     }
     let visitor = keys.visitor(way, &parts.headers);
     let is_read = matches!(parts.method, Method::GET | Method::HEAD);
-    may(&visitor, is_read, parts.uri.path())?;
+    authorize(&visitor, is_read, parts.uri.path())?;
     let given = parts.headers.get(CSRF_HEADER).map(HeaderValue::as_bytes);
     let is_its_own = given.is_some() && given == visitor.csrf.as_deref().map(str::as_bytes);
     if !is_read && visitor.is_browser && !is_open(parts.uri.path()) && !is_its_own {
@@ -86,7 +86,7 @@ fn is_open(path: &str) -> bool {
 }
 
 /// GET and HEAD need read access, everything else needs write access.
-fn may(visitor: &Visitor, is_read: bool, path: &str) -> Result<(), Refusal> {
+fn authorize(visitor: &Visitor, is_read: bool, path: &str) -> Result<(), Refusal> {
     let needed = if is_read { Access::Read } else { Access::Write };
     let is_port = visitor.way == Way::Port;
     if visitor.access >= needed || is_open(path) && (is_port || visitor.access != Access::None) {

@@ -42,7 +42,7 @@ pub(super) use self::door::enter;
 use self::door::{FILES_PATH, INDEX_PATH, LOGIN_PATH, LOGOUT_PATH, SESSION_PATH};
 pub(super) use self::keys::{Keys, Visitor, Way};
 pub(super) use self::listeners::Listeners;
-use self::past::{Happened, Past};
+use self::past::{JournalEvent, Past};
 pub use self::port::PortError;
 pub(super) use self::port::{Port, Tokens};
 use super::access::Access;
@@ -230,7 +230,7 @@ async fn past(State(site): State<Site>, request: Request) -> Result<Json<Past>, 
     of_journal(&site, move |path| Past::read(path, span, guest.as_ref())).await.map(Json)
 }
 
-async fn events(State(site): State<Site>) -> Result<Json<Vec<Happened>>, Refusal> {
+async fn events(State(site): State<Site>) -> Result<Json<Vec<JournalEvent>>, Refusal> {
     of_journal(&site, |path| past::events(path, SystemTime::now())).await.map(Json)
 }
 

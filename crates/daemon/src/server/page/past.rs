@@ -47,7 +47,7 @@ struct Lines {
 
 /// One event of the journal.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Happened {
+pub(super) struct JournalEvent {
     at_unix_ms: i64,
     code: &'static str,
     text: String,
@@ -142,7 +142,7 @@ impl Lines {
 ///
 /// # Errors
 /// The journal cannot be read.
-pub(super) fn events(path: &Path, now: SystemTime) -> Result<Vec<Happened>, JournalError> {
+pub(super) fn events(path: &Path, now: SystemTime) -> Result<Vec<JournalEvent>, JournalError> {
     events_within(path, now, TIME_MAX)
 }
 
@@ -151,7 +151,7 @@ fn events_within(
     path: &Path,
     now: SystemTime,
     time_max: Duration,
-) -> Result<Vec<Happened>, JournalError> {
+) -> Result<Vec<JournalEvent>, JournalError> {
     let begun = Instant::now();
     let from = now.checked_sub(EVENTS_AGE_MAX).map_or(i64::MIN, wall_ms);
     let mut found = Vec::new();
@@ -163,7 +163,7 @@ fn events_within(
         if let Some(Ok(Entry { wall_ms, what: What::Event(event), .. })) = reader.events(one).next()
         {
             let (code, text) = words(event);
-            found.push(Happened { at_unix_ms: wall_ms, code, text });
+            found.push(JournalEvent { at_unix_ms: wall_ms, code, text });
         }
         if found.len() == EVENTS_MAX || begun.elapsed() > time_max {
             break;
@@ -328,7 +328,8 @@ mod tests {
             writer.record_event(wall(NEWEST_S + nth), Timestamp::ZERO, refused).unwrap();
         }
         let now = wall(NEWEST_S + more);
-        let texts = |found: Vec<Happened>| found.into_iter().map(|it| it.text).collect::<Vec<_>>();
+        let texts =
+            |found: Vec<JournalEvent>| found.into_iter().map(|it| it.text).collect::<Vec<_>>();
         let told = |nth: u64| format!("a reload was refused: reason {nth}");
         let all = texts(events(&path, now).unwrap());
         assert_eq!(all.len(), EVENTS_MAX);

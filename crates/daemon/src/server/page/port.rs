@@ -44,7 +44,7 @@ pub(in crate::server) struct Tokens {
 impl Tokens {
     /// The access that `given` has; `None`: it is not a token.
     pub(super) fn access(&self, given: &str) -> Option<Access> {
-        let is = |token: &Option<Token>| token.as_ref().is_some_and(|token| token.is(given));
+        let is = |token: &Option<Token>| token.as_ref().is_some_and(|token| token.matches(given));
         match () {
             () if is(&self.owner) => Some(Access::Write),
             () if is(&self.reader) => Some(Access::Read),

@@ -23,13 +23,13 @@ pub(super) struct Token(String);
 
 impl Token {
     /// Whether `given` is this token. The time depends only on the length.
-    pub(super) fn is(&self, given: &str) -> bool {
+    pub(super) fn matches(&self, given: &str) -> bool {
         self.0.as_bytes().ct_eq(given.as_bytes()).into()
     }
 
     /// Whether both are the same.
     pub(super) fn equals(&self, other: &Token) -> bool {
-        self.is(&other.0)
+        self.matches(&other.0)
     }
 }
 
@@ -153,9 +153,9 @@ mod tests {
     fn a_token_is_the_line_in_its_file() {
         let (_folder, path) = file(b"0123456789abcdef\n", 0o600);
         let token = read(&path, user()).map_err(|error| error.to_string()).ok().unwrap();
-        assert!(token.is("0123456789abcdef"));
+        assert!(token.matches("0123456789abcdef"));
         for other in ["", "0123456789abcde", "0123456789abcdeF", "0123456789abcdef\n"] {
-            assert!(!token.is(other), "{other:?}");
+            assert!(!token.matches(other), "{other:?}");
         }
     }
 

@@ -40,7 +40,7 @@ const QUICK: u32 = 10;
 // Every table has one, and groups go by the type's name.
 #[group(skip)]
 pub(super) struct Choice {
-    /// A guest, as often as wanted [default: all]; of the table `guests`
+    /// For the table `guests`: a guest to track; repeatable [default: all]
     #[arg(long = "guest", value_name = "NAME", value_enum)]
     guests: Vec<Subject>,
 }
