@@ -19,7 +19,7 @@ use ballast_model::{
 };
 use tokio::sync::Notify;
 
-use super::rate_limited::RateLimited;
+use crate::rate_limited::RateLimited;
 
 /// Balloon statistics older than this are replaced by the agent's: the balloon driver may be gone.
 /// Statistics normally arrive every second, up to two seconds late under pressure.

@@ -11,7 +11,6 @@ mod door;
 mod follow;
 mod latest;
 mod order;
-mod rate_limited;
 mod service;
 
 pub use conversation::Conversation;
