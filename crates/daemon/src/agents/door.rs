@@ -3,18 +3,16 @@
 //! Idea: with virtio-serial the daemon connects to a port of the guest; with vsock the agent
 //! connects to the daemon. QEMU's vsock connections come through the host's kernel with the guest's
 //! number (CID), which no other guest can have. Cloud Hypervisor and Firecracker connect to a Unix
-//! socket that the daemon has for each guest, and the kernel names the process that does. So no
-//! guest can speak for another.
+//! socket that the daemon has for each guest ([`HybridSocket`]), and the kernel names the process
+//! that does. So no guest can speak for another.
 //!
 //! Source: vsock(7); docs/vsock.md of Cloud Hypervisor and of Firecracker. Limits: any program in a
 //! guest may connect by vsock, not only root's; it speaks for its own guest.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,11 +23,12 @@ use nix::sys::socket::{
 };
 use rustix::net::{SocketFlags, accept_with};
 use tokio::io::Interest;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tracing::info;
 
+use super::hybrid_socket::HybridSocket;
 use super::latest::Shared;
 use crate::clock;
 
@@ -41,8 +40,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 const STRANGERS_MAX: usize = 64;
 /// Listen on any context.
 const CID_ANY: u32 = u32::MAX;
-/// Any process may connect; that it is the hypervisor is checked afterwards.
-const SOCKET_MODE: u32 = 0o666;
 
 /// Where the connection of a guest's agent comes from.
 #[derive(Debug)]
@@ -69,61 +66,6 @@ impl Door {
                 Some(stream) => Some(stream),
                 None => std::future::pending().await,
             },
-        }
-    }
-}
-
-/// The socket of the daemon to which the hypervisor of one guest connects.
-#[derive(Debug)]
-pub(super) struct HybridSocket {
-    path: PathBuf,
-    listener: Option<UnixListener>,
-}
-
-impl HybridSocket {
-    /// The socket for the guest whose vsock device has its socket at `device`. Nothing listens yet.
-    pub(super) fn new(device: &Path) -> HybridSocket {
-        let mut path = device.as_os_str().to_owned();
-        path.push(format!("_{VSOCK_PORT}"));
-        HybridSocket { path: path.into(), listener: None }
-    }
-
-    async fn accept(&mut self, shared: &Shared) -> Option<UnixStream> {
-        if self.listener.is_none() {
-            match self.bind() {
-                Ok(listener) => self.listener = Some(listener),
-                Err(error) => {
-                    let text =
-                        format!("cannot listen for its agent at {}: {error}", self.path.display());
-                    shared.warn(&text, clock::now());
-                }
-            }
-        }
-        let (stream, _) = self.listener.as_ref()?.accept().await.ok()?;
-        let pid = peer_pid(&stream);
-        shared.admits(pid, &self.path, clock::now()).then_some(stream)
-    }
-
-    /// Listens. Replaces a socket that an earlier daemon left there.
-    fn bind(&self) -> io::Result<UnixListener> {
-        if let Ok(file) = fs::symlink_metadata(&self.path)
-            && file.file_type().is_socket()
-        {
-            match std::os::unix::net::UnixStream::connect(&self.path) {
-                Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
-                Err(_) => fs::remove_file(&self.path)?,
-            }
-        }
-        let listener = UnixListener::bind(&self.path)?;
-        fs::set_permissions(&self.path, fs::Permissions::from_mode(SOCKET_MODE))?;
-        Ok(listener)
-    }
-}
-
-impl Drop for HybridSocket {
-    fn drop(&mut self) {
-        if self.listener.is_some() {
-            let _ = fs::remove_file(&self.path);
         }
     }
 }
@@ -231,68 +173,12 @@ fn lock(routes: &Routes) -> std::sync::MutexGuard<'_, BTreeMap<u32, mpsc::Sender
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agents::latest::AgentNotice;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::AsyncReadExt;
 
     /// The context of this machine itself, which exists with the module `vsock_loopback`.
     const CID_LOCAL: u32 = 1;
     /// A port of no agent.
     const PORT: u32 = 29_873;
-
-    fn shared(hypervisor: u32) -> Shared {
-        let shared = Shared::default();
-        shared.set_hypervisor(Some(hypervisor));
-        shared
-    }
-
-    #[tokio::test]
-    async fn the_hypervisor_alone_reaches_the_daemons_socket() {
-        let folder = tempfile::tempdir().unwrap();
-        let device = folder.path().join("v.sock");
-        let path = folder.path().join("v.sock_9873");
-        // The socket of a daemon that was killed.
-        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        let mut door = Door::Hybrid(HybridSocket::new(&device));
-        for (hypervisor, is_let_in) in [(std::process::id(), true), (1, false)] {
-            let shared = shared(hypervisor);
-            let connect = async {
-                loop {
-                    match UnixStream::connect(&path).await {
-                        Ok(stream) => return stream,
-                        Err(_) => tokio::task::yield_now().await,
-                    }
-                }
-            };
-            let (inside, mut outside) = tokio::join!(door.open(&shared), connect);
-            assert_eq!(inside.is_some(), is_let_in);
-            if let Some(mut inside) = inside {
-                outside.write_all(b"agent").await.unwrap();
-                let mut read = [0; 5];
-                inside.read_exact(&mut read).await.unwrap();
-                assert_eq!(&read, b"agent");
-            }
-            let notices = shared.take(clock::now()).notices;
-            let is_warned =
-                matches!(&notices[..], [AgentNotice::Warning(it)] if it.contains("v.sock_9873"));
-            assert_eq!(is_warned, !is_let_in, "{notices:?}");
-        }
-        drop(door);
-        assert!(!path.exists());
-    }
-
-    #[tokio::test]
-    async fn what_another_daemon_listens_on_is_left_to_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("v.sock_9873");
-        let _other = UnixListener::bind(&path).unwrap();
-        let shared = shared(std::process::id());
-        let mut socket = HybridSocket::new(&folder.path().join("v.sock"));
-        assert!(socket.accept(&shared).await.is_none());
-        let notices = shared.take(clock::now()).notices;
-        assert!(matches!(&notices[..], [AgentNotice::Warning(it)] if it.contains("in use")));
-        drop(socket);
-        assert!(path.exists(), "it is the other's");
-    }
 
     #[tokio::test]
     async fn connections_by_vsock_go_to_the_guest_of_their_context() {

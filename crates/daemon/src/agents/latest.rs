@@ -111,6 +111,11 @@ impl Shared {
         self.hypervisor.store(pid.unwrap_or(0), Ordering::Relaxed);
     }
 
+    /// The process behind the guest's QMP socket; `None`: not known.
+    pub(super) fn hypervisor(&self) -> Option<u32> {
+        Some(self.hypervisor.load(Ordering::Relaxed)).filter(|pid| *pid != 0)
+    }
+
     /// Whether process `peer`, at the other end of the socket at `path`, may speak for the guest's
     /// agent: it must be the guest's hypervisor. A warning names any other.
     pub(super) fn admits(&self, peer: Option<u32>, path: &Path, now: Timestamp) -> bool {

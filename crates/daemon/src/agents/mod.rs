@@ -9,6 +9,7 @@
 mod conversation;
 mod door;
 mod follow;
+mod hybrid_socket;
 mod latest;
 mod order;
 mod service;

@@ -20,8 +20,9 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-use super::door::{Door, HybridSocket, VsockListener, VsockRoute};
+use super::door::{Door, VsockListener, VsockRoute};
 use super::follow::follow;
+use super::hybrid_socket::HybridSocket;
 use super::latest::{AgentState, Shared};
 use super::order::{Answer, Order, Settings};
 use crate::clock;
@@ -37,6 +38,10 @@ const SHRINK_MIN: Bytes = Bytes::mib(16);
 const SHRINK_WAIT: Duration = Duration::from_secs(3);
 /// Shortest time between two such requests, so that balloons do not wait forever.
 const SHRINK_APART: Duration = Duration::from_secs(10);
+
+/// Shortest time for which an agent has one vsock device. Its hypervisor names it, and each other
+/// one makes the daemon listen anew.
+const DEVICE_MIN: Duration = Duration::from_secs(30);
 
 /// The connected agents.
 #[derive(Debug)]
@@ -57,6 +62,7 @@ struct Followed {
     /// The vsock device that the agent connects through; `None`: it uses a virtio-serial port.
     vsock: Option<VsockAddress>,
     _route: Option<VsockRoute>,
+    began: Timestamp,
     shared: Arc<Shared>,
     orders: mpsc::Sender<Order>,
     /// Number of the last answered request.
@@ -116,7 +122,11 @@ impl Agents {
         vsock: Option<VsockAddress>,
     ) -> Option<AgentState> {
         let is_of_another = |followed: &Followed| matches!((followed.process, process), (Some(known), Some(seen)) if known != seen);
-        let has_another_device = |followed: &Followed| matches!((&followed.vsock, &vsock), (Some(known), Some(seen)) if known != seen);
+        let has_another_device = |followed: &Followed| {
+            let both = followed.vsock.as_ref().zip(vsock.as_ref());
+            both.is_some_and(|(known, seen)| known != seen)
+                && clock::now().saturating_since(followed.began) >= DEVICE_MIN
+        };
         if self.followed.get(id).is_some_and(|it| is_of_another(it) || has_another_device(it)) {
             self.followed.remove(id);
         }
@@ -253,6 +263,7 @@ impl Agents {
             process: None,
             vsock,
             _route: route,
+            began: clock::now(),
             shared,
             orders,
             answered: None,
@@ -321,6 +332,9 @@ mod tests {
         let first = Arc::clone(&agents.followed[&id].shared);
         agents.state(&id, None, None, None, None).unwrap();
         assert!(Arc::ptr_eq(&first, &agents.followed[&id].shared), "it is not always known");
+        agents.state(&id, None, None, None, device("w.sock")).unwrap();
+        assert!(Arc::ptr_eq(&first, &agents.followed[&id].shared), "so soon after the first");
+        agents.followed.get_mut(&id).unwrap().began = Timestamp::ZERO;
         agents.state(&id, None, None, None, device("w.sock")).unwrap();
         assert!(!Arc::ptr_eq(&first, &agents.followed[&id].shared), "another device");
         agents.settings.vsock = false;
