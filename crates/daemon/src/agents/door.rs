@@ -7,16 +7,18 @@
 //! that does. So no guest can speak for another.
 //!
 //! Source: vsock(7); docs/vsock.md of Cloud Hypervisor and of Firecracker. Limits: any program in a
-//! guest may connect by vsock, not only root's; it speaks for its own guest.
+//! guest may connect by vsock, not only root's; it speaks for its own guest. All guests connect to
+//! one listener of the kernel's: while one floods it, others may have to try more than once.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ballast_agent_proto::wire::VSOCK_PORT;
+use ballast_model::Timestamp;
 use ballast_qmp::client::peer_pid;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, VsockAddr, bind, getpeername, listen, socket,
@@ -28,6 +30,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tracing::info;
 
+use super::connection_limiter::ConnectionLimiter;
 use super::hybrid_socket::HybridSocket;
 use super::latest::Shared;
 use crate::clock;
@@ -36,6 +39,10 @@ use crate::clock;
 const BACKLOG: i32 = 64;
 /// Pause after a connection could not be accepted, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// Refused connections before a pause, and that pause: so a flood is at most 12 800 refusals a
+/// second, of some microseconds each, and other guests' connections are still found among them.
+const REFUSALS_MAX: u32 = 64;
+const REFUSALS_PAUSE: Duration = Duration::from_millis(5);
 /// Most contexts that belong to no guest and are named in the log.
 const STRANGERS_MAX: usize = 64;
 /// Listen on any context.
@@ -70,8 +77,22 @@ impl Door {
     }
 }
 
+/// Where a guest's vsock connections go.
+#[derive(Debug)]
+struct RouteEntry {
+    sender: mpsc::Sender<UnixStream>,
+    limiter: ConnectionLimiter,
+}
+
+impl RouteEntry {
+    /// Where a connection at `now` goes; `None`: there were too many before it.
+    fn admit(&mut self, now: Timestamp) -> Option<mpsc::Sender<UnixStream>> {
+        self.limiter.admits(now).then(|| self.sender.clone())
+    }
+}
+
 /// Routes of vsock connections, by context.
-type Routes = Arc<Mutex<BTreeMap<u32, mpsc::Sender<UnixStream>>>>;
+type Routes = Arc<Mutex<BTreeMap<u32, RouteEntry>>>;
 
 /// Accepts the vsock connections of all guests from the kernel.
 #[derive(Debug)]
@@ -127,7 +148,7 @@ impl VsockListener {
         }
         // One more connection may wait until the earlier one is found to be over.
         let (sender, receiver) = mpsc::channel(1);
-        routes.insert(cid, sender);
+        routes.insert(cid, RouteEntry { sender, limiter: ConnectionLimiter::default() });
         Some((VsockRoute { cid, routes: Arc::clone(&self.routes) }, receiver))
     }
 }
@@ -135,29 +156,41 @@ impl VsockListener {
 /// Accepts connections and passes each on to its guest. Never ends.
 async fn accept_all(listener: UnixStream, routes: Routes) {
     let mut strangers = Vec::new();
+    let mut refusals = 0;
     loop {
         let accepted = listener.async_io(Interest::READABLE, || accept(&listener)).await;
-        let Ok((cid, stream)) = accepted else {
+        let Ok((cid, socket)) = accepted else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let sender = lock(&routes).get(&cid).cloned();
-        match sender {
-            Some(sender) => drop(sender.try_send(stream)),
-            None if strangers.len() < STRANGERS_MAX && !strangers.contains(&cid) => {
+        let entry = cid.and_then(|cid| Some(lock(&routes).get_mut(&cid)?.admit(clock::now())));
+        if let Some(Some(sender)) = &entry {
+            if let Ok(stream) = watched(socket) {
+                drop(sender.try_send(stream));
+            }
+            continue;
+        }
+        drop(socket);
+        refusals += 1;
+        if refusals == REFUSALS_MAX {
+            refusals = 0;
+            tokio::time::sleep(REFUSALS_PAUSE).await;
+        }
+        match cid.filter(|_| entry.is_none()) {
+            Some(cid) if strangers.len() < STRANGERS_MAX && !strangers.contains(&cid) => {
                 strangers.push(cid);
                 info!("refused a connection by vsock: no guest is known to have context {cid}");
             }
-            None => {}
+            Some(_) | None => {}
         }
     }
 }
 
-/// Accepts a connection. Returns it with its context.
-fn accept(listener: &UnixStream) -> io::Result<(u32, UnixStream)> {
+/// Accepts a connection. Returns it with its context; `None`: it is over already.
+fn accept(listener: &UnixStream) -> io::Result<(Option<u32>, OwnedFd)> {
     let fd = accept_with(listener.as_fd(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
-    let cid = getpeername::<VsockAddr>(fd.as_raw_fd())?.cid();
-    Ok((cid, watched(fd)?))
+    let cid = getpeername::<VsockAddr>(fd.as_raw_fd()).ok().map(|peer| peer.cid());
+    Ok((cid, fd))
 }
 
 /// A socket that tokio can wait for. tokio does not know vsock, but waits on, reads and writes any
@@ -166,7 +199,7 @@ fn watched(socket: OwnedFd) -> io::Result<UnixStream> {
     UnixStream::from_std(std::os::unix::net::UnixStream::from(socket))
 }
 
-fn lock(routes: &Routes) -> std::sync::MutexGuard<'_, BTreeMap<u32, mpsc::Sender<UnixStream>>> {
+fn lock(routes: &Routes) -> MutexGuard<'_, BTreeMap<u32, RouteEntry>> {
     routes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -6,6 +6,7 @@
 //! floods or falls silent harms only its own guest, and no other process than the guest's
 //! hypervisor can speak for it.
 
+mod connection_limiter;
 mod conversation;
 mod door;
 mod follow;
