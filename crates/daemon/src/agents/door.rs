@@ -2,9 +2,10 @@
 //!
 //! Idea: with virtio-serial the daemon connects to a port of the guest; with vsock the agent
 //! connects to the daemon. QEMU's vsock connections come through the host's kernel with the guest's
-//! number (CID), which no other guest can have. Cloud Hypervisor and Firecracker connect to a Unix
-//! socket that the daemon has for each guest ([`HybridSocket`]), and the kernel names the process
-//! that does. So no guest can speak for another.
+//! number (CID), which no other guest can have; whose number it is, its hypervisor says. Cloud
+//! Hypervisor and Firecracker connect to a Unix socket that the daemon has for each guest
+//! ([`HybridSocket`]), and the kernel names the process that does. So no guest can speak for
+//! another.
 //!
 //! Source: vsock(7); docs/vsock.md of Cloud Hypervisor and of Firecracker. Limits: any program in a
 //! guest may connect by vsock, not only root's; it speaks for its own guest. All guests connect to
@@ -127,6 +128,13 @@ impl VsockListener {
     /// The kernel has no vsock, or another process listens there.
     pub(super) fn start() -> io::Result<VsockListener> {
         VsockListener::start_at(VSOCK_PORT)
+    }
+
+    /// One to which nobody connects.
+    #[cfg(test)]
+    pub(super) fn unconnected() -> VsockListener {
+        let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+        VsockListener { routes: Routes::default(), task }
     }
 
     fn start_at(port: u32) -> io::Result<VsockListener> {
