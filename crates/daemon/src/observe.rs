@@ -160,6 +160,9 @@ impl Observer {
         if let Some(agents) = &mut self.agents {
             agents
                 .keep(|id| readings.binary_search_by(|reading| reading.sample.id.cmp(id)).is_ok());
+            let ids = readings.iter().map(|reading| &reading.sample.id);
+            let claims = ids.filter_map(|id| Some((id.clone(), self.backends.vsock(id)?)));
+            agents.claimed(claims);
         }
         if let Some(proxmox) = &mut self.proxmox {
             proxmox.look_after();
