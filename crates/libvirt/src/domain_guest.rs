@@ -1,6 +1,7 @@
 //! One domain as a guest: what is known of it, and its readings.
 
 use std::fs;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,6 +20,10 @@ use crate::virtio_mem::{VirtioMem, together};
 
 /// How long a balloon may need to reach a target.
 const ORDER_TIME: Duration = Duration::from_secs(30);
+
+/// How much of a command line is looked at: a process can make it as long as all that it has
+/// mapped.
+const COMMAND_LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// What is known of a domain.
 #[derive(Debug)]
@@ -180,13 +185,21 @@ impl DomainGuest {
             let Ok(pid) = text.trim().parse::<u32>() else { continue };
             // A stale file names a process that has ended, or a PID that another process has by
             // now.
-            let command_line = fs::read(proc.join(format!("{pid}/cmdline"))).unwrap_or_default();
+            let path = proc.join(format!("{pid}/cmdline"));
+            let command_line = read_start(&path, COMMAND_LINE_BYTES_MAX).unwrap_or_default();
             if command_line.split(|&byte| byte == 0).any(|it| it == uuid.as_bytes()) {
                 self.pid = Some(pid);
                 return;
             }
         }
     }
+}
+
+/// The first bytes of a file, `bytes_max` at most.
+fn read_start(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The run state for a `virDomainState`.
@@ -243,6 +256,16 @@ mod tests {
         assert_eq!(found("78", qemu), None, "none");
         assert_eq!(found("-1", qemu), None, "no PID");
         assert_eq!(found("77\n", qemu), Some(77));
+    }
+
+    #[test]
+    fn only_a_bounded_part_of_a_command_line_is_read() {
+        let proc = tempfile::tempdir().unwrap();
+        let path = proc.path().join("cmdline");
+        // All of it would be more than any test machine has.
+        fs::File::create(&path).unwrap().set_len(1 << 42).unwrap();
+        let read = read_start(&path, COMMAND_LINE_BYTES_MAX).unwrap();
+        assert_eq!(read.len() as u64, COMMAND_LINE_BYTES_MAX);
     }
 
     /// Libvirt's figures of a domain that holds `current` KiB.

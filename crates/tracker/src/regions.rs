@@ -17,12 +17,12 @@
 //! Limits: memory must be shared (`share=on`); private memory is reported.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::path::Path;
 
 use ballast_tracker_proto::{Granule, Mapping, PAGE_SIZE, REGIONS_MAX, RegionName, RegionSpec};
-use rustix::io::Errno;
 
 use crate::error::TrackerError;
+use crate::proc_file::{MAPS_BYTES_MAX, read_text};
 
 /// QEMU's name for the files of `memory-backend-memfd`.
 const MEMFD: &str = "/memfd:memory-backend-memfd";
@@ -75,12 +75,10 @@ pub fn memory_files(maps: &str, paths: &[&str]) -> Vec<MemoryFile> {
 /// The files of guest memory of a process, see [`memory_files`].
 ///
 /// # Errors
-/// The process is gone, or belongs to another user.
+/// The process is gone, belongs to another user, or has mappings of too long a text (8 MiB).
 pub fn memory_files_of(pid: u32, paths: &[&str]) -> Result<Vec<MemoryFile>, TrackerError> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).map_err(|error| {
-        let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        TrackerError::System { what: "read the hypervisor's mappings", source }
-    })?;
+    let maps = read_text(Path::new(&format!("/proc/{pid}/maps")), MAPS_BYTES_MAX);
+    let maps = maps.map_err(TrackerError::io("read the hypervisor's mappings"))?;
     Ok(memory_files(&maps, paths))
 }
 
