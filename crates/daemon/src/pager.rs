@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use ballast_config::paging::{PagerSettings, PagingWay};
 use ballast_host::PROC;
-use ballast_model::{Bytes, GuestId, Mechanism, Paging, Timestamp};
+use ballast_model::{Bytes, GuestId, Mechanism, Paging, ProcessId, Timestamp};
 use ballast_reclaim::{
     CgroupPageOut, Coldness, FinishReason, GuestMemory, GuestRam, PageIn, PageInLimits, PageOut,
     PageOutLimits, PagingProgress, PagingState, Picker, ReclaimError, capabilities,
@@ -110,11 +110,11 @@ impl PagingOutcome {
     }
 }
 
-/// A paging order and the process it applies to.
+/// A paging order and the process it applies to, and not one that has its PID by now.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) paging: Paging,
-    pub(crate) pid: u32,
+    pub(crate) process: ProcessId,
     /// Host memory that its process occupies now.
     pub(crate) resident: Bytes,
     /// Which of its pages are cold, if known.
@@ -278,7 +278,7 @@ impl Job {
     fn may_go_on(&self, order: &Order, settings: &PagerSettings) -> bool {
         !self.is_over
             && self.settings == *settings
-            && self.order.pid == order.pid
+            && self.order.process == order.process
             && self.order.paging.mechanism == order.paging.mechanism
             && self.order.paging.resident == order.paging.resident
     }
@@ -318,7 +318,8 @@ impl Job {
             None
         } else {
             let (root, ram) = (Path::new(ROOT), GuestRam::AtLeast(RAM_MIN));
-            let ways = capabilities(root, order.pid, None, ram, &settings.swap);
+            let ProcessId { pid, start_ticks } = order.process;
+            let ways = capabilities(root, pid, Some(start_ticks), ram, &settings.swap);
             ways.page_out.err().filter(ReclaimError::may_use_cgroup)
         };
         let by_cgroup = settings.way == PagingWay::Cgroup || not_by_process.is_some();
@@ -364,7 +365,9 @@ impl Way {
 
     fn page_out_by_cgroup(order: &Order, settings: &PagerSettings) -> Result<Way, ReclaimError> {
         let (root, to) = (Path::new(ROOT), order.paging.resident);
-        let group_out = CgroupPageOut::open(root, order.pid, None, to, page_out_limits(settings))?;
+        let ProcessId { pid, start_ticks } = order.process;
+        let limits = page_out_limits(settings);
+        let group_out = CgroupPageOut::open(root, pid, Some(start_ticks), to, limits)?;
         Ok(Way::GroupOut(Box::new(group_out)))
     }
 
@@ -387,8 +390,8 @@ impl Way {
 }
 
 fn process_of(order: &Order) -> Result<GuestMemory, ReclaimError> {
-    let ram = GuestRam::AtLeast(RAM_MIN);
-    GuestMemory::open(Path::new(PROC), order.pid, None, ram)
+    let ProcessId { pid, start_ticks } = order.process;
+    GuestMemory::open(Path::new(PROC), pid, Some(start_ticks), GuestRam::AtLeast(RAM_MIN))
 }
 
 /// Host memory available beyond `reserve`; zero if unknown.

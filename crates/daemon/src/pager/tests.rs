@@ -115,7 +115,11 @@ impl Guest {
     }
 
     fn resident(&self) -> Bytes {
-        VmmProcess::open(Path::new(PROC), self.child.id(), None).unwrap().resident().unwrap()
+        self.vmm().resident().unwrap()
+    }
+
+    fn vmm(&self) -> VmmProcess {
+        VmmProcess::open(Path::new(PROC), self.child.id(), None).unwrap()
     }
 
     fn order(&self, resident: Bytes, generation: u64) -> Order {
@@ -126,7 +130,8 @@ impl Guest {
             generation: Generation(generation),
             deadline: clock::now() + PATIENCE,
         };
-        Order { paging, pid: self.child.id(), resident: self.resident(), coldness: None }
+        let process = ProcessId { pid: self.child.id(), start_ticks: self.vmm().start_time() };
+        Order { paging, process, resident: self.resident(), coldness: None }
     }
 
     /// Whether its memory is unchanged.
@@ -316,7 +321,25 @@ fn order_of(guest: &str) -> Order {
         generation: Generation(1),
         deadline: Timestamp::ZERO,
     };
-    Order { paging, pid: 1, resident: Bytes::ZERO, coldness: None }
+    let process = ProcessId { pid: 1, start_ticks: 0 };
+    Order { paging, process, resident: Bytes::ZERO, coldness: None }
+}
+
+#[test]
+fn a_process_that_has_a_reused_pid_is_not_paged() {
+    let process = ProcessId { pid: std::process::id(), start_ticks: 0 };
+    for mechanism in [Mechanism::PageOut, Mechanism::PageIn] {
+        for way in [PagingWay::Auto, PagingWay::Process, PagingWay::Cgroup] {
+            let mut order = Order { process, ..order_of("web") };
+            order.paging.mechanism = mechanism;
+            let mut pager = Pager::new(Some(settings(way)));
+            pager.obey(vec![order]);
+            let refused = final_outcome(&mut pager);
+            assert_eq!((refused.moved, refused.way), (Bytes::ZERO, None));
+            let Some(PagingEnd::Refused(why)) = refused.end else { panic!("{:?}", refused.end) };
+            assert_eq!(why.code(), "reused", "{why} ({mechanism}, {way:?})");
+        }
+    }
 }
 
 #[test]
