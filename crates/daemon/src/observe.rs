@@ -443,16 +443,14 @@ fn occupied(
     count: Option<Option<Count>>,
     hidden: Hidden,
 ) -> Measured<Bytes> {
-    let huge = memory.huge.unwrap_or_default();
-    let value = memory.resident.saturating_add(huge);
-    let mapped = Measured { value, age: now.saturating_since(at) };
+    let mapped = Measured { value: memory.occupied(None), age: now.saturating_since(at) };
     // Only a lower bound, so no decision may use it.
     let incomplete = Measured { age: INCOMPLETE_AGE, ..mapped };
     let mapped_shared = memory.resident_shared.unwrap_or_default();
     match count {
         Some(Some(Count { shared: Ok(None), .. })) => mapped,
         Some(Some(Count { shared: Ok(Some(shared)), at: counted_at })) => Measured {
-            value: mapped.value.saturating_sub(mapped_shared).saturating_add(shared),
+            value: memory.occupied(Some(shared)),
             age: mapped.age.max(now.saturating_since(counted_at)),
         },
         // The count is unsupported or not permitted. Only a tracker hides much from the page table.

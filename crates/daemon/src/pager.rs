@@ -10,7 +10,8 @@
 //! amount from the guest's own cgroup ([`PagingWay`]). Every step restores the cgroup's limit, so
 //! no limit is left behind however an order ends.
 //!
-//! Cost: none without orders; 1 ms per new order to check permissions.
+//! Cost: none without orders; 1 ms per new order to check permissions, and 4 ms for each GiB of
+//! shared memory of a guest to be paged out.
 //! Limits: [`GUESTS_MAX`] threads, including those that hang; a step moves at most
 //! [`STEP_BYTES_MAX`]; a job stops at its order's deadline; [`OUTCOMES_MAX`] outcomes wait for the
 //! tick, further ones are dropped. A step that hangs when the daemon stops may leave its limit on a
@@ -23,7 +24,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
 use ballast_config::paging::{PagerSettings, PagingWay};
-use ballast_host::PROC;
+use ballast_host::{PROC, ProcessReader, ReadError};
 use ballast_model::{Bytes, GuestId, Mechanism, Paging, ProcessId, Timestamp};
 use ballast_reclaim::{
     CgroupPageOut, Coldness, FinishReason, GuestMemory, GuestRam, PageIn, PageInLimits, PageOut,
@@ -359,7 +360,7 @@ impl Way {
         if let Some(coldness) = &order.coldness {
             picker = coldness.apply_to(picker, &process.regions()?);
         }
-        let amount = order.resident.saturating_sub(order.paging.resident);
+        let amount = page_out_amount(order, occupied_now(&process)?);
         Ok(Way::Out(process, Box::new(PageOut::new(amount, picker, page_out_limits(settings)))))
     }
 
@@ -392,6 +393,33 @@ impl Way {
 fn process_of(order: &Order) -> Result<GuestMemory, ReclaimError> {
     let ProcessId { pid, start_ticks } = order.process;
     GuestMemory::open(Path::new(PROC), pid, Some(start_ticks), GuestRam::AtLeast(RAM_MIN))
+}
+
+/// How much an order pages out of a process that occupies `now`. The order may have the size of a
+/// reading from before an earlier job, which moved this amount already.
+fn page_out_amount(order: &Order, now: Bytes) -> Bytes {
+    order.resident.min(now).saturating_sub(order.paging.resident)
+}
+
+/// The host memory that a process occupies now, counted as for the plan. Takes about 4 ms for each
+/// GiB of shared memory.
+fn occupied_now(process: &GuestMemory) -> Result<Bytes, ReclaimError> {
+    let pid = process.vmm().pid();
+    let unreadable = |error: ReadError| ReclaimError::Unreadable {
+        path: Path::new(PROC).join(pid.to_string()),
+        why: error.to_string(),
+    };
+    let memory = match ProcessReader::open(Path::new(PROC), pid).map_err(unreadable)? {
+        Some(mut reader) => reader.read(&mut Vec::new()).map_err(unreadable)?,
+        None => None,
+    };
+    // Where its files may not be counted, the plan has the page table's figure too.
+    let shared = process.shared_in_memory().ok().flatten();
+    match memory {
+        // It still lives, so its PID was no other's when it was read.
+        Some(memory) if process.vmm().is_alive() => Ok(memory.occupied(shared)),
+        _ => Err(ReclaimError::Gone { pid }),
+    }
 }
 
 /// Host memory available beyond `reserve`; zero if unknown.

@@ -252,6 +252,48 @@ fn the_cgroup_is_used_only_without_permission_for_the_process() {
 }
 
 #[test]
+fn an_order_with_an_old_size_pages_out_nothing_more() {
+    let _turn = turn();
+    let Some(_swap) = SwapArea::new() else { return };
+    let Some(mut guest) = Guest::new() else { return };
+    let effective = capabilities(None).unwrap().effective;
+    if !effective.contains(CapabilitySet::SYS_NICE | CapabilitySet::SYS_PTRACE) {
+        return not_tried("CAP_SYS_NICE and CAP_SYS_PTRACE are missing");
+    }
+    let to = guest.resident().saturating_sub(OWED);
+    let order = guest.order(to, 1);
+    let mut pager = Pager::new(Some(settings(PagingWay::Process)));
+    wait_for("the process to shrink to its target", || {
+        pager.obey(vec![order.clone()]);
+        final_outcome(&mut pager);
+        guest.resident() <= to.saturating_add(SLACK)
+    });
+    pager.obey(vec![order]);
+    let again = final_outcome(&mut pager);
+    assert!(matches!(again.end, Some(PagingEnd::Finished(_))), "{again:?}");
+    assert!(again.moved <= SLACK, "{again:?}");
+    assert!(guest.is_intact());
+}
+
+#[test]
+fn an_old_size_never_raises_what_is_paged_out() {
+    let mut order = order_of("web");
+    (order.resident, order.paging.resident) = (Bytes::mib(100), Bytes::mib(60));
+    for (now, expected) in [(130, 40), (100, 40), (75, 15), (60, 0), (20, 0)] {
+        assert_eq!(page_out_amount(&order, Bytes::mib(now)), Bytes::mib(expected), "{now}");
+    }
+}
+
+#[test]
+fn what_a_process_occupies_is_read_when_asked() {
+    let ram = GuestRam::AtLeast(RAM_MIN);
+    let held = vec![1_u8; HELD.get() as usize];
+    let own = GuestMemory::open(Path::new(PROC), std::process::id(), None, ram).unwrap();
+    assert!(occupied_now(&own).unwrap() >= HELD);
+    std::hint::black_box(&held);
+}
+
+#[test]
 fn a_shared_cgroup_is_left_alone() {
     let _turn = turn();
     let Some(guest) = Guest::new() else { return };
