@@ -62,6 +62,12 @@ struct Process {
     file_backed_of: Option<Bytes>,
 }
 
+impl Process {
+    fn id(&self) -> ProcessId {
+        ProcessId { pid: self.reader.pid(), start_ticks: self.reader.start_time() }
+    }
+}
+
 /// Samples the host and every guest.
 #[derive(Debug)]
 pub(super) struct Observer {
@@ -206,10 +212,10 @@ impl Observer {
     }
 
     /// A guest's process and the host memory it occupied at the last reading.
-    pub(super) fn process_of(&self, id: &GuestId) -> Option<(u32, Bytes)> {
+    pub(super) fn process_of(&self, id: &GuestId) -> Option<(ProcessId, Bytes)> {
         let process = self.processes.get(id)?;
-        let ((memory, at), pid) = (process.latest?, process.reader.pid());
-        Some((pid, self.resident(id, pid, &memory, at).value))
+        let ((memory, at), process) = (process.latest?, process.id());
+        Some((process, self.resident(id, process, &memory, at).value))
     }
 
     /// Prepares for paging, if `pages`: guests that owe memory or are being paged (all guests if
@@ -232,7 +238,7 @@ impl Observer {
             }
             let is_counted = is_expected || self.hides_memory(&guest.id);
             let process = self.processes.get(&guest.id).filter(|_| is_counted);
-            counted.extend(process.map(|process| process.reader.pid()));
+            counted.extend(process.map(Process::id));
         }
         self.occupancy.count(counted);
     }
@@ -240,8 +246,7 @@ impl Observer {
     /// Whether the last count of a guest's memory found no more than its page table has.
     fn shows_all(&self, id: &GuestId) -> bool {
         let Some(process) = self.processes.get(id) else { return false };
-        let Some(Some(Count { shared: Ok(Some(shared)), .. })) =
-            self.occupancy.latest(process.reader.pid())
+        let Some(Some(Count { shared: Ok(Some(shared)), .. })) = self.occupancy.latest(process.id())
         else {
             return false;
         };
@@ -268,11 +273,7 @@ impl Observer {
 
     /// Replaces all fences.
     pub(super) fn fence(&mut self, fences: Fences) {
-        let process_of = |process: &Process| ProcessId {
-            pid: process.reader.pid(),
-            start_ticks: process.reader.start_time(),
-        };
-        let present = self.processes.iter().map(|(id, process)| (id, process_of(process)));
+        let present = self.processes.iter().map(|(id, process)| (id, process.id()));
         self.fencer.obey(fences, present);
     }
 
@@ -367,7 +368,7 @@ impl Observer {
             let was_seen = process.file_backed.filter(|_| memory >= process.file_backed_of);
             process.file_backed_of = memory;
             // Without permission to read, nothing is known.
-            process.file_backed = in_files(pid, process.reader.start_time()).max(was_seen);
+            process.file_backed = in_files(process.id()).max(was_seen);
         }
         sample.file_backed = process.file_backed;
         let mapped = |process: &Process| process.latest.and_then(|(memory, _)| memory.mapped);
@@ -392,15 +393,15 @@ impl Observer {
                 }
             }
         }
-        let start_ticks = process.reader.start_time();
-        sample.process = Some(ProcessId { pid, start_ticks });
+        let process_id = process.id();
+        sample.process = Some(process_id);
         if let Some(mapped) = mapped(process) {
             sample.cut_to_mapped(mapped);
         }
         let Some((memory, at)) = process.latest else { return sample };
         sample.merged = process.merged;
         sample.overhead = overhead(&memory);
-        sample.resident = Some(self.resident(&sample.id, pid, &memory, at));
+        sample.resident = Some(self.resident(&sample.id, process_id, &memory, at));
         for (amount, by) in [(memory.locked, Pinned::Locked), (memory.huge, Pinned::HugePages)] {
             if amount.is_some_and(|amount| holds_guest_memory(amount, &sample)) {
                 sample.pin(by);
@@ -413,7 +414,7 @@ impl Observer {
     fn resident(
         &self,
         id: &GuestId,
-        pid: u32,
+        process: ProcessId,
         memory: &ProcessMemory,
         at: Timestamp,
     ) -> Measured<Bytes> {
@@ -423,7 +424,7 @@ impl Observer {
             (true, false) => Hidden::Little,
             (false, false) => Hidden::Nothing,
         };
-        occupied(memory, at, clock::now(), self.occupancy.latest(pid), hidden)
+        occupied(memory, at, clock::now(), self.occupancy.latest(process), hidden)
     }
 }
 
@@ -445,16 +446,14 @@ fn occupied(
     count: Option<Option<Count>>,
     hidden: Hidden,
 ) -> Measured<Bytes> {
-    let huge = memory.huge.unwrap_or_default();
-    let value = memory.resident.saturating_add(huge);
-    let mapped = Measured { value, age: now.saturating_since(at) };
+    let mapped = Measured { value: memory.occupied(None), age: now.saturating_since(at) };
     // Only a lower bound, so no decision may use it.
     let incomplete = Measured { age: INCOMPLETE_AGE, ..mapped };
     let mapped_shared = memory.resident_shared.unwrap_or_default();
     match count {
         Some(Some(Count { shared: Ok(None), .. })) => mapped,
         Some(Some(Count { shared: Ok(Some(shared)), at: counted_at })) => Measured {
-            value: mapped.value.saturating_sub(mapped_shared).saturating_add(shared),
+            value: memory.occupied(Some(shared)),
             age: mapped.age.max(now.saturating_since(counted_at)),
         },
         // The count is unsupported or not permitted. Only a tracker hides much from the page table.
@@ -466,9 +465,9 @@ fn occupied(
 }
 
 /// How much of a guest's memory is in files.
-fn in_files(pid: u32, start_ticks: u64) -> Option<Bytes> {
-    let ram = GuestRam::AtLeast(RAM_MIN);
-    let memory = GuestMemory::open(Path::new(PROC), pid, Some(start_ticks), ram).ok()?;
+fn in_files(process: ProcessId) -> Option<Bytes> {
+    let (start_time, ram) = (Some(process.start_ticks), GuestRam::AtLeast(RAM_MIN));
+    let memory = GuestMemory::open(Path::new(PROC), process.pid, start_time, ram).ok()?;
     memory.in_files().ok()
 }
 

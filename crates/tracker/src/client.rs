@@ -337,7 +337,7 @@ fn check_listener(
 }
 
 /// Whether `tid` is a thread of process `pid`.
-fn is_thread_of(proc: &Path, pid: u32, tid: u32) -> bool {
+pub(crate) fn is_thread_of(proc: &Path, pid: u32, tid: u32) -> bool {
     let thread: PathBuf = [&pid.to_string(), "task", &tid.to_string()].iter().collect();
     proc.join(thread).exists()
 }

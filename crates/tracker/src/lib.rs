@@ -15,6 +15,7 @@ mod error;
 mod find;
 mod handler_placement;
 mod kvm;
+mod proc_file;
 mod referenced;
 mod regions;
 mod ring_file;

@@ -18,6 +18,7 @@ use ballast_tracker_proto::Mapping;
 
 use crate::error::TrackerError;
 use crate::kvm::check_referenced_bits;
+use crate::proc_file::{SMAPS_BYTES_MAX, read_text};
 use crate::regions::is_guest_memory;
 
 /// Clears the referenced bits of a process.
@@ -34,9 +35,9 @@ pub fn clear_referenced(pid: u32) -> Result<(), TrackerError> {
 /// memory.
 ///
 /// # Errors
-/// The process is gone, or belongs to another user.
+/// The process is gone, belongs to another user, or has mappings of too long a text (64 MiB).
 pub fn referenced(pid: u32, paths: &[&str]) -> Result<u64, TrackerError> {
-    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"));
+    let smaps = read_text(Path::new(&format!("/proc/{pid}/smaps")), SMAPS_BYTES_MAX);
     Ok(parse_referenced(&smaps.map_err(TrackerError::io("read the hypervisor's mappings"))?, paths))
 }
 
