@@ -185,7 +185,10 @@ mod tests {
     struct Observed(GuestSample, Timestamp);
 
     fn observe(estimator: &mut Estimator, second: u64, guest: GuestSample) -> Observed {
-        let now = Timestamp::from_millis(second * 1000);
+        observe_at(estimator, Timestamp::from_millis(second * 1000), guest)
+    }
+
+    fn observe_at(estimator: &mut Estimator, now: Timestamp, guest: GuestSample) -> Observed {
         estimator.observe(&guest, now, ProbingSettings::default());
         Observed(guest, now)
     }
@@ -219,6 +222,21 @@ mod tests {
             let held = 900 - 60 * (second.clamp(5, 14) - 5);
             let observed = observe(&mut estimator, second, guest(held, held - 300, Duration::ZERO));
             assert_eq!(used(&mut estimator, &observed), Ok(Bytes::mib(300)), "second {second}");
+        }
+    }
+
+    /// A balloon takes 20 MiB a second for 20 s. There are ten ticks a second, and statistics are
+    /// six seconds old.
+    #[test]
+    fn old_statistics_do_not_make_a_shrinking_guest_seem_idle() {
+        let mut estimator = Estimator::default();
+        let held = |tick: u64| 900 - 2 * (tick.clamp(100, 300) - 100);
+        for tick in 0..500 {
+            let then = held(tick.saturating_sub(60));
+            let lagging = guest(held(tick), then - 300, Duration::from_secs(6));
+            let now = Timestamp::from_millis(tick * 100);
+            let observed = observe_at(&mut estimator, now, lagging);
+            assert_eq!(used(&mut estimator, &observed), Ok(Bytes::mib(300)), "tick {tick}");
         }
     }
 
