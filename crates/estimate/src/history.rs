@@ -128,6 +128,13 @@ impl AllocationHistory {
         }
         Some((least, most))
     }
+
+    /// The allocation, if all readings from `from` to the latest one are the same, and there is one
+    /// at or before `from` and one at or after `until`, which is later than `from`.
+    pub(crate) fn throughout(&self, from: Timestamp, until: Timestamp) -> Option<Bytes> {
+        let run = self.latest.filter(|run| run.first <= from && until <= run.last)?;
+        Some(run.least)
+    }
 }
 
 #[cfg(test)]
@@ -159,6 +166,20 @@ mod tests {
             let found = history.between(at(from), at(until));
             assert_eq!(found, Some((Bytes::mib(least), Bytes::mib(most))), "{from} to {until}");
         }
+    }
+
+    #[test]
+    fn an_allocation_is_steady_between_two_readings_of_it() {
+        let mut history = AllocationHistory::default();
+        assert_eq!(history.throughout(at(1), at(2)), None);
+        for (second, mib) in [(1, 900), (2, 700)] {
+            history.push(at(second), Bytes::mib(mib));
+        }
+        assert_eq!(history.throughout(at(2), at(3)), None, "one reading");
+        history.push(at(4), Bytes::mib(700));
+        assert_eq!(history.throughout(at(2), at(3)), Some(Bytes::mib(700)));
+        assert_eq!(history.throughout(at(1), at(3)), None);
+        assert_eq!(history.throughout(at(3), at(5)), None);
     }
 
     /// A balloon takes 10 MiB every 100 ms for a minute.
