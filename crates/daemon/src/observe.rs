@@ -43,8 +43,9 @@ const OWNER_PERIOD: Duration = Duration::from_secs(60);
 /// How long the finding from a hypervisor's open files counts; a device may be plugged in later.
 const PINNED_PERIOD: Duration = Duration::from_secs(60);
 
-/// Age given to a resident size that may be incomplete: too old for any decision to use it.
-const INCOMPLETE_AGE: Duration = Duration::from_secs(3600);
+/// Age given to a resident size that may be incomplete: too old for any decision to use it as more
+/// than a lower bound. Twice the most that `guard.stale_after` may be.
+const INCOMPLETE_AGE: Duration = Duration::from_secs(7200);
 
 /// A guest's hypervisor process and its last memory reading.
 #[derive(Debug)]
@@ -447,7 +448,7 @@ fn occupied(
     hidden: Hidden,
 ) -> Measured<Bytes> {
     let mapped = Measured { value: memory.occupied(None), age: now.saturating_since(at) };
-    // Only a lower bound, so no decision may use it.
+    // Only a lower bound, so no decision may use it as more.
     let incomplete = Measured { age: INCOMPLETE_AGE, ..mapped };
     let mapped_shared = memory.resident_shared.unwrap_or_default();
     match count {
@@ -504,7 +505,7 @@ mod tests {
         let (at, now) = (Timestamp::from_millis(5_000), Timestamp::from_millis(6_000));
         let counted = |shared| Some(Some(Count { at: Timestamp::from_millis(4_000), shared }));
         let refused = || Err(ballast_reclaim::ReclaimError::Gone { pid: 7 });
-        let (mapped, incomplete) = ((300, 1), (300, 3600));
+        let (mapped, incomplete) = ((300, 1), (300, INCOMPLETE_AGE.as_secs()));
         for (count, hidden, expected) in [
             (None, Hidden::Nothing, mapped),
             (None, Hidden::Little, mapped),
