@@ -240,8 +240,7 @@ pub fn helper() -> Option<ExitCode> {
     }
 }
 
-/// Executes the command. If a program in a guest failed, this process ends with that program's exit
-/// status.
+/// Executes the command. If a program in a guest fails, this process takes its exit status.
 ///
 /// # Errors
 /// The errors of the lab, with what to do about them.
@@ -446,8 +445,7 @@ fn workload(kind: &str, parameters: &[String]) -> anyhow::Result<WorkloadSpec> {
         let (key, value) = parameter
             .split_once('=')
             .with_context(|| format!("`{parameter}`: expected KEY=VALUE, such as size=300MiB"))?;
-        // A value that parses as JSON is taken as that (a number, an array for `steps`); else it is
-        // text.
+        // JSON if it parses as such (a number, an array for `steps`), otherwise text.
         let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
         table.insert(key.to_owned(), value);
     }
