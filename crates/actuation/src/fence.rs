@@ -1,18 +1,18 @@
-//! How high the standing fence around a guest is.
+//! The height of the standing fence around a guest.
 //!
-//! Idea: a fence is a limit on the memory of the guest's cgroup. It stands at what the guest is to
-//! hold and what its hypervisor needs beside that, so a guest that keeps to its target never
-//! touches it. One that holds more cannot grow, whatever its driver says; and where the guest owes
-//! memory, the fence may take it.
+//! Idea: a fence is a limit on the memory of the guest's cgroup. Its height is what the guest
+//! should hold plus what its hypervisor needs besides that, so a guest that keeps to its target
+//! never touches it. A guest that holds more cannot grow, whatever its driver says. Where the guest
+//! owes memory, the fence may take it.
 //!
 //! A guest that is giving memory keeps a fence around what it still holds: a lower one would write
-//! to swap what the balloon is about to free. A guest that was granted nothing has no fence, nor
-//! has one whose memory the host takes nothing of: the operator excludes it, its hypervisor is
-//! moving or saving it, or its balloon frees nothing.
+//! to swap what the balloon is about to free. There is no fence around a guest that was granted
+//! nothing, nor around one from which the host takes no memory: because the operator excludes it,
+//! its hypervisor is moving or saving it, or its balloon frees nothing.
 //!
-//! Cost: O(1) a guest. Limits: what a hypervisor needs is measured where the guest's memory is
-//! shared and assumed elsewhere, as generously as where it is judged what a guest holds: a guest
-//! can hide that much behind its fence.
+//! Cost: O(1) per guest. Limits: the hypervisor's need is measured where the guest's memory is
+//! shared, and assumed elsewhere, as generously as in judging what a guest holds. A guest can hide
+//! that much behind its fence.
 
 use ballast_model::{
     Bytes, Compliance, GuestId, GuestPlan, GuestSample, Handover, LimitTable, Mechanism, Note,
@@ -21,14 +21,14 @@ use ballast_model::{
 
 use crate::paging::OVERHEAD;
 
-/// What the kernel charges for its own, as a part of the guest's memory: page tables, those of the
+/// What the kernel charges for itself, as a part of the guest's memory: page tables, those of the
 /// process and those of KVM, are a 256th with pages of 4 KiB; queues and sockets are little.
 const KERNEL_PART: (u64, u64) = (1, 128);
 
 /// Heights are whole multiples of this, so that a fence does not move with every sample.
 const STEP: Bytes = Bytes::mib(4);
 
-/// The fence that one guest is to have.
+/// The fence that one guest should have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FenceOrder {
     /// The guest.
@@ -37,22 +37,23 @@ pub struct FenceOrder {
     pub process: ProcessId,
     /// The most that its cgroup may hold.
     pub height: Bytes,
-    /// Whether the guest owes what it holds beyond that, so that the fence may take it. Otherwise
-    /// the fence only keeps the guest from growing.
+    /// Whether the guest owes what it holds beyond that, so that the fence may take it. If not, the
+    /// fence only keeps the guest from growing.
     pub takes: bool,
 }
 
-/// What becomes of the fences.
+/// Orders for all fences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fences {
     /// They stay as they are.
     Keep,
-    /// Exactly these guests have one.
+    /// Exactly these guests have a fence.
     Set(Vec<FenceOrder>),
 }
 
-/// The fences of all guests under `plan`, with what the controller remembers of guests after it,
-/// sorted by name. `paused`: the operator moves memory by hand, and is not to run into a fence.
+/// The fences of all guests under `plan`. `handovers` are the controller's state of guests after
+/// the plan, sorted by name. `paused`: the operator moves memory by hand, and must not run into a
+/// fence.
 pub fn fences(
     snapshot: &Snapshot,
     plan: &Plan,
@@ -63,7 +64,7 @@ pub fn fences(
     if paused {
         return Fences::Set(Vec::new());
     }
-    // Nothing of a plan is carried out that the checker refused.
+    // A plan that the checker refused is not carried out at all.
     if plan.notes.iter().any(|note| matches!(note, Note::Refused { .. })) {
         return Fences::Keep;
     }
@@ -89,7 +90,7 @@ pub fn fences(
     Fences::Set(orders)
 }
 
-/// The most that a guest's cgroup may hold; `None`: anything.
+/// The most that a guest's cgroup may hold; `None`: no limit.
 fn height(
     sample: &GuestSample,
     planned: &GuestPlan,
@@ -102,7 +103,7 @@ fn height(
     if is_left_whole {
         return None;
     }
-    // A stuck guest keeps what it holds as its target, and is entitled to what it was granted.
+    // A stuck guest's target is what it holds, but it is entitled to what it was granted.
     let granted = remembered.and_then(|it| it.granted).or(planned.target)?;
     let transient = remembered.map_or(Bytes::ZERO, |it| it.transient_grant);
     let mut may_hold = granted.saturating_add(transient).max(planned.bounds?.floor);
@@ -111,7 +112,7 @@ fn height(
     }
     let memory = sample.memory_max()?;
     let kernel = memory.fraction(KERNEL_PART.0, KERNEL_PART.1);
-    // Paging leaves no less to a hypervisor.
+    // Paging leaves a hypervisor at least this much too.
     let own = overhead_at_most(sample.overhead, memory).max(OVERHEAD);
     let most = may_hold.saturating_add(own).saturating_add(kernel);
     let steps = most.get().div_ceil(STEP.get());

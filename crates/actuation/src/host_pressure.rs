@@ -1,56 +1,56 @@
 //! How short of memory the host is.
 //!
-//! Idea: levels, each entered where the host's available memory is below a part of its reserve, or
-//! where its tasks wait for memory while there is little. Going up takes a moment of that, and no
-//! time at all where memory is critical; coming down takes a clearly better state for longer, and
-//! goes one level at a time. Between the two thresholds nothing changes, so figures that swing
-//! there move no guest.
+//! Idea: there are levels, each entered when the host's available memory is below a part of its
+//! reserve, or when its tasks wait for memory while little is available. Going up takes a moment of
+//! that state, and no time at all where memory is critical. Coming down takes a clearly better
+//! state for longer, one level at a time. Between the two thresholds of a level nothing changes, so
+//! figures that swing there move no guest.
 //!
 //! ```text
 //! normal ◀─▶ balloon-only ◀─▶ reclaim-owed ◀─▶ reclaim-richest ◀─▶ freeze
 //!    └──────────── several levels at once ─────────────────────────▲
 //! ```
 //!
-//! Cost: O(1) a tick. Source: the levels are Ballast's own; flexmemd §3.2.2 knows the first three.
-//! Limits: where available memory cannot be read the level stays. Pressure alone does not raise the
-//! level: a process that thrashes within its own limit causes pressure although the host is not
-//! short. A host without a reserve is never short.
+//! Cost: O(1) a tick. Source: the levels are Ballast's own; flexmemd §3.2.2 has the first three.
+//! Limits: where available memory cannot be read, the level stays. Pressure alone does not raise
+//! the level, because a process that thrashes within its own limit causes pressure although the
+//! host is not short. A host without a reserve is never short.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, HostSample, Pressure, PressureLevel, Timestamp};
 
-/// Rungs that have to be entered: all but the lowest.
+/// Number of levels that have to be entered: all but the lowest.
 const ENTERED: usize = PressureLevel::ALL.len() - 1;
 
-/// Parts of the reserve, in eighths, below which a level is entered. A host whose budget is all it
-/// has is at its reserve in normal operation, where the guard grants nothing more: the first level
-/// lies a quarter below that.
+/// Parts of the reserve, in eighths, below which each level is entered. A host whose budget is all
+/// its memory is at its reserve in normal operation, where the guard grants nothing more. So the
+/// first level is a quarter below the reserve.
 const ENTER_EIGHTHS: [u64; ENTERED] = [6, 4, 3, 2];
 
-/// Beyond what it was entered at, a level is left with an eighth of the reserve more: more than a
-/// host's figures swing by within seconds while nothing happens.
+/// A level is left at this many eighths of the reserve above its entry threshold. That is more than
+/// a host's figures swing within seconds while nothing happens.
 const LEAVE_EIGHTHS_MORE: u64 = 1;
 
-/// Share of time in which all tasks waited at which a level is entered, in hundredths of a percent.
-/// At a twentieth work suffers visibly; at two fifths the host hardly does anything else.
+/// Share of time in which all tasks waited that enters each level, in hundredths of a percent. At a
+/// twentieth work visibly suffers; at two fifths the host hardly does anything else.
 const ENTER_FULL: [u32; ENTERED] = [500, 1_000, 2_000, 4_000];
 
-/// The same of any task: four times as much, for on a host of several processors one of them often
-/// waits.
+/// The same for time in which any task waited: four times as much, because on a host with several
+/// processors one of them often waits.
 const ENTER_SOME: [u32; ENTERED] = [2_000, 4_000, 8_000, 10_000];
 
 /// Settings of a [`HostPressure`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPressureSettings {
-    /// Memory of the host that is to stay available.
+    /// Memory of the host that should stay available.
     pub reserve: Bytes,
     /// Pressure counts while less than this many times the reserve is available.
     pub pressure_within: u64,
-    /// A level is entered once its threshold is passed for this long; at once where memory is
+    /// A level is entered once its threshold was passed for this long; at once where memory is
     /// critical.
     pub entered_after: Duration,
-    /// A level is left once its lower threshold is kept for this long.
+    /// A level is left once its lower threshold was kept for this long.
     pub left_after: Duration,
 }
 
@@ -66,13 +66,13 @@ impl Default for HostPressureSettings {
 }
 
 impl HostPressureSettings {
-    /// As the guard's.
+    /// The guard's default.
     pub const RESERVE_DEFAULT: Bytes = Bytes::mib(512);
-    /// With twice its reserve a host is not short, whatever waits.
+    /// With twice its reserve available a host is not short, whatever waits.
     pub const PRESSURE_WITHIN_DEFAULT: u64 = 2;
-    /// Two ticks: a single figure may be one of a burst of page cache being written.
+    /// Two ticks: a single figure may be from a burst of page cache being written.
     pub const ENTERED_AFTER_DEFAULT: Duration = Duration::from_secs(2);
-    /// Three ticks: the kernel's figure of pressure is an average over ten seconds already.
+    /// Three ticks: the kernel's pressure figure is already an average over ten seconds.
     pub const LEFT_AFTER_DEFAULT: Duration = Duration::from_secs(3);
 }
 
@@ -82,7 +82,7 @@ pub struct HostPressure {
     level: PressureLevel,
     /// Since when each level's threshold has been passed without a break.
     passed: [Option<Timestamp>; ENTERED],
-    /// Since when the present level's lower threshold has been kept.
+    /// Since when the lower threshold of the present level has been kept.
     better: Option<Timestamp>,
 }
 
@@ -92,7 +92,7 @@ impl HostPressure {
         self.level
     }
 
-    /// Takes in what was seen of the host, and says how far it goes now.
+    /// Takes in a sample of the host. Returns the level now.
     pub fn observe(
         &mut self,
         now: Timestamp,
@@ -136,8 +136,8 @@ impl HostPressure {
     }
 }
 
-/// The highest level whose threshold is passed: the one it is entered at, or, `leaving`, the one it
-/// is left at.
+/// The highest level whose threshold is passed: the entry threshold or, if `leaving`, the lower
+/// one.
 fn reached(
     available: Bytes,
     pressure: Option<Pressure>,

@@ -1,20 +1,20 @@
-//! How memory is moved, and what that cost.
+//! How memory is moved, and what moving it cost.
 //!
-//! Idea: the guard says how much each guest is to hold; here it is decided how it gets there. The
-//! controller calls these after the guard, in this order:
+//! Idea: the guard decides how much each guest should hold; these modules decide how it gets there.
+//! The controller calls them after the guard, in this order:
 //!
 //! | module | answers |
 //! |---|---|
-//! | `host_pressure` | how short of memory is the host, and how far does it go? |
-//! | `hotplug` | does a target need memory plugged in or out, beside the balloon? |
-//! | `rates` | how fast does each mechanism take memory from a guest, and which is to? |
-//! | `paging` | what is the process of a guest held to, and is it paged out or in for that? |
+//! | `host_pressure` | how short of memory is the host, and how far does it go to get some back? |
+//! | `hotplug` | does a target need memory plugged in or out, besides the balloon? |
+//! | `rates` | how fast does each mechanism take memory from a guest, and which one should? |
+//! | `paging` | what is the cap on a guest's process, and is the guest paged out or in for that? |
 //! | `fence` | how much may a guest's cgroup hold at most? |
-//! | `merging` | how hard does the host search for like pages of its guests? |
+//! | `merging` | how hard does the host search for equal pages of its guests? |
 //! | `thrash` | what did taking memory cost the guest, and must it be restored? |
 //!
-//! Source: flexmemd §3.1.3 and §3.2.2. Limits: every part is bounded per tick and keeps still for a
-//! constant target.
+//! Source: flexmemd §3.1.3 and §3.2.2. Limits: every part is bounded per tick, and comes to rest
+//! under a constant target.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]

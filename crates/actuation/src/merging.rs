@@ -1,9 +1,9 @@
-//! How hard the host searches for like pages of its guests (KSM).
+//! How hard the host searches for equal pages of its guests (KSM).
 //!
-//! Idea: searching costs processor time, so it is done only where memory is short or promised.
-//! While available memory is below a threshold, more pages are looked at in every period; while it
-//! is above, fewer. Where the guests' memory and the threshold fit the host, the search stops. What
-//! was merged stays merged.
+//! Idea: searching costs processor time, so it is done only where memory is short or promised away.
+//! While available memory is below a threshold, more pages are scanned in every period; while it is
+//! above, fewer. Where the guests' memory plus the threshold fits the host, the search stops.
+//! Merged pages stay merged.
 //!
 //! Source: the rules and figures of oVirt's MOM (`ksm.rules`), which are those of `ksmtuned` (its
 //! `ksmtuned.conf` documents them); MOM evaluates them every 10 s (`policy-engine-interval`).
@@ -21,32 +21,32 @@ const PERIOD: Duration = Duration::from_secs(10);
 const THRESHOLD_PERCENT: u64 = 20;
 /// The least threshold: `KSM_THRES_CONST`.
 const THRESHOLD_MIN: Bytes = Bytes::mib(2);
-/// Pages more in a step while memory is short: `KSM_NPAGES_BOOST`.
+/// Pages added in a step while memory is short: `KSM_NPAGES_BOOST`.
 const BOOST: u64 = 300;
-/// Pages less in a step while it is not: `KSM_NPAGES_DECAY`.
+/// Pages removed in a step while it is not: `KSM_NPAGES_DECAY`.
 const DECAY: u64 = 50;
 /// Fewest pages: `KSM_NPAGES_MIN`.
 const PAGES_MIN: u64 = 64;
 /// Most pages: `KSM_NPAGES_MAX`.
 const PAGES_MAX: u64 = 1250;
-/// Sleep on a host of [`SLEEP_MEMORY`], in milliseconds: `KSM_SLEEP_MSEC`. A larger host sleeps
+/// Sleep, in milliseconds, on a host of [`SLEEP_MEMORY`]: `KSM_SLEEP_MSEC`. A larger host sleeps
 /// less, a smaller one more.
 const SLEEP_MS: u64 = 10;
-/// The host that sleeps for [`SLEEP_MS`].
+/// Memory of the host that sleeps for [`SLEEP_MS`].
 const SLEEP_MEMORY: Bytes = Bytes::gib(16);
-/// Shortest and longest sleep, in milliseconds. `ksmtuned` has the first; the second is that of a
-/// host of 160 MiB, so that no host sleeps for ever.
+/// Shortest and longest sleep, in milliseconds. `ksmtuned` has the first. The second is that of a
+/// host of 160 MiB, so that no host sleeps forever.
 const SLEEP_MS_RANGE: (u64, u64) = (10, 1_000);
 
-/// Decides how the search goes on, a step in each `PERIOD`.
+/// Adjusts the search, one step in each `PERIOD`.
 #[derive(Clone, Debug, Default)]
 pub struct MergingTuner {
     stepped_at: Option<Timestamp>,
 }
 
 impl MergingTuner {
-    /// What is to be set now; `None`: it is not time for a step, or the host's figures are not
-    /// known.
+    /// The settings to apply now; `None`: it is not time for a step, or the host's figures are
+    /// unknown.
     pub fn step(&mut self, snapshot: &Snapshot) -> Option<MergingKnobs> {
         let now = snapshot.taken_at;
         if self.stepped_at.is_some_and(|at| now.saturating_since(at) < PERIOD) {
@@ -62,7 +62,7 @@ impl MergingTuner {
     }
 }
 
-/// The step from how the host's search is set; `guests` is what guests occupy.
+/// The step from the host's present settings; `guests` is the memory that guests occupy.
 fn next(host: &HostSample, guests: Bytes) -> Option<MergingKnobs> {
     let (total, available) = (host.memory_total?, host.memory_available?);
     let before = host.merging?.knobs;
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(after(knobs(false, 100), 3, 4), (true, 64));
         assert_eq!(after(knobs(true, 64), 3, 4), (true, 364));
         assert_eq!(after(knobs(true, 1200), 3, 4), (true, 1250));
-        // Enough is available, and yet promised: it goes on with less.
+        // Enough is available, but it is promised away: the search goes on with fewer pages.
         assert_eq!(after(knobs(true, 364), 4, 13), (true, 314));
         assert_eq!(after(knobs(true, 70), 4, 13), (true, 64));
         assert_eq!(after(knobs(true, 364), 4, 12), (false, 314));

@@ -1,66 +1,67 @@
 //! Which guests the host pages out, and in again.
 //!
-//! Idea (flexmemd §3.2.2): where memory is taken from a guest by paging (see
-//! [`crate::rates::choose`]) it is capped: its process is to occupy no more than it would have if
-//! the guest had given it, and the host pages it out until it does. While a cap is in force the
-//! guest counts as what its process occupies, so that others get what was taken. When paging is to
-//! take nothing more, the cap ends, and the host reads back, ahead of the guest, what it took. It
-//! ends one decision later than that is found, so that the decision in which it ends counts the
-//! guest with all that it may take again.
+//! Idea (flexmemd §3.2.2): a guest from which memory is taken by paging (see
+//! [`crate::rates::choose`]) is capped. Its process may occupy no more than it would if the guest
+//! had given the memory, and the host pages it out until that is so. While a cap is in force, the
+//! guest counts as what its process occupies, so that others get what was taken. When paging has
+//! nothing more to take, the cap ends, and the host reads back what it took before the guest
+//! touches it. The cap ends one decision later than that is found, so that the decision in which it
+//! ends counts the guest with everything that it may take again.
 //!
-//! A host that gets shorter does not wait for guests that owe: it also takes from the *richest*,
-//! those that hold most beyond what the policy wants for them, and no more than it lacks.
+//! A host that gets shorter does not wait for guests that owe memory. It also takes from the
+//! *richest*, those that hold most beyond what the policy wants for them, and no more than it
+//! lacks.
 //!
-//! Cost: O(1) a guest and tick. Limits: never below a guest's floor; a process whose size is not
-//! known, or not lately, is left alone. The mechanism chooses which pages go.
+//! Cost: O(1) per guest and tick. Limits: never below a guest's floor; a process without a recent
+//! known size is left alone. The mechanism chooses the pages.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, HostSample, Measured, Mechanism, Move, Timestamp, Why};
 
-/// Memory of a hypervisor beside its guest's: translated code, devices, queues.
+/// Memory of a hypervisor besides its guest's: translated code, devices, queues.
 pub const OVERHEAD: Bytes = Bytes::mib(64);
-/// Less than this above a cap is not paged out.
+/// A smaller excess over a cap is not paged out.
 const SLACK: Bytes = Bytes::mib(8);
-/// Who holds less than this beyond its part is not rich.
+/// A guest that holds less than this beyond its part is not rich.
 const RICH_MIN: Bytes = Bytes::mib(16);
-/// How long a guest is read back ahead after its cap has ended and the host has memory for that;
-/// what it has not touched by then it may not need.
+/// How long a guest is read back, counted from when its cap has ended and the host has memory for
+/// it. What it has not touched by then it may not need.
 const READ_BACK_FOR: Duration = Duration::from_secs(10);
 
 /// How much of the host's swap paging may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwapRules {
-    /// At most this part of it is in use, in percent; more than 100 is 100.
+    /// At most this part of the swap may be in use, in percent; more than 100 counts as 100.
     pub use_max_percent: u64,
-    /// And at least this much of it stays free.
+    /// At least this much of the swap must stay free.
     pub reserve: Bytes,
 }
 
 impl SwapRules {
-    /// Whether the host has somewhere to page out to; not where it does not say.
+    /// Whether the host has room to page out to; no if it does not say.
     pub fn has_room(&self, host: &HostSample) -> bool {
         let (Some(total), Some(free)) = (host.swap_total, host.swap_free) else { return false };
         free > total.fraction(100 - self.use_max_percent.min(100), 100).max(self.reserve)
     }
 }
 
-/// What is known of a guest when it is decided whether to page it.
+/// Input of the decision whether to page a guest.
 #[derive(Clone, Debug)]
 pub struct PagingInput {
     /// The moment of the decision.
     pub now: Timestamp,
-    /// What its process occupies.
+    /// Memory that its process occupies.
     pub resident: Option<Measured<Bytes>>,
-    /// What it holds.
+    /// Memory that it holds.
     pub holds: Option<Bytes>,
     /// The size to page it out to, and why; `None`: it is not paged out.
     pub take_to: Option<(Bytes, Why)>,
-    /// What it is guaranteed; `None`: not known.
+    /// Its guaranteed minimum; `None`: unknown.
     pub floor: Option<Bytes>,
     /// Whether the host has memory to read back what it took.
     pub may_read_back: bool,
-    /// A size older than this is not acted on.
+    /// An older size is not acted on.
     pub stale_after: Duration,
 }
 
@@ -70,7 +71,7 @@ pub struct ResidentCap {
     in_force: Option<Bytes>,
     /// Whether it ends at the next decision.
     is_ending: bool,
-    /// Since when what the last one took can be read back.
+    /// Since when memory taken under the last cap can be read back.
     readable_since: Option<Timestamp>,
 }
 
@@ -79,24 +80,24 @@ pub struct ResidentCap {
 pub struct Page {
     /// [`Mechanism::PageOut`] or [`Mechanism::PageIn`].
     pub mechanism: Mechanism,
-    /// What its process is to occupy.
+    /// The size that its process should have.
     pub resident: Bytes,
-    /// The same for people.
-    pub told: Move,
+    /// The same as a move, for people.
+    pub as_move: Move,
 }
 
 impl ResidentCap {
-    /// What the process is held to; `None`: to nothing.
+    /// The cap in force; `None`: no cap.
     pub fn in_force(&self) -> Option<Bytes> {
         self.in_force
     }
 
-    /// Whether it ends at this decision: then others are not to be granted what it took.
+    /// Whether the cap ends at this decision. Others must not be granted what it took then.
     pub fn is_ending(&self) -> bool {
         self.is_ending
     }
 
-    /// The cap of the daemon before, which is still in force.
+    /// The previous daemon's cap, which is still in force.
     pub fn restored(in_force: Option<Bytes>) -> ResidentCap {
         ResidentCap { in_force, ..ResidentCap::default() }
     }
@@ -106,11 +107,11 @@ impl ResidentCap {
         *self = ResidentCap::default();
     }
 
-    /// Decides on this snapshot; to be called once for each.
+    /// Decides on this snapshot; call once for each.
     pub fn decide(&mut self, input: &PagingInput) -> Option<Page> {
         let resident = input.resident.filter(|it| it.age <= input.stale_after)?.value;
         if self.is_ending {
-            // It was counted as gone. Where it is needed again, it begins anew at the next
+            // The cap was counted as gone. If it is needed again, it starts anew at the next
             // decision.
             *self = ResidentCap { readable_since: Some(input.now), ..ResidentCap::default() };
             if input.take_to.is_some() {
@@ -124,8 +125,8 @@ impl ResidentCap {
                 .then(|| page(Mechanism::PageOut, resident, bound, why.clone()));
         }
         if let (Some(bound), Some(floor)) = (self.in_force, input.floor) {
-            // In force for one decision more, and its memory may be granted to others: so it is
-            // kept.
+            // The cap stays in force for one decision more, and its memory may be granted to
+            // others, so it must be kept.
             let bound = bound.max(floor.saturating_add(OVERHEAD).page_ceil());
             *self = ResidentCap { in_force: Some(bound), is_ending: true, readable_since: None };
             let why = Why::BeyondEntitlement { entitlement: bound.saturating_sub(OVERHEAD) };
@@ -133,12 +134,12 @@ impl ResidentCap {
                 .then(|| page(Mechanism::PageOut, resident, bound, why));
         }
         if self.in_force.is_some() {
-            // Of the last daemon's, on a guest whose floor is not known: it counted for nothing.
+            // A cap of the last daemon on a guest with an unknown floor, which counted for nothing.
             *self = ResidentCap { readable_since: Some(input.now), ..ResidentCap::default() };
         }
         let since = self.readable_since?;
         if !input.may_read_back {
-            // A host comes down from being short in more time than this is for.
+            // A host takes longer than this to come down from being short.
             self.readable_since = Some(input.now);
             return None;
         }
@@ -154,15 +155,15 @@ impl ResidentCap {
 /// What guests are ranked by when the host takes from the richest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wealth {
-    /// What it holds beyond what the policy wants for it, and beyond its floor.
+    /// What it holds beyond both its wanted target and its floor.
     pub beyond: Bytes,
-    /// Whether it was among the richest when this was last asked.
+    /// Whether it was among the richest at the last decision.
     pub was_rich: bool,
 }
 
-/// Which guests a host takes from that lacks `lacking`: the richest first until that is covered.
-/// Guests it takes from already stay among them, because what was taken from them is why the host
-/// lacks no more. O(n log n).
+/// The guests from which a host that lacks `lacking` takes memory: the richest first, until that is
+/// covered. Guests from which it takes already stay among them, because without them the host would
+/// lack more. O(n log n).
 pub fn richest(wealth: &[Wealth], lacking: Bytes) -> Vec<bool> {
     let mut order: Vec<usize> = (0..wealth.len()).collect();
     order.sort_by_key(|&at| (!wealth[at].was_rich, std::cmp::Reverse(wealth[at].beyond), at));
@@ -182,7 +183,7 @@ pub fn richest(wealth: &[Wealth], lacking: Bytes) -> Vec<bool> {
 }
 
 fn page(mechanism: Mechanism, from: Bytes, to: Bytes, why: Why) -> Page {
-    Page { mechanism, resident: to, told: Move { mechanism, from, to, why } }
+    Page { mechanism, resident: to, as_move: Move { mechanism, from, to, why } }
 }
 
 #[cfg(test)]
@@ -215,7 +216,7 @@ mod tests {
         let page = bound.decide(&input(not_given(), 560)).unwrap();
         assert_eq!((page.mechanism, page.resident), (Mechanism::PageOut, Bytes::mib(264)));
         assert_eq!(
-            page.told.to_string(),
+            page.as_move.to_string(),
             "page-out 560MiB to 264MiB: 312MiB still not released 20s after the request"
         );
         assert_eq!(bound.decide(&input(not_given(), 270)), None, "near enough");
@@ -261,7 +262,7 @@ mod tests {
         bound.decide(&input(not_given(), 560));
         let page = bound.decide(&input(None, 300)).unwrap();
         assert_eq!((page.mechanism, page.resident), (Mechanism::PageOut, Bytes::mib(264)));
-        // The operator has raised the floor since.
+        // The operator has raised the floor since then.
         let mut bound = ResidentCap::default();
         bound.decide(&input(not_given(), 560));
         let raised = PagingInput { floor: Some(Bytes::mib(230)), ..input(None, 310) };
@@ -340,8 +341,8 @@ mod tests {
             }
         }
 
-        /// They cover it where they can, none is taken from without need, and none of them holds
-        /// less than a guest that is spared.
+        /// They cover the need where they can, none is included without need, and none holds less
+        /// beyond its part than a guest that is spared.
         #[test]
         fn the_richest_cover_what_is_lacking(beyond in prop::collection::vec(0..500u64, 0..12), lacking in 0..3000u64) {
             let wealth: Vec<_> =

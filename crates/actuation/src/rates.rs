@@ -1,21 +1,21 @@
-//! How fast each mechanism takes memory from a guest, and which is to.
+//! How fast each mechanism takes memory from a guest, and which mechanism to use.
 //!
-//! Idea: what a mechanism governs is compared from sample to sample while it is to take some of it;
-//! a moving average of bytes a second follows, in integers. A mechanism that stands still while it
-//! should take is slow, which the average then says. From that it is estimated how long a reduction
-//! will take, and the mechanism chosen:
+//! Idea: while a mechanism has an order to take memory, the amount that it governs is compared from
+//! sample to sample, and a moving average of bytes a second follows, in integers. A mechanism that
+//! stands still although it should take becomes slow in that average. The average gives the time
+//! that a reduction will need, and from that the mechanism is chosen:
 //!
 //! 1. *the balloon*, unless it gives the host nothing or the guest does not give: it takes whole
-//!    pages of the guest's own choice, which are those it needs least;
-//! 2. *unplugging*, where there is no usable balloon: the guest has to empty whole blocks, and
-//!    stalls over pages it cannot move; otherwise only to give back address space, which is a
-//!    [`Actuator`](crate::hotplug::Actuator)'s matter;
-//! 3. *paging* last: the host knows least of what the guest needs, and each mistake costs a read
-//!    from disk. It needs no cooperation, so it serves for guests that do not give, or not in
-//!    the time the host has.
+//!    pages of the guest's own choice, which are those that the guest needs least;
+//! 2. *unplugging*, if there is no usable balloon: the guest has to empty whole blocks, and stalls
+//!    over pages that it cannot move; otherwise it only serves to give back address space, which is
+//!    done by an [`Actuator`](crate::hotplug::Actuator);
+//! 3. *paging* last: the host knows least about what the guest needs, and each mistake costs a read
+//!    from disk. It needs no cooperation, so it serves for guests that do not give, or not in the
+//!    time that the host has.
 //!
-//! Cost: O(1) a guest and tick. Limits: a mechanism not yet seen at work is taken to be as fast as
-//! those measured under load elsewhere; nothing is known of a guest's future load.
+//! Cost: O(1) per guest and tick. Limits: a mechanism that was not seen at work yet is assumed to
+//! be as fast as those measured under load elsewhere; nothing is known of a guest's future load.
 
 use std::time::Duration;
 
@@ -26,33 +26,33 @@ use ballast_model::{
 /// Weight of a new measurement in the average: a quarter, so that three samples make up most of it.
 const NEW_WEIGHT: u64 = 4;
 
-/// Samples further apart say nothing of a rate: the guest may have been done long before.
+/// Samples further apart say nothing about a rate: the guest may have finished long before.
 const APART_MAX: Duration = Duration::from_secs(10);
 
 /// Samples closer than this are not compared: a balloon's size changes in steps.
 const APART_MIN: Duration = Duration::from_millis(50);
 
-/// Longest that a short host waits for a balloon: as long as a tick.
+/// Longest that a short host waits for a balloon: one tick.
 const SHORT_WAITS: Duration = Duration::from_secs(1);
 
-/// What is assumed of a mechanism before it was measured, in bytes a second.
+/// The rate that is assumed until it was measured, in bytes a second.
 const fn assumed(mechanism: Mechanism) -> Bytes {
     match mechanism {
         // The slowest inflation seen under swap load.
         Mechanism::Balloon => Bytes::mib(80),
         // A quarter of what an idle guest unplugs.
         Mechanism::VirtioMem | Mechanism::Dimm => Bytes::mib(64),
-        // To compressed memory, the slower of those measured, and half of that for a busy disk.
+        // The slower measured rate of paging to compressed memory, halved for a busy disk.
         Mechanism::PageOut | Mechanism::PageIn => Bytes::mib(300),
     }
 }
 
-/// What mechanisms are to get a guest to; `None`: there is no order in force.
+/// The orders in force; `None`: there is no such order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InForce {
-    /// What the guest is to hold, balloon and plugged memory together.
+    /// What the guest should hold, balloon and plugged memory together.
     pub target: Option<Bytes>,
-    /// What its process is to occupy at most.
+    /// The most that its process may occupy.
     pub bound: Option<Bytes>,
 }
 
@@ -67,13 +67,13 @@ pub struct Rates {
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
     measured: Option<Bytes>,
-    /// What it governed when last seen under way, and when.
+    /// The amount it governed when it was last seen under way, and when that was.
     mark: Option<(Bytes, Timestamp)>,
 }
 
 impl Rates {
-    /// Bytes a second that a mechanism was seen to take; `None`: it was never seen to take longer
-    /// than from one sample to the next, nor faster than is assumed.
+    /// Bytes a second that a mechanism was seen to take; `None`: it was never seen to take for
+    /// longer than from one sample to the next, nor faster than is assumed.
     pub fn measured(&self, mechanism: Mechanism) -> Option<Bytes> {
         match mechanism {
             Mechanism::Balloon => self.balloon.measured,
@@ -82,8 +82,8 @@ impl Rates {
         }
     }
 
-    /// Time that taking `amount` needs by a mechanism, by what was measured or is assumed;
-    /// [`Duration::MAX`] for one that stands still.
+    /// Time that a mechanism needs to take `amount`, at the measured or assumed rate;
+    /// [`Duration::MAX`] if it stands still.
     pub fn time_for(&self, mechanism: Mechanism, amount: Bytes) -> Duration {
         let rate = self.measured(mechanism).unwrap_or(assumed(mechanism)).get();
         if rate == 0 {
@@ -93,8 +93,7 @@ impl Rates {
         Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
     }
 
-    /// Takes in a sample, where `in_force` was ordered before it. To be called once for every
-    /// snapshot.
+    /// Takes in a sample; `in_force` was ordered before it. Call once for every snapshot.
     pub fn observe(&mut self, now: Timestamp, sample: &GuestSample, in_force: InForce) {
         let holds = sample.allocation.map(|measured| measured.value);
         self.balloon.observe(now, holds, in_force.target, assumed(Mechanism::Balloon));
@@ -130,8 +129,8 @@ impl Rate {
         }
         let moved = mark.saturating_sub(governed);
         let rate = moved.fraction(1000, u64::try_from(passed.as_millis()).unwrap_or(u64::MAX));
-        // One that got there had time to spare: it may be faster than this, not slower. So a small
-        // amount, taken in a moment, never makes a mechanism slow.
+        // A mechanism that reached its target had time to spare: it may be faster than this, but
+        // not slower. So a small amount, taken in a moment, never makes a mechanism slow.
         let slower = rate < self.measured.unwrap_or(assumed);
         if !(done && slower) {
             self.measured = Some(match self.measured {
@@ -144,29 +143,29 @@ impl Rate {
     }
 }
 
-/// A reduction for which a mechanism is sought.
+/// A reduction that needs a mechanism.
 #[derive(Clone, Copy, Debug)]
 pub struct Reduction<'a> {
     /// What was seen of the guest.
     pub sample: &'a GuestSample,
     /// Whether it gives what it was asked for.
     pub compliance: Compliance,
-    /// What is still to be taken.
+    /// The amount still to be taken.
     pub amount: Bytes,
-    /// How far the host goes.
+    /// The host's pressure level.
     pub level: PressureLevel,
     /// Whether the host can page guests out at all.
     pub may_page: bool,
 }
 
-/// The mechanism to take memory by, and why this one; `None`: there is none for this guest.
+/// The mechanism to take memory by, and why; `None`: there is none for this guest.
 pub fn choose(reduction: &Reduction<'_>, rates: &Rates) -> Option<(Mechanism, Why)> {
     let Reduction { sample, compliance, amount, level, may_page } = *reduction;
     let no_balloon = sample.capabilities.balloon == Some(false);
     let inhibited = sample.capabilities.discard_inhibited == Some(true);
     if inhibited || no_balloon || compliance == Compliance::Inhibited {
-        // Locked pages cannot be paged out either, and who has no balloon was never asked for
-        // anything.
+        // Locked pages cannot be paged out either, and a guest without a balloon was never asked
+        // for anything.
         let hotplug = sample.hotplug.filter(|hotplug| hotplug.plugged > Bytes::ZERO)?;
         let mechanism = match hotplug.kind {
             HotplugKind::VirtioMem => Mechanism::VirtioMem,

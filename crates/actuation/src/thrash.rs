@@ -1,17 +1,17 @@
 //! Whether a guest thrashes after memory was taken from it.
 //!
-//! Idea: after memory is taken from a guest, what it reads back from its swap and reads again of
-//! its files for a while is what it lacked. Where that is more than a part of what was taken, the
-//! guest thrashes: the reduction is to be undone, and the guest not to be shrunk below that point
-//! again for a pause that grows each time. What it read back at its usual pace before is not
-//! counted against the reduction. Of memory that was granted it is looked whether the guest's free
+//! Idea: after memory is taken from a guest, what it reads back from its swap and re-reads from
+//! files for a while is what it lacked. Where that exceeds a part of what was taken, the guest
+//! thrashes: the reduction should be undone, and the guest must not be shrunk below that point
+//! again for a pause that grows each time. Memory that it read back at its usual pace before is not
+//! counted against the reduction. For granted memory, the detector checks whether the guest's free
 //! memory was drawn on: what stays free was not needed.
 //!
-//! Reductions in a row are judged together, because the guest feels their sum.
+//! Successive reductions are judged together, because the guest feels their sum.
 //!
-//! Cost: O(1) a guest and tick. Source: Global §4.5 asks what an exchange costs. Limits: needs the
-//! swap counter of the statistics or the refault counter of an agent; without either nothing is
-//! judged. Free-page reporting does not show here: it takes nothing that is used.
+//! Cost: O(1) per guest and tick. Source: Global §4.5 asks what an exchange costs. Limits: needs
+//! the swap counter of the statistics or the refault counter of an agent; without either nothing is
+//! judged. Free-page reporting does not show here, because it takes no memory in use.
 
 mod restart;
 
@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, GuestSample, Regret, Timestamp};
 
-/// Changes smaller than this are a balloon's last pages.
+/// Smaller changes are a balloon's last pages.
 const CHANGE_MIN: Bytes = Bytes::mib(1);
 
-/// Reductions that a regret is made from: some minutes of an eager policy.
+/// Number of reductions that make up a regret: some minutes of an eager policy.
 const REMEMBERED_MAX: usize = 8;
 
-/// A sequence of reductions is judged at the latest this many windows after it began.
+/// A sequence of reductions is judged at most this many windows after it began.
 const WINDOWS_MAX: u32 = 6;
 
 /// Settings of a [`ThrashDetector`].
@@ -34,11 +34,11 @@ const WINDOWS_MAX: u32 = 6;
 pub struct ThrashSettings {
     /// How long after a change its cost is measured.
     pub window: Duration,
-    /// A guest thrashes that reads back more than this part of what was taken, in hundredths.
+    /// Least part of what was taken that a guest reads back when it thrashes, in hundredths.
     pub thrash_percent: u64,
-    /// And more than this.
+    /// Least amount that a guest reads back when it thrashes.
     pub thrash_min: Bytes,
-    /// First pause before a guest that thrashed may be shrunk so far again; doubles each time.
+    /// First pause before a guest that thrashed may be shrunk that far again; doubles each time.
     pub pause: Duration,
 }
 
@@ -56,17 +56,18 @@ impl Default for ThrashSettings {
 impl ThrashSettings {
     /// A guest that lacks memory it uses notices within seconds; statistics are up to two late.
     pub const WINDOW_DEFAULT: Duration = Duration::from_secs(10);
-    /// Some of what a kernel gives up first is wanted again; a quarter was no idle memory.
+    /// Some of what a kernel gives up first is wanted again. If a quarter is, it was not idle
+    /// memory.
     pub const THRASH_PERCENT_DEFAULT: u64 = 25;
-    /// Less is read in a tenth of a second.
+    /// An amount that is read in a tenth of a second.
     pub const THRASH_MIN_DEFAULT: Bytes = Bytes::mib(16);
-    /// Six windows: long enough that trying again costs a tenth of the time at most.
+    /// Six windows: long enough that trying again costs at most a tenth of the time.
     pub const PAUSE_DEFAULT: Duration = Duration::from_secs(60);
-    /// Longest pause: a guest's load may have changed after a quarter of an hour.
+    /// Longest pause: after a quarter of an hour a guest's load may have changed.
     pub const PAUSE_MAX: Duration = Duration::from_secs(960);
 }
 
-/// What to do about a guest that was shrunk.
+/// The verdict on a guest that was shrunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It thrashes: restore what was taken.
@@ -83,9 +84,9 @@ pub enum Verdict {
 /// How much of the granted memory was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
-    /// Granted.
+    /// Memory granted.
     pub granted: Bytes,
-    /// Of that, what the guest's free memory was seen to be drawn on for.
+    /// The part of it for which the guest's free memory was seen to be drawn on.
     pub used: Bytes,
 }
 
@@ -95,25 +96,25 @@ pub struct ThrashDetector {
     last: Option<Bytes>,
     read: ReadBack,
     free: Option<Bytes>,
-    usual: Usual,
-    lately: Lately,
-    /// `None`: nothing was taken from it yet, and nothing granted.
+    baseline: BaselineReadBack,
+    recent: RecentReadBack,
+    /// `None`: nothing was taken from it or granted to it yet.
     changes: Option<Box<Changes>>,
 }
 
-/// What became of a guest's changes.
+/// Changes of a guest and their cost.
 #[derive(Clone, Debug, Default)]
 struct Changes {
-    taking: Option<Taking>,
-    giving: Option<Giving>,
-    /// What the last reductions cost.
+    reduction: Option<WatchedReduction>,
+    grant: Option<WatchedGrant>,
+    /// The cost of the last reductions.
     remembered: VecDeque<Cost>,
     undone: u64,
     hold: Option<Hold>,
     grants: Grants,
 }
 
-/// What a sequence of reductions cost the guest.
+/// The cost of a sequence of reductions to the guest.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     taken: Bytes,
@@ -122,21 +123,21 @@ struct Cost {
 
 /// Reductions under observation.
 #[derive(Clone, Copy, Debug)]
-struct Taking {
+struct WatchedReduction {
     from: Bytes,
     taken: Bytes,
     begun: Timestamp,
-    /// When the last of it was taken.
+    /// When the latest part was taken.
     last: Timestamp,
-    /// What was read back in all before.
+    /// Total read back before that.
     before: Bytes,
-    /// What the guest read back in a window anyway.
+    /// What the guest usually reads back in a window.
     usual: Bytes,
 }
 
 /// Grants under observation.
 #[derive(Clone, Copy, Debug)]
-struct Giving {
+struct WatchedGrant {
     granted: Bytes,
     free_before: Bytes,
     used: Bytes,
@@ -145,30 +146,30 @@ struct Giving {
 
 /// What a guest reads back while nothing is taken from it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Usual {
+struct BaselineReadBack {
     mark: Option<(Timestamp, Bytes)>,
     in_window: Bytes,
 }
 
-/// What a guest read back in the window under way and in the one before.
+/// What a guest read back in the current window and in the one before.
 #[derive(Clone, Copy, Debug, Default)]
-struct Lately {
+struct RecentReadBack {
     mark: Option<(Timestamp, Bytes)>,
     now: Bytes,
     before: Bytes,
 }
 
-impl Lately {
+impl RecentReadBack {
     fn observe(&mut self, now: Timestamp, read: Bytes, window: Duration) {
         let (since, mark) = *self.mark.get_or_insert((now, read));
         self.now = read.saturating_sub(mark);
         if now.saturating_since(since) >= window {
-            *self = Lately { mark: Some((now, read)), now: Bytes::ZERO, before: self.now };
+            *self = RecentReadBack { mark: Some((now, read)), now: Bytes::ZERO, before: self.now };
         }
     }
 }
 
-/// How far a guest that thrashed may not be shrunk.
+/// The size below which a guest that thrashed may not be shrunk.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     at: Bytes,
@@ -177,7 +178,7 @@ struct Hold {
 }
 
 impl ThrashDetector {
-    /// What the last reductions cost; `None`: not known yet.
+    /// The cost of the last reductions; `None`: not known yet.
     pub fn regret(&self) -> Option<Regret> {
         let Changes { remembered, undone, .. } = self.changes.as_deref()?;
         if remembered.is_empty() {
@@ -190,23 +191,24 @@ impl ThrashDetector {
         })
     }
 
-    /// What became of memory granted.
+    /// How much of the granted memory was used.
     pub fn grants(&self) -> Grants {
         self.changes.as_ref().map_or_else(Grants::default, |changes| changes.grants)
     }
 
-    /// What the guest may not be shrunk below for now, as it thrashed there; `None`: no such bound.
+    /// The size below which the guest may not be shrunk for now because it thrashed; `None`: no
+    /// such bound.
     pub fn least(&self, now: Timestamp) -> Option<Bytes> {
         let hold = self.changes.as_ref()?.hold?;
         (now < hold.until).then_some(hold.at)
     }
 
-    /// Whether it reads back much at present, whatever was done to it: it has too little.
+    /// Whether it is reading back much at present, for whatever cause: it has too little memory.
     pub fn lacks(&self, settings: &ThrashSettings) -> bool {
-        self.lately.now.max(self.lately.before) > settings.thrash_min
+        self.recent.now.max(self.recent.before) > settings.thrash_min
     }
 
-    /// Takes in a sample; says what is to be done at once. To be called once for every snapshot.
+    /// Takes in a sample. Returns what must be done at once. Call once for every snapshot.
     pub fn observe(
         &mut self,
         now: Timestamp,
@@ -219,45 +221,46 @@ impl ThrashDetector {
         if given.max(taken) >= CHANGE_MIN || self.last.is_none() {
             self.last = Some(holds);
         }
-        self.look_at_use(now, sample, given, settings.window);
+        self.measure_use(now, sample, given, settings.window);
         match self.read.observe(sample) {
             Some(true) => {}
-            // Most guests tell nothing; what is remembered of those is not written again each time.
-            None if self.taking().is_none() && self.lately.mark.is_none() => return None,
+            // Most guests report no counter; their state is left as it is, to save writing it each
+            // time.
+            None if self.reduction().is_none() && self.recent.mark.is_none() => return None,
             known => {
                 if let Some(changes) = &mut self.changes {
-                    changes.taking = None;
+                    changes.reduction = None;
                 }
-                self.lately = Lately::default();
+                self.recent = RecentReadBack::default();
                 if known.is_some() {
-                    self.usual = Usual::default();
+                    self.baseline = BaselineReadBack::default();
                 }
                 return None;
             }
         }
         let read = self.read.sum;
-        self.lately.observe(now, read, settings.window);
+        self.recent.observe(now, read, settings.window);
         if given >= CHANGE_MIN {
-            // What comes back ends the reduction: its cost is over.
+            // Memory given back ends the reduction, and its cost with it.
             self.close(now, settings.window);
         }
         if taken >= CHANGE_MIN {
-            self.take(now, last, taken);
-        } else if self.taking().is_none() {
-            self.usual.observe(now, read, settings.window);
+            self.record_reduction(now, last, taken);
+        } else if self.reduction().is_none() {
+            self.baseline.observe(now, read, settings.window);
         }
         self.judge(now, settings)
     }
 
-    fn taking(&self) -> Option<Taking> {
-        self.changes.as_ref()?.taking
+    fn reduction(&self) -> Option<WatchedReduction> {
+        self.changes.as_ref()?.reduction
     }
 
-    /// Notes a reduction.
-    fn take(&mut self, now: Timestamp, from: Bytes, by: Bytes) {
-        let (usual, read) = (self.usual.in_window, self.read.sum);
+    /// Records a reduction.
+    fn record_reduction(&mut self, now: Timestamp, from: Bytes, by: Bytes) {
+        let (usual, read) = (self.baseline.in_window, self.read.sum);
         let changes = self.changes.get_or_insert_default();
-        let taking = changes.taking.get_or_insert(Taking {
+        let reduction = changes.reduction.get_or_insert(WatchedReduction {
             from,
             taken: Bytes::ZERO,
             begun: now,
@@ -265,17 +268,19 @@ impl ThrashDetector {
             before: read,
             usual,
         });
-        taking.taken = taking.taken.saturating_add(by);
-        taking.last = now;
-        self.usual.mark = None;
+        reduction.taken = reduction.taken.saturating_add(by);
+        reduction.last = now;
+        self.baseline.mark = None;
     }
 
-    /// Whether the reductions under way cost too much, or are far enough back to be remembered.
+    /// Judges the reductions under way: they cost too much, or they are long enough ago to be
+    /// remembered.
     fn judge(&mut self, now: Timestamp, settings: &ThrashSettings) -> Option<Verdict> {
         let changes = self.changes.as_mut()?;
-        let taking = changes.taking?;
-        let read_back = taking.cost(self.read.sum, now, settings.window);
-        let too_much = taking.taken.fraction(settings.thrash_percent, 100).max(settings.thrash_min);
+        let reduction = changes.reduction?;
+        let read_back = reduction.cost(self.read.sum, now, settings.window);
+        let too_much =
+            reduction.taken.fraction(settings.thrash_percent, 100).max(settings.thrash_min);
         if read_back > too_much {
             changes.close(read_back);
             changes.undone += 1;
@@ -283,16 +288,17 @@ impl ThrashDetector {
                 Some(hold) => (hold.pause * 2).min(ThrashSettings::PAUSE_MAX),
                 None => settings.pause,
             };
-            changes.hold = Some(Hold { at: taking.from, until: now + pause, pause });
-            let Taking { from, taken, .. } = taking;
+            changes.hold = Some(Hold { at: reduction.from, until: now + pause, pause });
+            let WatchedReduction { from, taken, .. } = reduction;
             return Some(Verdict::Undo { to: from, taken, read_back });
         }
-        let over = now.saturating_since(taking.last) >= settings.window
-            || now.saturating_since(taking.begun) >= settings.window * WINDOWS_MAX;
+        let over = now.saturating_since(reduction.last) >= settings.window
+            || now.saturating_since(reduction.begun) >= settings.window * WINDOWS_MAX;
         if over {
             changes.close(read_back);
-            // It was shrunk to where it thrashed and did not thrash: the next pause is a first one.
-            if changes.hold.is_some_and(|hold| now >= hold.until && taking.to() < hold.at) {
+            // It was shrunk to where it thrashed and did not thrash, so the next pause is a first
+            // one.
+            if changes.hold.is_some_and(|hold| now >= hold.until && reduction.to() < hold.at) {
                 changes.hold = None;
             }
         }
@@ -302,18 +308,18 @@ impl ThrashDetector {
     /// Ends the observation of the reductions under way.
     fn close(&mut self, now: Timestamp, window: Duration) {
         let Some(changes) = &mut self.changes else { return };
-        if let Some(taking) = changes.taking {
-            changes.close(taking.cost(self.read.sum, now, window));
+        if let Some(reduction) = changes.reduction {
+            changes.close(reduction.cost(self.read.sum, now, window));
         }
     }
 
     /// Measures how much of a grant is used.
-    fn look_at_use(&mut self, now: Timestamp, sample: &GuestSample, by: Bytes, window: Duration) {
+    fn measure_use(&mut self, now: Timestamp, sample: &GuestSample, by: Bytes, window: Duration) {
         let stats = sample.stats;
         let Some((free, age)) = stats.and_then(|stats| Some((stats.value.free?, stats.age))) else {
             self.free = None;
             if let Some(changes) = &mut self.changes {
-                changes.giving = None;
+                changes.grant = None;
             }
             return;
         };
@@ -322,48 +328,48 @@ impl ThrashDetector {
             && let Some(free_before) = before
         {
             let changes = self.changes.get_or_insert_default();
-            let giving = changes.giving.get_or_insert(Giving {
+            let grant = changes.grant.get_or_insert(WatchedGrant {
                 granted: Bytes::ZERO,
                 free_before,
                 used: Bytes::ZERO,
                 last: now,
             });
-            giving.granted = giving.granted.saturating_add(by);
-            giving.last = now;
+            grant.granted = grant.granted.saturating_add(by);
+            grant.last = now;
         }
         let Some(changes) = &mut self.changes else { return };
-        let Some(giving) = changes.giving.as_mut() else { return };
-        // Older figures do not know of the grant.
-        if age <= now.saturating_since(giving.last) {
-            let untouched = giving.free_before.saturating_add(giving.granted);
-            giving.used = giving.used.max(untouched.saturating_sub(free).min(giving.granted));
+        let Some(grant) = changes.grant.as_mut() else { return };
+        // Older figures do not include the grant.
+        if age <= now.saturating_since(grant.last) {
+            let untouched = grant.free_before.saturating_add(grant.granted);
+            grant.used = grant.used.max(untouched.saturating_sub(free).min(grant.granted));
         }
-        if now.saturating_since(giving.last) >= window {
-            changes.grants.granted = changes.grants.granted.saturating_add(giving.granted);
-            changes.grants.used = changes.grants.used.saturating_add(giving.used);
-            changes.giving = None;
+        if now.saturating_since(grant.last) >= window {
+            changes.grants.granted = changes.grants.granted.saturating_add(grant.granted);
+            changes.grants.used = changes.grants.used.saturating_add(grant.used);
+            changes.grant = None;
         }
     }
 }
 
 impl Changes {
-    /// The reductions under way are over, and cost `read_back`.
+    /// The reductions under way are over, at a cost of `read_back`.
     fn close(&mut self, read_back: Bytes) {
-        let Some(taking) = self.taking.take() else { return };
-        self.remembered.push_back(Cost { taken: taking.taken, read_back });
+        let Some(reduction) = self.reduction.take() else { return };
+        self.remembered.push_back(Cost { taken: reduction.taken, read_back });
         if self.remembered.len() > REMEMBERED_MAX {
             self.remembered.pop_front();
         }
     }
 }
 
-impl Taking {
-    /// What it left.
+impl WatchedReduction {
+    /// The size that it left to the guest.
     fn to(&self) -> Bytes {
         self.from.saturating_sub(self.taken)
     }
 
-    /// What was read back for lack of what was taken.
+    /// Memory that was read back for lack of what was taken.
     fn cost(&self, read: Bytes, now: Timestamp, window: Duration) -> Bytes {
         let passed = now.saturating_since(self.begun).as_millis();
         let usual = u128::from(self.usual.get()) * passed / window.as_millis().max(1);
@@ -372,7 +378,7 @@ impl Taking {
     }
 }
 
-impl Usual {
+impl BaselineReadBack {
     fn observe(&mut self, now: Timestamp, read: Bytes, window: Duration) {
         let (since, before) = *self.mark.get_or_insert((now, read));
         if now.saturating_since(since) >= window || read < before {
@@ -382,18 +388,18 @@ impl Usual {
     }
 }
 
-/// What a guest reads back: from its swap, and of files it had read before. Either counter may come
-/// and go.
+/// Counts what a guest reads back: from its swap, and from files that it had read before. Either
+/// counter may come and go.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReadBack {
     swap: Option<Bytes>,
     files: Option<Bytes>,
-    /// What was seen to be read back in all.
+    /// Total seen to be read back.
     sum: Bytes,
 }
 
 impl ReadBack {
-    /// Takes a sample in. `None`: it has neither counter. `Some(false)`: a counter fell, as the
+    /// Takes in a sample. `None`: it has neither counter. `Some(false)`: a counter fell because the
     /// guest restarted.
     fn observe(&mut self, sample: &GuestSample) -> Option<bool> {
         let swap = sample.stats.and_then(|stats| stats.value.swap_in);

@@ -1,5 +1,4 @@
-//! The form of `ballast advise --json`, which the API answers with, too; `docs/json.md` documents
-//! it.
+//! The JSON of `ballast advise --json`, which is also the API's reply. `docs/json.md` documents it.
 
 use ballast_api::{
     AdviceView, AdviceWindowView, AmountsView, ConfidenceView, CoursePointView, FindingView,
@@ -11,7 +10,7 @@ use ballast_replay::{
     NeedAdvice,
 };
 
-/// The form of an advice from this journal.
+/// The reply for `advice`, which was made from `journal`.
 pub fn advice_view(journal: &str, advice: &Advice) -> AdviceView {
     let Advice { window, more, .. } = advice;
     AdviceView {

@@ -1,11 +1,12 @@
 //! Advice from a journal: what balancing would have been worth, before it moves anything.
 //!
-//! Idea: `run.rs` reads the journal tick by tick and passes each to the pure replay and advisor of
-//! `ballast-replay`; `json.rs`, `text.rs` and `page.rs` render what they say. The command of
-//! `ballast` and the lab's benchmark, which holds it to the truth, call the same.
+//! Idea: `run.rs` reads the journal and passes each tick to the replay and the advisor of
+//! `ballast-replay`, which do no I/O. `json.rs`, `text.rs` and `page.rs` render the advice.
+//! `ballast advise` calls this, and so does the lab's benchmark, which compares advice with
+//! measurements.
 //!
-//! Cost: that of reading the journal, 0.5 to 1 ms a tick of a hundred guests, and as much for
-//! deciding. Memory does not grow with the time.
+//! Cost: 0.5 to 1 ms a tick of a hundred guests for reading the journal, and about as much for
+//! deciding. Memory does not grow with the length of the record.
 
 #![forbid(unsafe_code)]
 

@@ -6,10 +6,10 @@ use ballast_report::Report;
 use crate::plot::{PLOT_LINES, svg};
 use crate::text::Told;
 
-/// Colours and spaces, for light and dark screens and narrow ones.
+/// Colours and spacing, for light, dark and narrow screens.
 const STYLE: &str = include_str!("page.css");
 
-/// The page of an advice from `journal`, which `command` made.
+/// The page of `advice` about `journal`; its foot shows `command`, which made it.
 pub fn page(journal: &str, advice: &Advice, command: &str) -> String {
     let told = Told::new(advice);
     let mut body = format!(
@@ -59,7 +59,7 @@ pub fn page(journal: &str, advice: &Advice, command: &str) -> String {
     )
 }
 
-/// The rows as a table that scrolls by itself where the screen is narrow.
+/// The rows as a table, which scrolls on its own on a narrow screen.
 fn table<Row>(columns: &Report<'_, Row>, rows: &[Row]) -> String {
     let class = |is_figure: bool| if is_figure { " class=\"figure\"" } else { "" };
     let are_figures: Vec<bool> = columns.heads().map(|(_, is_figure)| is_figure).collect();
@@ -78,7 +78,7 @@ fn table<Row>(columns: &Report<'_, Row>, rows: &[Row]) -> String {
     format!("<div class=\"wide\"><table>\n<tr>{heads}</tr>\n{rows}</table></div>\n")
 }
 
-/// `text` as text of a page.
+/// `text` escaped for HTML.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,7 +1,7 @@
 //! One plot of the host over time, as SVG.
 //!
-//! Idea: three polylines, a frame, and labels at the ends of the axes; colours are the page's. What
-//! a library of plots costs the program on hosts is argued in decision 20.
+//! Idea: three polylines, grid lines, and labels on the axes; the page's style has the colours.
+//! Decision 20 says why the program on hosts does without a plotting library.
 //! Limits: at most as many points as an advice has.
 
 use std::fmt::Write;
@@ -11,26 +11,26 @@ use ballast_replay::CoursePoint;
 
 use crate::text::moment;
 
-/// Width and height of the area in which lines are drawn, and the margins for labels.
+/// Width and height of the plotted area, and the margins for labels, in the units of the SVG.
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 200.0;
 const LEFT: f64 = 70.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 24.0;
-/// Lines across the area, its bottom apart.
+/// Grid lines, not counting the bottom one.
 const LINES: u32 = 4;
 
 /// A line: its class in the page's style, its name, and what it shows.
 type PlotLine = (&'static str, &'static str, fn(&CoursePoint) -> Bytes);
 
-/// What is drawn, from behind to the front.
+/// The lines, from the back to the front.
 pub(crate) const PLOT_LINES: [PlotLine; 3] = [
     ("held", "held", |point| point.held),
     ("imagined", "held if balanced", |point| point.imagined),
     ("needed", "needed", |point| point.needed),
 ];
 
-/// The plot of `course`; empty of fewer than two points.
+/// The plot of `course`; empty if that spans no time.
 pub(crate) fn svg(course: &[CoursePoint]) -> String {
     let (Some(first), Some(last)) = (course.first(), course.last()) else { return String::new() };
     if first.at_ms == last.at_ms {
@@ -82,8 +82,8 @@ pub(crate) fn svg(course: &[CoursePoint]) -> String {
     out
 }
 
-/// The least size that is not below `size` and divides into labels that are easy to read: one, two
-/// or four times a power of two.
+/// The top of the axis: the least power of two, of at least 64 MiB, that is not below `size`, so
+/// that labels are easy to read.
 fn nice(size: Bytes) -> Bytes {
     let least = Bytes::mib(64);
     Bytes::new(size.max(least).get().checked_next_power_of_two().unwrap_or(u64::MAX))

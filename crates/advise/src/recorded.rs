@@ -9,15 +9,15 @@ use ballast_store::{JournalError, Reader, TickEntry};
 /// Follows the configurations of a journal.
 #[derive(Debug, Default)]
 pub struct RecordedSettings {
-    /// The number of the last configuration; outer `None`: there was no tick yet.
+    /// The number of the last tick's configuration; outer `None`: there was no tick yet.
     config: Option<Option<i64>>,
-    /// Whether it was said that a configuration cannot be read.
+    /// Whether a note about an unreadable configuration was printed.
     is_told: bool,
 }
 
 impl RecordedSettings {
-    /// The settings at `tick`, which was recorded under the configuration `config`; `None`: those
-    /// of the tick before, which was under the same.
+    /// The settings at `tick`, which was recorded under the configuration `config`; `None`: the
+    /// configuration is that of the tick before.
     ///
     /// # Errors
     /// The journal cannot be read.
@@ -33,11 +33,11 @@ impl RecordedSettings {
         }
     }
 
-    /// The same of a tick that may be the first. The budget is what the plan divided, where none is
-    /// configured.
+    /// The settings at `tick`, also if its configuration is that of the tick before. If no budget
+    /// is configured, the budget is what the plan divided.
     ///
-    /// The defaults take the place of a configuration that this version cannot read; a note on
-    /// standard error says so, once.
+    /// If this version cannot read the configuration, the defaults replace it, and the first time a
+    /// note on standard error says so.
     ///
     /// # Errors
     /// The journal cannot be read.

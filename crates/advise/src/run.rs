@@ -1,4 +1,4 @@
-//! Reads a journal and has it replayed and added up.
+//! Reads a journal, replays it, and makes an advice.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use ballast_store::{JournalError, Range, Reader, What};
 
 use crate::recorded::RecordedSettings;
 
-/// What is asked of a journal.
+/// Which part of a journal to replay, and under which policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request {
-    /// Only its last ticks, so long before the last one; `None`: all.
+    /// How far back from the last tick; `None`: the whole journal.
     pub since: Option<Duration>,
     /// The policy; `None`: the one in force at the last tick.
     pub policy: Option<PolicyName>,
@@ -24,8 +24,8 @@ pub struct Request {
 /// the journal were read and how many there are.
 ///
 /// # Errors
-/// The journal cannot be read, is of another version, or holds no two ticks of that time that
-/// belong together; the policy cannot be replayed at all, or not on what was recorded.
+/// The journal cannot be read, is of another version, or has no two ticks of that time without a
+/// gap between them; or the policy cannot be replayed at all, or not on this record.
 pub fn advise(
     path: &Path,
     request: Request,

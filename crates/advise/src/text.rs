@@ -1,6 +1,6 @@
 //! An advice for people in a terminal of 80 columns.
 //!
-//! Idea: [`Told`] has every sentence and every table once; the page shows the same.
+//! Idea: [`Told`] makes every sentence and every table; the text and the page both use it.
 
 use ballast_model::Bytes;
 use ballast_replay::{
@@ -11,7 +11,7 @@ use ballast_report::format::{UNKNOWN, span};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// Columns of text that is not for a terminal.
+/// Width of text that is not for a terminal, in columns.
 const WIDTH: u16 = 80;
 
 /// One line of the table of amounts: its name, and the returnable memory and the room in it.
@@ -20,7 +20,7 @@ pub(crate) type AmountRow = (String, Bytes, Bytes);
 /// A finding, with its guest.
 pub(crate) type FindingRow<'a> = (&'a GuestAdvice, GuestFinding);
 
-/// What an advice says, in sentences and rows.
+/// An advice as sentences and rows of tables.
 pub(crate) struct Told<'a> {
     advice: &'a Advice,
 }
@@ -30,7 +30,7 @@ impl<'a> Told<'a> {
         Told { advice }
     }
 
-    /// What it rests on.
+    /// How much was replayed: ticks, time covered, first and last moment.
     pub(crate) fn extent(&self) -> String {
         let window = self.advice.window;
         let covered = u64::try_from(window.covered.as_millis()).unwrap_or(u64::MAX);
@@ -63,7 +63,7 @@ impl<'a> Told<'a> {
             .figure("room for others", |row| row.2)
     }
 
-    /// A name and a sentence each.
+    /// Names, each with a sentence; an empty name continues the one before.
     pub(crate) fn facts(&self) -> Vec<(&'static str, String)> {
         let Advice { held, imagined, needed, given_already, more, confidence, .. } = self.advice;
         let mut facts = vec![(
@@ -102,7 +102,7 @@ impl<'a> Told<'a> {
         facts
     }
 
-    /// What is said of swapping, and of what it hides.
+    /// Sentences about swap-ins, and about need that swapping hides.
     fn swap_ins(&self) -> Vec<(&'static str, String)> {
         let Advice { swap_in, imagined_swap_in, swap_in_avoided, .. } = self.advice;
         let mut facts = vec![match (*swap_in_avoided, *imagined_swap_in) {
@@ -183,12 +183,12 @@ pub fn render(journal: &str, advice: &Advice, width: Option<u16>) -> String {
     out
 }
 
-/// A line to type.
+/// A command, with a prompt.
 fn line(remedy: String) -> String {
     format!("  $ {remedy}")
 }
 
-/// A moment in the local zone, to the minute.
+/// A moment in the local time zone, to the minute.
 pub(crate) fn moment(unix_ms: i64) -> String {
     match Timestamp::from_millisecond(unix_ms) {
         Ok(at) => at.to_zoned(TimeZone::system()).strftime("%F %R").to_string(),

@@ -1,4 +1,4 @@
-//! What every way to the host can do.
+//! The interface of every transport to the host.
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -37,8 +37,8 @@ pub struct RequestConfig {
     pub margin: Bytes,
     /// Share of scanned pages that were not reclaimed, above which there is an emergency: 1 to 100.
     pub emergency_percent: u8,
-    /// Share of its allowed size under which the active list must be for memory to be offered: 1 to
-    /// 100.
+    /// The share of its allowed size below which the active list must be for memory to be offered:
+    /// 1 to 100.
     pub spare_percent: u8,
 }
 

@@ -94,7 +94,7 @@ impl Conversation {
         }
     }
 
-    /// The transport is open. Sends hello, so that a host that is already there greets at once.
+    /// The transport is open. Sends hello, so that a host that is already there answers at once.
     pub fn opened(&mut self, uptime: Duration, now: Timestamp) {
         self.closed();
         self.introduce(0, uptime, now);
@@ -123,7 +123,7 @@ impl Conversation {
         let mut received = Vec::new();
         self.reader.push(bytes);
         while let Some(frame) = self.reader.next_frame() {
-            // Invalid frames are remains of an earlier conversation, or torn.
+            // Invalid frames are torn, or left over from an earlier conversation.
             let Ok(frame) = frame else { continue };
             match decode::<HostFrame>(&frame) {
                 Ok(frame) => received.extend(self.handle_frame(frame, uptime, now)),
@@ -149,7 +149,7 @@ impl Conversation {
             self.introduce(session, uptime, now);
             self.host_seq = frame.seq;
             self.received_at = now;
-            // A repetition, because our answer came late: the conversation continues.
+            // The host repeated its hello because our answer was late: the conversation continues.
             if self.parameters.is_some() && session == self.session {
                 return None;
             }
@@ -267,7 +267,7 @@ mod tests {
     fn said(conversation: &mut Conversation) -> Vec<GuestMessage> {
         let mut reader = FrameReader::new();
         while let Some(bytes) = conversation.unwritten().map(<[u8]>::to_vec) {
-            // Like a port that accepts few bytes at a time.
+            // As a port that accepts few bytes at a time.
             let some = &bytes[..bytes.len().min(10)];
             reader.push(some);
             conversation.wrote(some.len());
@@ -339,7 +339,7 @@ mod tests {
     }
 
     proptest! {
-        /// However little is written, the queue is bounded and begun frames are finished.
+        /// However little is written, the queue is bounded, and a frame that was begun is finished.
         #[test]
         fn the_write_queue_is_bounded(steps in prop::collection::vec((0..5u8, 0..40usize), 0..200)) {
             let mut it = conversation();

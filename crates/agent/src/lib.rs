@@ -6,7 +6,7 @@
 //! orders to shrink. The connection to the host is behind a trait ([`transport`]).
 //!
 //! Begin here: `run.rs`, then `conversation.rs`, `requester.rs`, `shrink/mod.rs`.
-//! Cost: docs/benchmarks. Limits: Linux only; the host decides the guest's size.
+//! Cost: `docs/benchmarks`. Limits: Linux only; the host decides the guest's size.
 
 #![forbid(unsafe_code)]
 

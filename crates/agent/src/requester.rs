@@ -1,7 +1,7 @@
-//! Turns statistics into requests.
+//! Makes requests for memory from statistics.
 //!
 //! The rules are those of [`ballast_agent_proto::request`], which the simulator uses too. This
-//! module extracts the numbers they need, and words the reasons.
+//! module extracts the numbers that they need, and puts the reasons into words.
 //! Limits: without watermarks or LRU lists there are no requests; an emergency needs the reclaim
 //! counters.
 

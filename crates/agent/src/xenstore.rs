@@ -1,15 +1,15 @@
 //! The transport to the host on Xen: keys of xenstore.
 //!
-//! Idea: a guest of Xen has no channel to the host, but keys that it may write. This looks to the
-//! agent like a byte stream: of the frames that the agent writes, statistics and requests become
-//! the values of two keys (flexmemd §3.1.2), without the frame; the value of a third, which the
-//! host writes, becomes the frame that the agent reads. As a store has nobody to talk to, the hello
-//! and the heartbeats of a host are made here.
+//! Idea: a guest of Xen has no channel to the host, but it has keys that it may write. This module
+//! looks like a byte stream to the rest of the agent. The statistics and requests that the agent
+//! writes become, without their frames, the values of two keys (flexmemd §3.1.2). The value of a
+//! third key, which the host writes, becomes a frame that the agent reads. As nobody answers in a
+//! conversation, the host's hello and heartbeats are made here.
 //!
 //! Cost: a message of 1 KB a second. Source: Xen's `docs/misc/xenstore.txt`; the kernel's
 //! `xenbus_dev_frontend.c`, which takes one whole message a write.
-//! Limits: the host orders nothing of shrinkers, and histograms of ages are not sent; at most
-//! [`UNANSWERED_MAX`] messages are on their way, further ones are dropped.
+//! Limits: the host cannot order shrinkers, and histograms of ages are not sent. At most
+//! [`UNANSWERED_MAX`] messages wait for an answer; further ones are dropped.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -31,36 +31,36 @@ use crate::byte_stream::Transport;
 /// The device through which a guest's programs reach xenstore.
 pub(crate) const XENBUS: &str = "/dev/xen/xenbus";
 
-/// Where statistics, requests and answers are, below the guest's own domain.
+/// The keys of statistics, requests and answers, below the guest's own domain.
 const STATS: &str = "data/mem_stats";
 const REQUEST: &str = "data/mem_req";
 const ANSWER: &str = "data/mem_answer";
 const TOKEN: &str = "ballast-agent";
 
-/// Time between statistics, and shortest time between emergencies, milliseconds.
+/// Interval of statistics, and shortest interval of emergencies, in milliseconds.
 const PERIOD_MS: u64 = 1000;
-/// Time between heartbeats of the host.
+/// Interval of the heartbeats that are made for the host.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Most messages to xenstore that are not answered.
+/// Most messages to xenstore that wait for an answer.
 const UNANSWERED_MAX: usize = 8;
-/// Bytes read at once.
+/// Bytes of one read.
 const READ_BYTES: usize = 4096;
 
-/// The way to xenstore.
+/// The connection to xenstore.
 pub(crate) struct Xenstore {
     device: File,
     session: XenstoreSession,
-    /// Frames of the agent.
+    /// Splits what the agent wrote into frames.
     sent: FrameReader,
-    /// Frames for the agent.
+    /// Bytes that the agent has not read yet.
     received: Vec<u8>,
-    /// Number of the last of them.
+    /// Number of the last frame for the agent.
     seq: u64,
     is_greeted: bool,
     last_frame_at: Instant,
-    /// The request for the answer's key that is on its way.
+    /// The pending read of the answer's key.
     reading: Option<RequestId>,
-    /// The answer that was read last.
+    /// The last value of the answer's key.
     answer: Vec<u8>,
 }
 
@@ -83,7 +83,7 @@ impl Xenstore {
         Ok(Box::new(store))
     }
 
-    /// Speaks to the xenstore at the other end of `device`, and asks it first to watch for answers.
+    /// Starts a session over `device` and asks xenstore to watch the answer's key.
     fn on(device: File) -> io::Result<Xenstore> {
         let mut store = Xenstore {
             device,
@@ -101,7 +101,7 @@ impl Xenstore {
         Ok(store)
     }
 
-    /// Writes and reads what can be now.
+    /// Writes and reads as much as possible without blocking.
     fn exchange(&mut self) -> io::Result<()> {
         loop {
             let message = self.session.outgoing_message();
@@ -142,7 +142,7 @@ impl Xenstore {
             match answer {
                 Ok(Reply::Value(value)) if self.reading == Some(id) => self.take_answer(value),
                 Ok(_) => {}
-                // No host has answered yet.
+                // The key does not exist until a host has answered.
                 Err(_) if self.reading == Some(id) => {}
                 Err(error) => return Err(io::Error::other(error.to_string())),
             }
@@ -150,7 +150,7 @@ impl Xenstore {
         Ok(())
     }
 
-    /// Takes in what the host wrote, once.
+    /// Takes in a new value of the answer's key; the same value counts once.
     fn take_answer(&mut self, value: Vec<u8>) {
         if value == self.answer {
             return;
@@ -162,17 +162,17 @@ impl Xenstore {
         }
     }
 
-    /// Says something to the agent as a host would.
+    /// Adds a frame for the agent, as a host would send it.
     fn say(&mut self, message: HostMessage) {
         self.seq += 1;
-        // What is made here is within all bounds, and what was decoded is, too.
+        // Encoding cannot fail: these messages were made here or decoded before.
         if let Ok(frame) = encode(&HostFrame { seq: self.seq, message }) {
             self.received.extend(frame);
             self.last_frame_at = Instant::now();
         }
     }
 
-    /// Takes in a message of the agent; `payload` is how it was written.
+    /// Handles a message that the agent wrote; `payload` is its JSON.
     fn publish(&mut self, message: &GuestMessage, payload: &str) -> io::Result<()> {
         let key = match message {
             GuestMessage::Hello { .. } if !self.is_greeted => {
@@ -249,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    /// A transport, and the store at the other end of a socket.
+    /// A transport with a stand-in for xenstore at the other end of a socket.
     struct Pair {
         transport: Xenstore,
         peer: UnixStream,
@@ -276,7 +276,7 @@ mod tests {
             Pair { transport, peer, store, client }
         }
 
-        /// Has the store answer what came.
+        /// The stand-in answers what has arrived.
         fn carry(&mut self) {
             let mut bytes = [0; READ_BYTES];
             while let Ok(read) = self.peer.read(&mut bytes) {
@@ -291,9 +291,9 @@ mod tests {
             self.carry();
         }
 
-        /// What the agent reads then.
+        /// The messages that the agent then reads.
         fn hear(&mut self) -> Vec<HostMessage> {
-            // The store's answer may lead to another question.
+            // An answer of the store may lead to another request.
             for _ in 0..2 {
                 self.transport.exchange().unwrap();
                 self.carry();

@@ -1,7 +1,7 @@
 //! Advice: what balancing would have been worth, from a journal by replay.
 //!
-//! It is what `ballast advise --json` prints, and what the daemon answers about its own journal.
-//! Sizes are means over time unless their name says otherwise; *imagined* is what would have been
+//! `ballast advise --json` prints it, and the daemon answers it about its own journal. Sizes are
+//! means over time unless their name says otherwise; *imagined* figures are those of the replay
 //! under the policy.
 
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub struct WhatIfReply {
 }
 
 impl WhatIfReply {
-    /// A reply with `advice`.
+    /// The reply with `advice`.
     pub fn new(advice: AdviceView) -> Self {
         WhatIfReply { api_version: version(), advice }
     }

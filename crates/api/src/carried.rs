@@ -1,9 +1,10 @@
 //! What goes along with a guest that moves to another host.
 //!
-//! Idea: what one daemon gives, another one takes, so both have one form. A field that the taker
-//! does not know is refused rather than lost. Moments are spans, as no two hosts have one clock.
-//! Limits: a policy without rent knows of no credits. Of limits goes along what was said of this
-//! guest; where nothing was, the other host's defaults count.
+//! Idea: one form for both daemons, the one that gives and the one that takes. A field that the
+//! taker does not know is refused rather than lost. Points in time are sent as spans from now,
+//! because the hosts' clocks differ.
+//! Limits: a policy without rent has no credits to send. Only limits that were set for this guest
+//! are sent; for the others the defaults of the other host apply.
 
 use ballast_model::{Bytes, GuestChange, Thrashed, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -70,10 +71,10 @@ impl CarriedReply {
 }
 
 impl CarriedView {
-    /// Checks that every figure can be.
+    /// Checks that every figure is within its range.
     ///
     /// # Errors
-    /// Names the first that cannot, and what was expected.
+    /// Names the first figure that is not, and what was expected.
     pub fn validate(&self) -> Result<(), String> {
         if let Some(credits) = self.credits.filter(|credits| *credits > CREDITS_MAX) {
             return Err(format!("credits {credits}: expected up to {CREDITS_MAX}"));
@@ -101,7 +102,7 @@ impl CarriedView {
 }
 
 impl ThrashedView {
-    /// What of a guest's history still counts at `now`.
+    /// The part of a guest's history that still counts at `now`; `None`: the pause is over.
     pub fn at(thrashed: Thrashed, now: Timestamp) -> Option<ThrashedView> {
         let left = thrashed.until.saturating_since(now);
         (!left.is_zero()).then(|| ThrashedView {
@@ -111,7 +112,7 @@ impl ThrashedView {
         })
     }
 
-    /// The same by the clock of the host that took it at `now`.
+    /// Converts back, by the clock of the host that takes it at `now`.
     pub fn taken_at(self, now: Timestamp) -> Thrashed {
         Thrashed {
             least: Bytes::new(self.least_bytes),
@@ -176,7 +177,7 @@ mod tests {
             prop_assert_eq!(parse(&serde_json::to_string(&carried).unwrap()), Ok(carried));
         }
 
-        /// Whatever the clocks of both hosts say.
+        /// The clocks of the two hosts may differ by any amount.
         #[test]
         fn a_pause_lasts_as_long_on_the_other_host(
             view in thrashed(),

@@ -230,7 +230,7 @@ impl Client {
         self.post(&of_guest(path::SET_GUEST, guest), change).await
     }
 
-    /// Changes one guest's bounds, also where the guest itself is defined.
+    /// Changes one guest's bounds, and also writes them to where the guest itself is defined.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -250,7 +250,7 @@ impl Client {
         self.get(&of_guest(path::CARRIED, guest)).await
     }
 
-    /// Has the daemon go on with a guest where another host's left off. Twice is the same as once.
+    /// Has the daemon continue with a guest where another host's daemon left off. Idempotent.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -305,7 +305,7 @@ impl Client {
         serde_json::from_slice(&body).map_err(|error| self.unreadable(error, &body))
     }
 
-    /// One request and its reply's body; a refusal is an error.
+    /// Sends one request and returns the body of its reply; a refusal is an error.
     async fn exchange(
         &self,
         method: Method,
@@ -340,7 +340,7 @@ impl Client {
         let broken = |source| ClientError::Broken { socket: self.socket.clone(), source };
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        // Dropping it at the end of this call closes the connection.
+        // Dropping the set at the end of this call closes the connection.
         let mut driver = JoinSet::new();
         driver.spawn(connection);
         let request = Request::builder()
@@ -420,7 +420,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// Root may open every socket, so this tests only the text of the refusal.
+    /// Root may open every socket, so only the text of the refusal is tested.
     #[test]
     fn without_permission_the_error_says_whom_to_be() {
         let folder = tempfile::tempdir().unwrap();

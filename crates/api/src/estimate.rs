@@ -1,7 +1,7 @@
 //! A guest's demand for memory: use, demand with its source, misses by size.
 //!
-//! Limits: a miss curve may have millions of points; replies have those at [`CURVE_PERCENTS`] of
-//! the guest's allocation, the journal has all.
+//! Limits: a miss curve may have millions of points. A reply has only those at [`CURVE_PERCENTS`]
+//! of the guest's allocation; the journal has all.
 
 use ballast_model::{Bytes, CURVE_PERCENTS, Demand, DemandSource, Estimate, MissCurve, PassedOver};
 use serde::{Deserialize, Serialize};
@@ -86,7 +86,8 @@ pub struct CurvePointView {
 }
 
 impl EstimateView {
-    /// The view of `estimate` for a guest with this allocation and objective, misses a second.
+    /// The view of `estimate` for a guest with this allocation, and this objective in misses a
+    /// second.
     pub(crate) fn new(
         estimate: &Estimate,
         allocation: Option<Bytes>,

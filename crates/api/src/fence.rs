@@ -1,4 +1,4 @@
-//! The standing fence around a guest, and its trouble.
+//! The fence around a guest: the limit in force, and why it is missing.
 
 use ballast_model::{Bytes, Fence};
 use serde::{Deserialize, Serialize};

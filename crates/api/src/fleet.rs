@@ -1,7 +1,7 @@
 //! What the daemon's page shows of the fleet that the host is in.
 //!
-//! Idea: the daemon knows nothing of fleets: it passes on what the program `ballast-fleet` answers,
-//! which is what its commands print with `--json`.
+//! Idea: the daemon knows nothing of fleets. It passes on the answers of the program
+//! `ballast-fleet`, which are what the fleet's commands print with `--json`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,12 +23,12 @@ pub struct FleetReply {
 }
 
 impl FleetReply {
-    /// A fleet, and its latest plan.
+    /// The reply with a fleet and its latest plan.
     pub fn of(status: Value, plan: Option<Value>) -> FleetReply {
         FleetReply { api_version: API_VERSION, hint: None, status: Some(status), plan }
     }
 
-    /// No fleet, and what to do.
+    /// The reply without a fleet: `hint` says what to do.
     pub fn none(hint: impl Into<String>) -> FleetReply {
         FleetReply { api_version: API_VERSION, hint: Some(hint.into()), status: None, plan: None }
     }

@@ -6,9 +6,9 @@
 //! its own paths. Begin here: [`Tick`], from which every reply is built.
 //!
 //! Units are in the names: `_bytes`, `_ms`, and `_unix_ms` for milliseconds since 1970. Reasons are
-//! a [`Coded`] pair of a stable code and a sentence. Unknown figures are `null`, never zero. The
-//! journal's rows differ in all of this (nanoseconds, absent fields, no sentences), so no type
-//! serves both.
+//! a [`Coded`] pair of a stable code and a sentence. Unknown figures are `null`, never zero. Rows
+//! of the journal differ in all of this (nanoseconds, absent fields, no sentences), so they have
+//! types of their own.
 
 #![forbid(unsafe_code)]
 
@@ -73,11 +73,11 @@ pub mod path {
     pub const EXPLAIN: &str = "/v1/guests/{id}/explain";
     /// Change one guest's bounds.
     pub const SET_GUEST: &str = "/v1/guests/{id}/set";
-    /// `POST`: the same, also where the guest itself is defined; body
+    /// `POST`: change one guest's bounds, also where the guest itself is defined; body
     /// [`GuestChange`](crate::GuestChange).
     pub const PERSIST_GUEST: &str = "/v1/guests/{id}/persist";
-    /// What goes along with a guest to another host; `POST`: take in what a guest has brought, body
-    /// [`CarriedView`](crate::CarriedView).
+    /// What goes along with a guest to another host; `POST`: take over what a guest has brought,
+    /// body [`CarriedView`](crate::CarriedView).
     pub const CARRIED: &str = "/v1/guests/{id}/carried";
     /// The latest plan; with `?dry_run=true` the one the next tick would make.
     pub const PLAN: &str = "/v1/plan";

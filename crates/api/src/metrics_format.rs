@@ -1,15 +1,15 @@
 //! The two text formats of metrics, and which one a scraper asked for.
 //!
-//! Idea: OpenMetrics is for those who name it; everybody else (`curl`, `promtool`, old scrapers)
-//! gets the classic format of Prometheus, which all of them read. The library of metrics writes
-//! OpenMetrics; the classic format, of the same samples, is made from that text line by line.
+//! Idea: a client that names OpenMetrics gets it; every other (`curl`, `promtool`, old scrapers)
+//! gets the classic format of Prometheus, which all of them read. The metrics library writes
+//! OpenMetrics; the classic format is made from that text line by line, with the same samples.
 //! Source: RFC 9110 §12.5.1 (`Accept`), OpenMetrics 1.0, Prometheus' exposition formats.
 //! Cost: linear in the header; its first [`RANGES_MAX`] ranges count.
-//! Limits: a range that excludes both formats is not obeyed: the classic one is the answer then.
+//! Limits: a header that excludes both formats is answered with the classic one.
 
-/// Most media ranges of a header that are read; Prometheus sends four or five.
+/// Most media ranges that are read from a header; Prometheus sends four or five.
 const RANGES_MAX: usize = 32;
-/// A quality of 1, in thousandths.
+/// The highest quality, 1, in thousandths.
 const WHOLE: u16 = 1000;
 
 /// A text format of metrics.
@@ -22,7 +22,7 @@ pub enum MetricsFormat {
 }
 
 impl MetricsFormat {
-    /// The format that suits an `Accept` header best; without one the header is empty.
+    /// The format that suits the text of an `Accept` header best; empty: there is no header.
     pub fn accepted(header: &str) -> MetricsFormat {
         let (mut open, mut classic) = (0, 0);
         for range in header.split(',').take(RANGES_MAX) {
@@ -44,7 +44,7 @@ impl MetricsFormat {
         }
     }
 
-    /// A text of OpenMetrics in this format.
+    /// Converts a text in OpenMetrics to this format.
     pub fn of_open_metrics(self, text: String) -> String {
         match self {
             MetricsFormat::OpenMetrics => text,
@@ -63,8 +63,8 @@ impl MetricsFormat {
     }
 }
 
-/// OpenMetrics text in the classic format: a family has the name of its samples, an info is a
-/// gauge, and there are neither units nor an end marker.
+/// Converts OpenMetrics text to the classic format: a family has the name of its samples, an info
+/// is a gauge, and there are no units and no end marker.
 fn classic(open_metrics: &str) -> String {
     let mut out = String::with_capacity(open_metrics.len());
     let mut help = None;

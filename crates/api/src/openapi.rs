@@ -1,10 +1,10 @@
 //! The API as an OpenAPI document.
 //!
-//! Idea: bodies are described by schemas that are made from the types themselves; paths and what
-//! they take and give are the table here. Only tests turn the feature `schema` on, so that no
-//! program carries any of it.
-//! Source: OpenAPI 3.1.0, whose schemas are JSON Schema's of 2020-12.
-//! Limits: what a text of metrics says is not described.
+//! Idea: the schemas of bodies are generated from the types themselves; the paths, with their
+//! parameters and bodies, are listed here. Only tests turn the feature `schema` on, so no program
+//! contains any of it.
+//! Source: OpenAPI 3.1.0, whose schemas are those of JSON Schema 2020-12.
+//! Limits: the text of the metrics is not described.
 
 use ballast_model::GuestChange;
 use schemars::generate::{Contract, SchemaSettings};
@@ -17,12 +17,13 @@ use crate::{
     WhatIfReply, path,
 };
 
-/// Where the document has schemas.
+/// The place of the schemas in the document.
 const SCHEMAS: &str = "/components/schemas";
-/// Version of the document: the API's, and counts of what was added and mended since.
+/// Version of the document: the API's version, then counts of additions and of corrections.
 const VERSION: &str = "1.2.0";
 
-/// What is collected of bodies: a request may lack what a reply always has.
+/// The schemas collected so far. Requests and replies have their own, because a request may omit
+/// fields that a reply always has.
 struct Schemas {
     requests: SchemaGenerator,
     replies: SchemaGenerator,
@@ -66,7 +67,7 @@ fn json_content(schema: Value) -> Value {
     json!({ "application/json": { "schema": schema } })
 }
 
-/// An operation that anybody who may read is answered.
+/// An operation: its summary, its parameters, its reply and its refusal.
 fn operation(summary: &str, parameters: Value, reply: Value, refusal: Value) -> Value {
     json!({
         "summary": summary,
@@ -165,7 +166,7 @@ fn guest(description: &str) -> Value {
     })
 }
 
-/// A parameter that may be left out.
+/// An optional parameter in the query.
 fn query(name: &str, description: &str, schema: Value) -> Value {
     json!({ "name": name, "in": "query", "description": description, "schema": schema })
 }

@@ -42,7 +42,7 @@ impl PlanReply {
         PlanReply::new(tick, tick.plan, false)
     }
 
-    /// The plan that the next tick would make from the snapshot of `tick`.
+    /// `plan`, which the next tick would make from the snapshot of `tick`.
     pub fn dry_run(tick: &Tick<'_>, plan: &Plan) -> Self {
         PlanReply::new(tick, plan, true)
     }

@@ -7,7 +7,7 @@ const SYSTEM_SOCKET: &str = "/run/ballast/ballast.sock";
 /// The socket's name in the folder of a user's run-time files.
 const USER_SOCKET: &str = "ballast.sock";
 
-/// There is no folder in which a daemon of this user could listen.
+/// This user has no folder in which a daemon could listen.
 #[derive(Debug, thiserror::Error)]
 #[error("XDG_RUNTIME_DIR is not set: name the daemon's socket with --socket PATH")]
 pub struct NoRuntimeFolder;

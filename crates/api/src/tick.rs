@@ -37,13 +37,13 @@ pub struct Tick<'a> {
     pub plan: &'a Plan,
     /// The operator's bounds, by guest.
     pub limits: &'a BTreeMap<GuestId, GuestLimits>,
-    /// Who said them, by guest; empty where that is not known.
+    /// The source of each bound, by guest; empty where that is not known.
     pub limit_sources: &'a BTreeMap<GuestId, LimitSources>,
     /// The last outcome of each guest, with the wall clock of its arrival.
     pub outcomes: &'a BTreeMap<GuestId, (SystemTime, Outcome)>,
     /// Whether the operator paused Ballast.
     pub paused: bool,
-    /// Whether plans are carried out at all.
+    /// Whether Ballast carries plans out, or only observes.
     pub mode: Mode,
     /// Time the decision took.
     pub decision_cost: Duration,
@@ -167,7 +167,7 @@ pub(crate) fn unix_millis(at: SystemTime) -> u64 {
 }
 
 impl DaemonView {
-    /// `at` as [`DaemonView::started_at_unix_ms`] has it.
+    /// Converts `at` for [`DaemonView::started_at_unix_ms`].
     pub fn unix_millis(at: SystemTime) -> u64 {
         unix_millis(at)
     }

@@ -1,4 +1,4 @@
-//! Tracking of a guest's page touches: result, cost, and trouble.
+//! Tracking of a guest's page touches: its result, its cost, and why it does not work.
 
 use ballast_model::{GuestSample, Share, Tracking, TrackingState};
 use serde::{Deserialize, Serialize};

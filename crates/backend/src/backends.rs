@@ -1,9 +1,9 @@
 //! The guests of several backends as one list.
 //!
-//! Idea: all backends are asked at once. A guest that two of them see, by its process, is the
-//! first one's, as is a name that two guests have. An order goes to the backend that has the guest.
-//! Settings that live with a guest count whichever of its backends keeps them.
-//! Cost: that of the slowest backend; O(n log n) to join them. Limits: while the process of a
+//! Idea: all backends are asked at once. If two of them report the same process or the same name,
+//! the guest belongs to the first. An order goes to the backend that has the guest. Settings that
+//! live with a guest count even if they are kept by another backend that sees it.
+//! Cost: that of the slowest backend; O(n log n) to join the lists. Limits: while the process of a
 //! guest is unknown, only its name identifies it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,18 +19,19 @@ use crate::{Backend, GuestReading, HostMemory, SampleRequest, VsockAddress};
 #[derive(Debug)]
 pub struct Backends {
     all: Vec<Box<dyn Backend>>,
-    /// The place of the backend that has a guest.
+    /// The index of the backend that has a guest.
     owners: BTreeMap<GuestId, usize>,
-    /// Where the settings of a guest live that its own backend keeps none of: the place of another
-    /// backend that sees it, and its name there.
+    /// For guests whose own backend keeps no settings: the index of another backend that sees the
+    /// guest and keeps them, and the guest's name there.
     settings_at: BTreeMap<GuestId, (usize, GuestId)>,
-    /// Guests left out, by backend and name, because an earlier backend has them or their name.
+    /// Guests that are ignored, by backend and name, because an earlier backend has the guest or
+    /// its name.
     left_out: BTreeSet<(usize, GuestId)>,
     notices: Vec<String>,
 }
 
 impl Backends {
-    /// Those given, the most trusted first.
+    /// Joins these backends, the most trusted first.
     pub fn new(all: Vec<Box<dyn Backend>>) -> Backends {
         Backends {
             all,
@@ -48,7 +49,7 @@ impl Backends {
     }
 
     /// Sends `actions` to the backends that have their guests; see [`Backend::act_all`]. When
-    /// `late` is over, the actions of those that have not answered have failed.
+    /// `late` completes, the actions of backends that have not answered count as failed.
     pub async fn act_all(
         &mut self,
         now: Timestamp,
@@ -82,21 +83,21 @@ impl Backends {
         in_order
     }
 
-    /// A plan was made; see [`Backend::planned`].
+    /// Informs all backends of a new plan; see [`Backend::planned`].
     pub fn planned(&mut self, plan: &Plan) {
         for backend in &mut self.all {
             backend.planned(plan);
         }
     }
 
-    /// Says something to the program inside a guest; see [`Backend::tell`].
+    /// Sends a message to the agent inside a guest; see [`Backend::tell`].
     pub fn tell(&mut self, guest: &GuestId, message: &HostMessage) {
         if let Some(owner) = self.owners.get(guest).and_then(|&owner| self.all.get_mut(owner)) {
             owner.tell(guest, message);
         }
     }
 
-    /// Waits until something happens to the guests of one; see [`Backend::news`].
+    /// Waits until something happens to the guests of any backend; see [`Backend::news`].
     pub async fn news(&mut self) {
         match self.all.is_empty() {
             true => std::future::pending().await,
@@ -107,7 +108,7 @@ impl Backends {
     /// Writes settings where the guest is defined; see [`Backend::persist`].
     ///
     /// # Errors
-    /// As there, or the guest is gone.
+    /// As [`Backend::persist`], or the guest is gone.
     pub async fn persist(&mut self, guest: &GuestId, settings: &GuestChange) -> Result<(), String> {
         if let Some((place, id)) = self.settings_at.get(guest) {
             return self.all[*place].persist(id, settings).await;
@@ -117,7 +118,7 @@ impl Backends {
         owner.persist(guest, settings).await
     }
 
-    /// The host's memory by the first that knows it better than the daemon's kernel; see
+    /// The host's memory, from the first backend that knows it better than the daemon's kernel; see
     /// [`Backend::host_memory`].
     pub fn host_memory(&self) -> Option<HostMemory> {
         self.all.iter().find_map(|backend| backend.host_memory())
@@ -128,7 +129,7 @@ impl Backends {
         self.all.get(*self.owners.get(guest)?)?.vsock(guest)
     }
 
-    /// What they have to say since the last call.
+    /// Messages of all backends for the log since the last call.
     pub fn take_notices(&mut self) -> Vec<String> {
         let mut notices = std::mem::take(&mut self.notices);
         for backend in &mut self.all {
@@ -137,18 +138,18 @@ impl Backends {
         notices
     }
 
-    /// How many guests they refuse.
+    /// How many guests all backends refuse.
     pub fn refused(&self) -> usize {
         self.all.iter().map(|backend| backend.refused()).sum()
     }
 
-    /// One list of the readings of each backend, sorted by name.
+    /// Joins the readings of all backends into one list, sorted by name.
     fn join(&mut self, readings: Vec<Vec<GuestReading>>) -> Vec<GuestReading> {
         let mut all: Vec<GuestReading> = Vec::new();
         let mut owners: BTreeMap<GuestId, usize> = BTreeMap::new();
         let mut left_out = BTreeSet::new();
         let mut settings_at = BTreeMap::new();
-        // The place in the list of the guest of a process.
+        // The index in `all` of the guest with a process.
         let mut pids: BTreeMap<u32, usize> = BTreeMap::new();
         for (place, readings) in readings.into_iter().enumerate() {
             let begin = all.len();
@@ -234,8 +235,8 @@ mod tests {
 
     use crate::Waiting;
 
-    /// Guests by name and process; fails every order with its name, or never answers if that is
-    /// `hung`. `libvirt` keeps settings.
+    /// A backend with these guests, by name and process. It fails every order with its own name.
+    /// The backend `hung` never answers, and `libvirt` keeps settings.
     #[derive(Debug)]
     struct Fake(&'static str, Vec<(&'static str, Option<u8>)>);
 
@@ -305,7 +306,7 @@ mod tests {
         only: None,
     };
 
-    /// How orders to `guests` failed, without patience for who does not answer at once.
+    /// How orders to `guests` failed, if answers are not waited for.
     async fn order(backends: &mut Backends, guests: &[&str]) -> Vec<String> {
         let action = |guest: &&str| Action {
             guest: guest.parse().unwrap(),

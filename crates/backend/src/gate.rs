@@ -26,7 +26,7 @@ impl GenerationGate {
         Ok(())
     }
 
-    /// `action` was sent, and may take effect whatever its reply.
+    /// Notes that `action` was sent: it may take effect whatever the reply is.
     pub fn sent(&mut self, action: &Action) {
         self.last = self.last.max(Some(action.generation));
     }

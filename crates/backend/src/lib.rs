@@ -1,8 +1,9 @@
-//! What the daemon asks of those who manage guests: QEMU by QMP, libvirt, the kernel of containers.
+//! The interface between the daemon and whatever manages guests: QEMU by QMP, libvirt, Xen,
+//! hypervisors with a REST API, containers.
 //!
-//! Idea: a [`Backend`] finds guests, samples them and carries out orders. [`Backends`] makes one
-//! list of the guests of all, under one budget: the engine does not know who manages which.
-//! [`GenerationGate`] and [`StatsAge`] are what every backend needs.
+//! Idea: a [`Backend`] finds guests, samples them and carries out orders. [`Backends`] joins the
+//! guests of all backends into one list under one budget, so the engine does not know which backend
+//! manages a guest. [`GenerationGate`] and [`StatsAge`] are helpers for backends.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
@@ -33,7 +34,7 @@ pub struct GuestReading {
     pub sample: GuestSample,
     /// The hypervisor's process. `None` while it is not known.
     pub pid: Option<u32>,
-    /// The settings that live with the guest, where whoever manages it keeps such.
+    /// The settings that live with the guest, if its backend keeps any.
     pub settings: Option<Arc<GuestChange>>,
 }
 
@@ -46,65 +47,66 @@ pub struct SampleRequest<'a> {
     pub wall: SystemTime,
     /// How long the call may take.
     pub deadline: Duration,
-    /// Which guests to query; of the others, older readings do. `None`: all, and new ones.
+    /// Which guests to query; for the others older readings suffice. `None`: all, and look for new
+    /// ones.
     pub only: Option<&'a BTreeSet<GuestId>>,
 }
 
-/// Memory of the host, where another kernel than the daemon's manages it.
+/// The host's memory, if another kernel than the daemon's manages it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostMemory {
-    /// All of it; `None`: not known.
+    /// Total memory; `None`: not known.
     pub total: Option<Bytes>,
-    /// What guests could be given at once; `None`: not known.
+    /// Memory that guests could be given at once; `None`: not known.
     pub available: Option<Bytes>,
 }
 
 /// How a guest's agent reaches the host by vsock.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VsockAddress {
-    /// The guest's context number (CID): the host's kernel sees it at every connection.
+    /// The guest's context id (CID), which the host's kernel reports for every connection.
     Cid(u32),
-    /// Connections of the guest to port N come out at this Unix socket with `_N` appended, made by
-    /// its hypervisor's process.
+    /// The guest's hypervisor passes a connection to port N on to the Unix socket at this path with
+    /// `_N` appended.
     Socket(PathBuf),
 }
 
-/// What a backend will give.
+/// The future result of a backend.
 pub type Waiting<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// One way to manage guests.
 pub trait Backend: Debug {
-    /// What it is called in messages.
+    /// Its name in messages.
     fn name(&self) -> &'static str;
 
-    /// Samples its guests within the deadline, sorted by name. A guest that is late gives its last
-    /// readings, which have aged.
+    /// Samples its guests within the deadline; readings are sorted by name. A guest that does not
+    /// answer in time is returned with its last readings, which are older.
     fn sample<'a>(&'a mut self, request: SampleRequest<'a>) -> Waiting<'a, Vec<GuestReading>>;
 
-    /// Sends `actions`, and returns their outcomes in the same order, after a bounded wait that
-    /// they share. An action whose outcome is late has failed, and may still be carried out. May be
-    /// given up when it is late beyond that.
+    /// Sends `actions` and returns their outcomes in the same order, after one bounded wait for
+    /// all. An action without an outcome by then counts as failed, but may still be carried out.
+    /// The caller may drop the future if it takes longer.
     fn act_all<'a>(
         &'a mut self,
         now: Timestamp,
         actions: &'a [Action],
     ) -> Waiting<'a, Vec<Outcome>>;
 
-    /// A plan was made: which guests have a part in it, and what each is guaranteed.
+    /// Informs the backend of a new plan: which guests are in it, and what each is guaranteed.
     fn planned(&mut self, plan: &Plan) {
         let _ = plan;
     }
 
-    /// Whether settings can live with its guests.
+    /// Whether it can keep settings with its guests.
     fn keeps_settings(&self) -> bool {
         false
     }
 
-    /// Writes all settings that are to live with a guest to where it is defined, within the time of
-    /// a command.
+    /// Writes all settings that are to live with a guest to where the guest is defined, within the
+    /// time of a command.
     ///
     /// # Errors
-    /// They were not written, or perhaps not; says why.
+    /// Why they were not, or perhaps not, written.
     fn persist<'a>(
         &'a mut self,
         guest: &'a GuestId,
@@ -115,32 +117,32 @@ pub trait Backend: Debug {
         Box::pin(std::future::ready(Err(why)))
     }
 
-    /// Says something to the program inside a guest, where this backend is its way to the host.
+    /// Sends a message to the agent inside a guest, if the agent reaches the host by this backend.
     fn tell(&mut self, guest: &GuestId, message: &HostMessage) {
         let _ = (guest, message);
     }
 
-    /// How a guest's agent reaches the host by vsock; `None`: it cannot, or that is not known.
+    /// How the guest's agent reaches the host by vsock; `None`: it cannot, or that is not known.
     fn vsock(&self, guest: &GuestId) -> Option<VsockAddress> {
         let _ = guest;
         None
     }
 
-    /// Waits until something happens that cannot wait for the next sample, such as a new guest. May
-    /// be given up at any time.
+    /// Waits until something happens that cannot wait for the next sample, such as a new guest. The
+    /// caller may drop the future at any time.
     fn news(&mut self) -> Waiting<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    /// The host's memory, where the kernel that the daemon runs on is itself a guest; `None`: that
-    /// kernel manages it.
+    /// The host's memory, if the kernel that the daemon runs on is itself a guest; `None`: that
+    /// kernel manages the host's memory.
     fn host_memory(&self) -> Option<HostMemory> {
         None
     }
 
-    /// What it has to say since the last call, oldest first.
+    /// Its messages for the log since the last call, oldest first.
     fn take_notices(&mut self) -> Vec<String>;
 
-    /// How many guests it refuses, because there are too many or because of their names.
+    /// How many guests it refuses, because there are too many or their names are invalid.
     fn refused(&self) -> usize;
 }

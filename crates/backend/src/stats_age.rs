@@ -1,14 +1,14 @@
 //! The age of a guest's statistics.
 //!
 //! Idea: QEMU stamps statistics with the wall clock, in whole seconds, when the guest sends them.
-//! The wall clock is trusted only for the first stamp. After that a *change* of the stamp counts,
-//! timed on the monotonic clock, so that setting the wall clock cannot make stale statistics look
-//! fresh or fresh ones stale.
+//! The wall clock is trusted only for the first stamp. After that a *change* of the stamp is timed
+//! on the monotonic clock. So setting the wall clock cannot make stale statistics look fresh, nor
+//! fresh ones stale.
 //!
 //! Limits: stamps are whole seconds, so an age is too low by up to a second, and too high by at
-//! most the time between two observations. A changed stamp was made after the previous one was
-//! asked for, however late that was answered; the wall clock may narrow that interval, never widen
-//! it. If the first stamp is in the future, the age is unknown until the stamp changes.
+//! most the time between two observations. A changed stamp was made after the previous request,
+//! however late that was answered; the wall clock may narrow that interval but never widen it. If
+//! the first stamp is in the future, the age is unknown until the stamp changes.
 
 use std::time::Duration;
 
@@ -23,17 +23,17 @@ pub struct StatsAge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ObservedStamp {
     stamp: u64,
-    /// When it was asked for.
+    /// When the request was sent whose reply had the stamp.
     asked_at: Timestamp,
-    /// A time and the age then. The time of the statistics itself may lie before the clock's
-    /// origin.
+    /// A time, and the age at that time: the time of the statistics may be before the clock's
+    /// origin, so it is not stored.
     known: Option<(Timestamp, Duration)>,
 }
 
 impl StatsAge {
     /// Observes a stamp (`last-update`, in seconds of the wall clock; 0: none yet) at `now`, when
-    /// the wall clock says `wall_secs`, in the answer to what was `asked_at` then. Returns the age
-    /// of the statistics.
+    /// the wall clock says `wall_secs`. The reply is to a request sent at `asked_at`. Returns the
+    /// age of the statistics; `None`: there are none, or it is unknown.
     pub fn observe(
         &mut self,
         stamp: u64,
@@ -144,7 +144,7 @@ mod tests {
         let at = |secs: u64| Timestamp::from_millis(secs * 1000);
         let mut age = StatsAge::default();
         age.observe(100, at(0), at(0), 100);
-        // It was held back for 14 s; since then statistics came once more, 9 s ago.
+        // This reply was held back for 14 s. Meanwhile the guest renewed its statistics, 9 s ago.
         assert_eq!(age.observe(101, at(1), at(15), 115), Some(Duration::from_secs(14)));
         assert_eq!(age.observe(106, at(15), at(15), 115), Some(Duration::from_secs(9)));
     }

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{explain, orders, plan, run, status};
 
-/// Several hosts as one fleet: who is in it, and which guests had better be on another host.
+/// Runs several hosts as one fleet and plans which guests should move to another host.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "ballast-fleet",
@@ -17,7 +17,8 @@ Examples:
   ballast fleet plan
   ballast fleet drain node-3
 
-Plans are advice unless hosts are in mode `move`. Exit status: 0 done, 1 failed, 2 wrong usage."
+Plans are only advice unless the hosts are in mode `move`. Exit status: 0 done, 1 failed, 2 wrong
+usage."
 )]
 pub struct Cli {
     /// What to do
@@ -28,20 +29,20 @@ pub struct Cli {
 /// What `ballast-fleet` can do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Be a member of the fleet, in the foreground, until stopped.
+    /// Run this host as a member of the fleet, in the foreground until stopped.
     Run(run::Args),
-    /// Who leads, which hosts there are, and how they are.
+    /// Show the leader, the hosts and their memory, and moves under way.
     Status(status::StatusArgs),
-    /// The same, live in the terminal.
+    /// Show the status live in the terminal.
     Top(status::TopArgs),
-    /// Which guests had better be on another host, and why.
+    /// Show which guests should move to another host, and why.
     Plan(plan::Args),
-    /// What is known of a guest, and what the plan has for it.
+    /// Show what the fleet knows of a guest, and what is planned for it.
     Explain(explain::Args),
-    /// Let the plan move all guests away from a host.
+    /// Plan to move all guests away from a host.
     Drain(orders::DrainArgs),
-    /// Plan nothing until told otherwise.
+    /// Stop planning until `ballast fleet resume`.
     Pause(orders::PauseArgs),
-    /// Plan again.
+    /// Plan again after `ballast fleet pause`.
     Resume(orders::ResumeArgs),
 }

@@ -1,8 +1,8 @@
 //! The configuration of a host in a fleet, by default `/etc/ballast/fleet.toml`.
 //!
-//! Idea: what no program on the host can tell: where the fleet's etcd is, what decides whether
-//! guests can run here, and which of them must stay. Commands read the same file.
-//! Limits: read once; a change needs a restart, which moves nothing.
+//! Idea: it has only what no program on the host can find out: where the fleet's etcd is, what
+//! decides whether guests can run here, and which guests must stay. Commands read the same file.
+//! Limits: it is read once. A change needs a restart, which moves nothing.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,24 +17,24 @@ use ballast_model::{Bytes, GuestId};
 use ballast_toml_strict::{Error, duration};
 use serde::Deserialize;
 
-use crate::beside::OtherOwner;
 use crate::carry::{AnyHypervisor, Libvirt, LibvirtConfig, Qemu, QemuConfig};
 use crate::config_moves::{LibvirtTable, QemuTable};
+use crate::other_managers::OtherManager;
 
-/// Where it is unless it is named.
+/// Its path, unless another one is given.
 pub const CONFIG_FILE: &str = "/etc/ballast/fleet.toml";
-/// Where notes of moves are unless it is said.
+/// Folder of the notes about moves, unless set.
 const STATE_FOLDER: &str = "/var/lib/ballast/fleet";
-/// How long a need has to last unless it is said.
+/// How long a need has to last, unless set.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The machine's own name.
+/// The file with the machine's own name.
 const HOST_NAME_FILE: &str = "/proc/sys/kernel/hostname";
-/// The machine's own identity.
+/// The file with the machine's own identity.
 const MACHINE_ID_FILE: &str = "/etc/machine-id";
 /// Longest identity and password, in bytes.
 const SHORT_FILE_BYTES_MAX: usize = 4096;
 
-/// A host's part in a fleet.
+/// The configuration of a host's part in a fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetConfig {
     /// The keys of its fleet.
@@ -43,15 +43,15 @@ pub struct FleetConfig {
     pub cluster: String,
     /// The host's name.
     pub host: HostId,
-    /// etcd's members.
+    /// The URLs of etcd's members.
     pub endpoints: Vec<String>,
     /// The user of etcd, and the file with its password.
     pub user: Option<(String, PathBuf)>,
-    /// How etcd and this host prove who they are; `None`: without TLS.
+    /// How etcd and this host prove their identities; `None` without TLS.
     pub tls: Option<EtcdTls>,
-    /// How long a call to etcd may take.
+    /// Time limit of a call to etcd.
     pub timeout: Duration,
-    /// How long a host counts as there after its last sign of life.
+    /// How long the host counts as registered after its last renewal.
     pub lease: Duration,
     /// Time between looks at the daemon, and between plans.
     pub tick: Duration,
@@ -59,42 +59,43 @@ pub struct FleetConfig {
     pub leads: bool,
     /// Whether guests are moved.
     pub mode: FleetMode,
-    /// Where this host notes what it does about moves.
+    /// Folder of this host's notes about moves.
     pub state: PathBuf,
-    /// How guests of QEMU are moved; in mode `advise` only those whose copies have begun.
+    /// How guests of QEMU are moved; in mode `advise`, how moves that have begun are finished.
     pub qemu: Option<QemuConfig>,
-    /// How domains of libvirt are, where guests of QEMU are not.
+    /// How domains of libvirt are moved; never set together with `qemu` in mode `move`.
     pub libvirt: Option<LibvirtConfig>,
     /// The daemon's socket.
     pub socket: Option<PathBuf>,
-    /// Bytes a second that a migration may copy, and that one is thought to until one was measured.
+    /// The most bytes a second that a migration may copy; assumed as its bandwidth until one is
+    /// measured.
     pub bandwidth_per_s: Bytes,
-    /// What runs here, and what can be reached.
+    /// What runs here, and which storage and networks the host reaches.
     pub compatibility: Compatibility,
-    /// Where metrics are served over TCP; `None`: nowhere.
+    /// Address at which metrics are served over TCP, if any.
     pub metrics: Option<SocketAddr>,
-    /// Others that decide where guests of this host run, which its operator knows of.
-    pub beside: Vec<OtherOwner>,
-    /// What the planner goes by.
+    /// Other managers that the operator knows of and allows beside this program.
+    pub beside: Vec<OtherManager>,
+    /// Settings of the planner.
     pub planner: FleetSettings,
     /// How long a host has to need relief before a guest is moved.
     pub patience: Duration,
-    /// Guests that are special.
+    /// Settings of single guests.
     pub guests: BTreeMap<GuestId, GuestConfig>,
 }
 
-/// What is special about a guest.
+/// Settings of one guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuestConfig {
-    /// It is not to be moved.
+    /// Whether it must not be moved.
     pub stays: bool,
     /// Guests with the same group never run on one host.
     pub group: Option<Label>,
-    /// The storage it uses; `None`: all that its host has.
+    /// The storage it uses; `None`: all that its host reaches.
     pub storage: Option<Vec<Label>>,
-    /// The networks it is on; `None`: all that its host has.
+    /// The networks it is on; `None`: all that its host reaches.
     pub networks: Option<Vec<Label>>,
-    /// Bytes a second that it writes to pages; `None`: as measured.
+    /// Its dirty rate in bytes a second; `None`: as measured.
     pub writes_per_s: Option<Bytes>,
 }
 
@@ -102,7 +103,7 @@ pub struct GuestConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FleetMode {
-    /// Moves are named, and nothing is done.
+    /// Moves are only named.
     #[default]
     Advise,
     /// This host orders moves if it leads, and carries out those that name it.
@@ -110,7 +111,7 @@ pub enum FleetMode {
 }
 
 impl FleetMode {
-    /// Its name.
+    /// Its name in the configuration.
     pub const fn code(self) -> &'static str {
         match self {
             FleetMode::Advise => MODE_ADVISE,
@@ -142,7 +143,7 @@ struct File {
     qemu: Option<QemuTable>,
     libvirt: Option<LibvirtTable>,
     #[serde(default)]
-    beside: Vec<OtherOwner>,
+    beside: Vec<OtherManager>,
     socket: Option<PathBuf>,
     bandwidth: Bytes,
     tls: Option<TlsTable>,
@@ -222,10 +223,10 @@ const fn yes() -> bool {
     true
 }
 
-/// Reads the file at `path`.
+/// Reads and parses the file at `path`.
 ///
 /// # Errors
-/// It cannot be read, or says something wrong: with its place and what was expected.
+/// It cannot be read, or has a mistake; the error has its place and what was expected.
 pub fn load(path: &Path) -> anyhow::Result<FleetConfig> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the fleet's configuration {}", path.display()))?;
@@ -233,7 +234,7 @@ pub fn load(path: &Path) -> anyhow::Result<FleetConfig> {
     Ok(parse(&text, path, machine.trim())?)
 }
 
-/// Parses `text`, the contents of `file`, on a machine with the name `machine`.
+/// Parses `text`, the contents of `file`, on a machine named `machine`.
 ///
 /// # Errors
 /// The first mistake, with its place and what was expected.
@@ -400,7 +401,7 @@ impl PlannerTable {
     }
 }
 
-/// One to three numbers with points between.
+/// Parses one to three numbers with points between them.
 fn version(text: &str) -> Option<HypervisorVersion> {
     let mut version = [0; 3];
     let numbers: Vec<&str> = text.split('.').collect();
@@ -414,7 +415,7 @@ fn version(text: &str) -> Option<HypervisorVersion> {
 }
 
 impl FleetConfig {
-    /// What moves guests here; `None`: nothing does.
+    /// The hypervisor that guests are moved with here; `None` if none is configured.
     pub(crate) fn hypervisor(&self) -> Option<AnyHypervisor> {
         match (&self.qemu, &self.libvirt) {
             (Some(qemu), _) => Some(AnyHypervisor::Qemu(Qemu::new(qemu.clone()))),
@@ -426,7 +427,7 @@ impl FleetConfig {
     /// A client of the fleet's etcd.
     ///
     /// # Errors
-    /// The password, or a file of TLS, cannot be read or used.
+    /// The password or a file of TLS cannot be read or used.
     pub fn etcd(&self) -> anyhow::Result<EtcdClient> {
         let user = match &self.user {
             Some((name, file)) => {
@@ -442,10 +443,10 @@ impl FleetConfig {
     }
 }
 
-/// The identity of this machine, which no other has.
+/// The identity of this machine, which no other machine has.
 ///
 /// # Errors
-/// It has none.
+/// The machine has none.
 pub fn machine_id() -> anyhow::Result<String> {
     first_line(Path::new(MACHINE_ID_FILE))
 }
@@ -506,6 +507,7 @@ mod tests {
         for (from, to, needle) in [
             ("\"prod\"", "\"a/b\"", "fleet.toml:1:11: cluster: `a/b` is no name of a cluster"),
             ("http://127", "127", "expected http://HOST:PORT"),
+            ("\"http://127.0.0.1:2379\"", "", "endpoints: the list of endpoints is empty"),
             ("http://127", "https://127", "endpoints: https:// takes a table [tls] with at least"),
             ("[comp", "[tls]\nca = \"/ca\"\n[comp", "expected https://HOST:PORT"),
             ("[comp", "[tls]\nca = \"/ca\"\nkey = \"k\"\n[comp", "`tls.certificate`, too"),

@@ -1,6 +1,6 @@
-//! The tables of the configuration that say how guests are moved from and to here.
+//! The tables of the configuration that say how guests are moved to and from this host.
 //!
-//! Idea: each becomes what its hypervisor needs, or says which of its keys is wrong.
+//! Idea: each table becomes what its hypervisor needs, or an error about one of its keys.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use ballast_model::Bytes;
 use ballast_toml_strict::duration;
 use serde::Deserialize;
 
-use crate::carry::{ADDRESS, GUEST, LibvirtConfig, QemuConfig};
+use crate::carry::{ADDRESS_PLACEHOLDER, GUEST_PLACEHOLDER, LibvirtConfig, QemuConfig};
 
-/// Longest standstill of a guest at the end of a copy.
+/// Longest time that a guest may stand still at the end of a copy.
 const DOWNTIME_MAX: Duration = Duration::from_secs(60);
 
-/// Guests of QEMU.
+/// The table `[qemu]`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct QemuTable {
@@ -25,7 +25,7 @@ pub(crate) struct QemuTable {
     downtime: Duration,
 }
 
-/// Domains of libvirt.
+/// The table `[libvirt]`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LibvirtTable {
@@ -41,7 +41,7 @@ fn uri_default() -> String {
 }
 
 fn peer_default() -> String {
-    format!("qemu+tls://{ADDRESS}/system")
+    format!("qemu+tls://{ADDRESS_PLACEHOLDER}/system")
 }
 
 fn downtime_default() -> Duration {
@@ -49,18 +49,22 @@ fn downtime_default() -> Duration {
 }
 
 impl QemuTable {
-    /// Most bytes a second of a copy are `bandwidth_per_s`. An error is of a key.
+    /// Checks the table; a copy sends at most `bandwidth_per_s`. An error has its key and the
+    /// reason.
     pub(crate) fn config(
         self,
         bandwidth_per_s: Bytes,
     ) -> Result<QemuConfig, (&'static str, String)> {
         let QemuTable { qmp, start, listen, downtime } = self;
-        if !qmp.starts_with('/') || !qmp.contains(GUEST) {
-            return Err(("qmp", format!("expected an absolute path with {GUEST} in it")));
+        if !qmp.starts_with('/') || !qmp.contains(GUEST_PLACEHOLDER) {
+            let why = format!("expected an absolute path with {GUEST_PLACEHOLDER} in it");
+            return Err(("qmp", why));
         }
         let is_program = start.first().is_some_and(|it| it.starts_with('/'));
-        if !is_program || !start.iter().skip(1).any(|it| it.contains(GUEST)) {
-            let why = format!("expected a program's absolute path, and {GUEST} in an argument");
+        if !is_program || !start.iter().skip(1).any(|it| it.contains(GUEST_PLACEHOLDER)) {
+            let why = format!(
+                "expected a program's absolute path, and {GUEST_PLACEHOLDER} in an argument"
+            );
             return Err(("start", why));
         }
         if listen.is_unspecified() {
@@ -75,7 +79,8 @@ impl QemuTable {
 }
 
 impl LibvirtTable {
-    /// Most bytes a second of a copy are `bandwidth_per_s`. An error is of a key.
+    /// Checks the table; a copy sends at most `bandwidth_per_s`. An error has its key and the
+    /// reason.
     pub(crate) fn config(
         self,
         bandwidth_per_s: Bytes,
@@ -85,8 +90,9 @@ impl LibvirtTable {
             let why = format!("`{uri}`: expected a URI of libvirt, such as qemu:///system");
             return Err(("uri", why));
         }
-        if !peer.contains("://") || !peer.contains(ADDRESS) {
-            let why = format!("`{peer}`: expected a URI of libvirt with {ADDRESS} in it");
+        if !peer.contains("://") || !peer.contains(ADDRESS_PLACEHOLDER) {
+            let why =
+                format!("`{peer}`: expected a URI of libvirt with {ADDRESS_PLACEHOLDER} in it");
             return Err(("peer", why));
         }
         if listen.ip().is_unspecified() || listen.port() == 0 {

@@ -1,12 +1,12 @@
-//! From what the daemon says to its host's record.
+//! Makes a host's record from what the daemon reports.
 //!
-//! Idea: the daemon knows sizes, the configuration knows what decides where a guest can run. What
-//! the daemon does not know is taken at its worst: a guest whose memory is not seen stays, and
-//! counts with the most it can hold.
-//! How fast a guest writes and how fast copies are is what was measured, unless the configuration
-//! says the one, and never more than it says of the other.
-//! Limits: miss curves are asked for guest by guest, at most `EXPLAINED_MAX` a time, those asked
-//! longest ago first.
+//! Idea: the daemon knows sizes; the configuration knows what decides where a guest can run. For
+//! what the daemon does not know the worst is assumed: a guest whose memory is not seen stays, and
+//! counts with the most that it can hold.
+//! The dirty rate of a guest is the configured one, else the measured one. The bandwidth of copies
+//! is the measured one, but at most the configured one.
+//! Limits: miss curves are asked for guest by guest, at most `EXPLAINED_MAX` at a time, starting
+//! with those asked for longest ago.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use std::time::Duration;
 use ballast_api::{
     CarriedView, Client, ClientError, ExplainReply, GuestView, Reserve, StatusReply, ThrashedView,
 };
-use ballast_fleet::{CompactCurve, GuestRecord, HostRecord, ReservationRecord, Stays};
+use ballast_fleet::{CompactCurve, GuestRecord, HostRecord, PinnedBy, ReservationRecord};
 use ballast_fleet_move::{Carried, CarriedThrash};
 use ballast_model::{Bytes, GuestChange, GuestId, Timestamp, overhead_assumed};
 
 use crate::config::{FleetConfig, FleetMode, GuestConfig};
 use crate::measured::Measured;
 
-/// Most guests whose curves are asked for in one look.
+/// Most guests whose curves are asked for at a time.
 const EXPLAINED_MAX: usize = 64;
-/// What the daemon saw longer ago is not true any more.
-const SEEN_AGE_MAX: Duration = Duration::from_secs(30);
+/// Figures of the daemon that are older than this do not count.
+const STATUS_AGE_MAX: Duration = Duration::from_secs(30);
 
-/// The code of a guest that is still to come into its hypervisor.
+/// The daemon's state of a guest that is still to arrive in its hypervisor.
 const INCOMING: &str = "incoming";
 
 /// Why there is no record of this host.
@@ -35,29 +35,29 @@ pub enum LookError {
     /// The daemon does not answer.
     #[error(transparent)]
     Daemon(#[from] ClientError),
-    /// It answers with old figures.
+    /// The daemon answers with old figures.
     #[error("the daemon's figures are {} s old: it is busy or hangs", .0.as_secs())]
-    Old(Duration),
-    /// A figure without which there is no record.
+    Stale(Duration),
+    /// The daemon lacks a figure that every record needs.
     #[error("the daemon does not know {0}")]
     Missing(&'static str),
 }
 
-/// What is asked of the daemon.
+/// The calls to the daemon.
 pub trait Daemon {
-    /// Host and guests.
+    /// The host and its guests.
     fn status(&self) -> impl Future<Output = Result<StatusReply, ClientError>>;
-    /// All of one guest.
+    /// All that the daemon knows of one guest.
     fn explain(&self, guest: &GuestId) -> impl Future<Output = Result<ExplainReply, ClientError>>;
-    /// What goes along with a guest that leaves.
+    /// What is carried along with a guest that leaves.
     fn carried(&self, guest: &GuestId) -> impl Future<Output = Result<Carried, ClientError>>;
-    /// Puts in force what came along with a guest.
+    /// Puts in force what an arriving guest carried.
     fn take_over(
         &self,
         guest: &GuestId,
         carried: &Carried,
     ) -> impl Future<Output = Result<(), ClientError>>;
-    /// Changes a guest's bounds.
+    /// Changes a guest's limits.
     fn set(
         &self,
         guest: &GuestId,
@@ -69,7 +69,7 @@ pub trait Daemon {
         guest: &GuestId,
         reserve: &Reserve,
     ) -> impl Future<Output = Result<(), ClientError>>;
-    /// Ends that.
+    /// Ends such a reservation.
     fn unreserve(&self, guest: &GuestId) -> impl Future<Output = Result<(), ClientError>>;
 }
 
@@ -115,24 +115,24 @@ impl Daemon for Client {
     }
 }
 
-/// Looks at the daemon, and remembers what it asks for less often.
+/// Asks the daemon, and remembers what is asked for less often.
 #[derive(Debug, Default)]
 pub struct Observer {
     looks: u64,
     explained: BTreeMap<GuestId, Explanation>,
 }
 
-/// What is known of a guest from its explanation.
+/// What the daemon's explanation of a guest says.
 #[derive(Clone, Debug, Default)]
 struct Explanation {
-    /// The look at which it was asked for.
+    /// The number of the look that it is from.
     look: u64,
     curve: Option<CompactCurve>,
     misses_per_s_max: Option<u64>,
 }
 
 impl Observer {
-    /// The host's record, as of now, by what `daemon` says.
+    /// The host's record as of now, from what `daemon` reports.
     ///
     /// # Errors
     /// The daemon does not answer, or does not know enough.
@@ -149,7 +149,8 @@ impl Observer {
         self.explained.retain(|id, _| ids.contains(id));
         ids.sort_by_key(|id| self.explained.get(id).map_or(0, |it| it.look));
         for id in ids.into_iter().take(EXPLAINED_MAX) {
-            // A guest that has just ended has none; the others' figures are good all the same.
+            // A guest that has just ended has no explanation; the figures of the others are still
+            // good.
             if let Ok(reply) = daemon.explain(&id).await {
                 self.explained.insert(id, explained(self.looks, &reply));
             }
@@ -166,7 +167,7 @@ fn explained(look: u64, reply: &ExplainReply) -> Explanation {
     let size = curve.and_then(|it| it.objective_bytes).map(Bytes::new);
     Explanation {
         look,
-        // Without points, or with two at one size, there is no curve to go by.
+        // Without points, or with two of one size, there is no curve.
         curve: CompactCurve::with_objective(points, size.zip(misses_per_s_max)).ok(),
         misses_per_s_max,
     }
@@ -179,8 +180,8 @@ fn record(
     measured: &Measured,
 ) -> Result<HostRecord, LookError> {
     let age = Duration::from_millis(status.tick.age_ms);
-    if age > SEEN_AGE_MAX {
-        return Err(LookError::Old(age));
+    if age > STATUS_AGE_MAX {
+        return Err(LookError::Stale(age));
     }
     let free = status.host.memory_available_bytes;
     let free = free.ok_or(LookError::Missing("how much memory of the host is available"))?;
@@ -230,26 +231,26 @@ fn guest(
     explained: &BTreeMap<GuestId, Explanation>,
     writes_per_s: Option<Bytes>,
 ) -> GuestRecord {
-    let unsaid = GuestConfig::default();
-    let said = config.guests.get(&id).unwrap_or(&unsaid);
+    let defaults = GuestConfig::default();
+    let configured = config.guests.get(&id).unwrap_or(&defaults);
     let known = explained.get(&id).cloned().unwrap_or_default();
     let resident = view.resident_bytes.unwrap_or(0);
     let most = view.ceiling_bytes.or(view.boot_bytes).unwrap_or(0).max(resident);
-    // A guest that is still to come takes what was reserved for it.
-    let comes = view.target_bytes.filter(|_| view.state.code == INCOMING);
-    let holds = view.allocation_bytes.or(comes.map(|target| target.max(resident)));
+    // A guest that is still to arrive holds what was reserved for it.
+    let incoming = view.target_bytes.filter(|_| view.state.code == INCOMING);
+    let holds = view.allocation_bytes.or(incoming.map(|target| target.max(resident)));
     let allocation = holds.unwrap_or(most);
     let memory = Bytes::new(view.boot_bytes.unwrap_or(0).max(most));
     let copied = view.copied_resident_bytes.map(Bytes::new);
     let is_seen = view.allocation_bytes.is_some() && view.floor_bytes.is_some();
-    let stays = match (said.stays, &view.pinned, is_seen) {
-        (true, _, _) => Some(Stays::Operator),
-        (false, Some(_), _) => Some(Stays::Device),
-        (false, None, false) => Some(Stays::Unseen),
+    let pinned_by = match (configured.stays, &view.pinned, is_seen) {
+        (true, _, _) => Some(PinnedBy::Operator),
+        (false, Some(_), _) => Some(PinnedBy::Device),
+        (false, None, false) => Some(PinnedBy::Unseen),
         (false, None, true) => None,
     };
     let releases = |code: &str| matches!(code, "compliant" | "releasing" | "slow");
-    let gives = view.managed == Some(true)
+    let can_shrink = view.managed == Some(true)
         && view.pinned.is_none()
         && view.compliance.as_ref().is_some_and(|it| releases(&it.code));
     let all = &config.compatibility;
@@ -261,13 +262,13 @@ fn guest(
         misses_per_s_max: known.misses_per_s_max,
         resident: Bytes::new(resident),
         copied_resident: copied.unwrap_or_else(|| memory.saturating_add(overhead_assumed(memory))),
-        dirty_per_s: said.writes_per_s.or(writes_per_s).unwrap_or(Bytes::ZERO),
-        gives,
-        stays,
+        dirty_per_s: configured.writes_per_s.or(writes_per_s).unwrap_or(Bytes::ZERO),
+        can_shrink,
+        pinned_by,
         moving_to: None,
-        group: said.group.clone(),
-        storage: said.storage.clone().unwrap_or_else(|| all.storage.clone()),
-        networks: said.networks.clone().unwrap_or_else(|| all.networks.clone()),
+        group: configured.group.clone(),
+        storage: configured.storage.clone().unwrap_or_else(|| all.storage.clone()),
+        networks: configured.networks.clone().unwrap_or_else(|| all.networks.clone()),
         moves_in_24h: 0,
         last_move: None,
         id,
@@ -283,7 +284,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// The record of a guest of 1 GiB, by what a daemon says of it in MiB.
+    /// The record of a guest of 1 GiB, from a daemon's figures in MiB.
     fn record_of(
         state: &str,
         allocation: Option<u64>,
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_copy_fills_is_said_or_the_worst() {
+    fn an_unknown_size_of_a_copy_is_the_worst_case() {
         let filled = |copied| record_of("running", Some(512), None, 300, copied).filled_by_copy();
         assert_eq!(filled(Some(300)), Bytes::ZERO);
         assert_eq!(filled(Some(1080)), Bytes::mib(780));
@@ -315,7 +316,7 @@ mod tests {
     fn a_guest_still_to_come_holds_what_was_reserved() {
         let holds = |target, resident| {
             let record = record_of("incoming", None, target, resident, None);
-            assert_eq!(record.stays, Some(Stays::Unseen));
+            assert_eq!(record.pinned_by, Some(PinnedBy::Unseen));
             record.allocation
         };
         assert_eq!(holds(Some(400), 20), Bytes::mib(400));

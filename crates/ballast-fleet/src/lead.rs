@@ -1,13 +1,13 @@
-//! Who leads, and what the leader does.
+//! Who leads the fleet, and what the leader does.
 //!
-//! Idea: the leader's key lies under its host's lease, so a leader that is gone leaves it free
-//! within that time. Whoever does not lead waits for the key to go, which costs nothing. The leader
-//! follows all keys and writes a plan when it says something new, under the condition that the
-//! leader's key is still the one it wrote: a leader that was replaced without knowing writes
+//! Idea: the leader's key is under its host's lease, so if the leader is gone, the key is free
+//! within that time. A host that does not lead waits for the key to go, which costs nothing. The
+//! leader watches all keys. It writes a plan when the plan has changed, under the condition that
+//! the leader's key is still the one it wrote: a leader that was replaced without knowing it writes
 //! nothing.
-//! In mode `move` it orders what it plans, and settles the records of moves, under the same
-//! condition. It orders nothing until one lease after its election: a plan of the first moment
-//! knows only those who have registered by then.
+//! In mode `move` it also orders the moves of its plan and settles the records of moves, under the
+//! same condition. It orders nothing until one lease after its election, because an earlier plan
+//! knows only the hosts that have registered by then.
 //! Cost: one plan a tick, on one host.
 //! Limits: moves are settled tick by tick; hosts do not wait for that.
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use ballast_fleet_move::Term;
 use ballast_fleet_proto::{
-    Author, Condition, Coordinator, CoordinatorError, Decision, FleetKey, FleetView, Follow,
+    Author, Condition, Coordinator, CoordinatorError, Decision, FleetKey, FleetView, KeyWatch,
     KeyWrite, LeaderWrite, MoveEntry, Patience, PlanRecord, PutResult, RecordError, Revision,
     decide, decode, encode, leader_writes,
 };
@@ -26,15 +26,15 @@ use crate::config::FleetMode;
 use crate::host_record::Daemon;
 use crate::session::{Member, RETRY, Session, SessionEnd};
 
-/// The leader's watch is made anew after this long: a connection may have died in silence.
-const WATCH_FOR: Duration = Duration::from_secs(60);
-/// So is that of the others, which only wait for the leader to go: it costs each of them a read.
-const FOLLOW_FOR: Duration = Duration::from_secs(600);
+/// After this long the leader opens a new watch, because a connection may have died unnoticed.
+const WATCH_TIME_MAX: Duration = Duration::from_secs(60);
+/// The same for hosts that only wait for the leader to go; it costs each of them one read.
+const FOLLOWER_WATCH_TIME_MAX: Duration = Duration::from_secs(600);
 
-/// What a leader remembers, for as long as it leads.
+/// What a leader keeps while it leads.
 #[derive(Default)]
 struct LeaderMemory {
-    /// The plan that was written last.
+    /// The last plan that was written.
     plan: Option<PlanRecord>,
     patience: Patience,
 }
@@ -48,7 +48,7 @@ enum LeadError {
     Record(#[from] RecordError),
 }
 
-/// Seeks the leadership, and leads; ends with the session only.
+/// Tries to lead, and leads, until the session ends.
 pub(crate) async fn seek<C: Coordinator, D: Daemon>(
     member: &Member<C, D>,
     session: &Session,
@@ -63,14 +63,14 @@ pub(crate) async fn seek<C: Coordinator, D: Daemon>(
                 return SessionEnd::LeaseEnded(CoordinatorError::LeaseGone);
             }
             Err(error) => {
-                member.speaker.say("lead", &format!("cannot follow the fleet's lead: {error}"));
+                member.status_log.log("lead", &format!("cannot follow the fleet's lead: {error}"));
                 sleep(RETRY).await;
             }
         }
     }
 }
 
-/// Leads if nobody does, else waits for a change of that.
+/// Leads if no host does, else waits for the leader's key to change.
 async fn seek_once<C: Coordinator, D: Daemon>(
     member: &Member<C, D>,
     session: &Session,
@@ -84,30 +84,30 @@ async fn seek_once<C: Coordinator, D: Daemon>(
             let value = encode(&Author { host: config.host.to_string() })?;
             member.coordinator.campaign(&key, value, session.lease).await?
         }
-        // Led before a failure, and the lease has held since.
+        // This host led before a failure, and its lease has not ended.
         Some(entry) if author(&entry.value).is_ok_and(|host| host == config.host.as_str()) => {
             Some(entry.written)
         }
         Some(_) => None,
     };
     if let Some(leadership) = leadership {
-        member.speaker.say("lead", "leads the fleet");
+        member.status_log.log("lead", "leads the fleet");
         member.metrics.set_leader(true);
         let led = lead(member, leadership).await;
         member.metrics.set_leader(false);
-        member.speaker.say("lead", "does not lead the fleet any more");
+        member.status_log.log("lead", "does not lead the fleet any more");
         return led;
     }
-    member.speaker.say("lead", "another host leads the fleet");
+    member.status_log.log("lead", "another host leads the fleet");
     let mut watch = member.coordinator.watch(&key, listing.revision).await?;
-    // Without a change for long, the state is read again.
-    match timeout(FOLLOW_FOR, watch.next()).await {
+    // After a long time without a change, the key is read again.
+    match timeout(FOLLOWER_WATCH_TIME_MAX, watch.next()).await {
         Ok(changes) => changes.map(drop).map_err(LeadError::from),
         Err(_) => Ok(()),
     }
 }
 
-/// Leads until another does.
+/// Leads until another host does.
 async fn lead<C: Coordinator, D: Daemon>(
     member: &Member<C, D>,
     leadership: Revision,
@@ -120,7 +120,7 @@ async fn lead<C: Coordinator, D: Daemon>(
     let mut view = read(member).await?;
     loop {
         let mut watch = member.coordinator.watch(config.keys.prefix(), view.revision()).await?;
-        let until = Instant::now() + WATCH_FOR;
+        let until = Instant::now() + WATCH_TIME_MAX;
         loop {
             let is_tick = tokio::select! {
                 changes = watch.next() => match changes {
@@ -153,13 +153,13 @@ async fn lead<C: Coordinator, D: Daemon>(
     }
 }
 
-/// All that is known of the fleet.
+/// Reads all keys of the fleet.
 async fn read<C: Coordinator, D: Daemon>(member: &Member<C, D>) -> Result<FleetView, LeadError> {
     let keys = &member.config.keys;
     Ok(FleetView::new(keys.clone(), member.coordinator.read(keys.prefix()).await?))
 }
 
-/// Plans, orders, and settles moves. Whether the leadership is still ours.
+/// Plans, orders, and settles moves. Returns whether this host still leads.
 async fn lead_once<C: Coordinator, D: Daemon>(
     member: &Member<C, D>,
     view: &FleetView,
@@ -201,7 +201,7 @@ fn phases(view: &FleetView) -> BTreeMap<&'static str, u64> {
     phases
 }
 
-/// One write about a move. Whether the leadership is still ours.
+/// Makes one write about a move. Returns whether this host still leads.
 async fn write_order<C: Coordinator, D: Daemon>(
     member: &Member<C, D>,
     view: &FleetView,
@@ -236,22 +236,23 @@ async fn write_order<C: Coordinator, D: Daemon>(
     match member.coordinator.compare_and_put(&conditions, writes).await? {
         PutResult::Written(_) => {
             if let Some((guest, text)) = text {
-                member.speaker.say_of("order", &guest, &text);
+                member.status_log.log_of("order", &guest, &text);
             }
             if let Some(phase) = ended {
                 member.metrics.moves.count_end(phase);
             }
             Ok(true)
         }
-        // A host has written meanwhile, or the leadership has gone: the next tick tells.
-        PutResult::Differs => {
+        // Either a host has changed the record, which the next tick sees, or this host leads no
+        // more.
+        PutResult::Conflict => {
             let listing = member.coordinator.read(&leader).await?;
             Ok(listing.entries.iter().any(|it| it.key == leader && it.written == leadership))
         }
     }
 }
 
-/// Writes what is new of a plan. Whether the leadership is still ours.
+/// Writes the plan if it has changed. Returns whether this host still leads.
 async fn write_plan<C: Coordinator, D: Daemon>(
     member: &Member<C, D>,
     plan: PlanRecord,
@@ -260,17 +261,18 @@ async fn write_plan<C: Coordinator, D: Daemon>(
 ) -> Result<bool, LeadError> {
     let config = &member.config;
     member.metrics.set_plan(&plan);
-    if last.as_ref().is_some_and(|last| plan.says_the_same(last)) {
+    if last.as_ref().is_some_and(|last| plan.equals_apart_from_revision(last)) {
         return Ok(true);
     }
     let ours = Condition { key: config.keys.key(&FleetKey::Leader), written: Some(leadership) };
     let write =
         KeyWrite::Put { key: config.keys.key(&FleetKey::Plan), value: encode(&plan)?, lease: None };
     match member.coordinator.compare_and_put(&[ours], vec![write]).await? {
-        PutResult::Differs => Ok(false),
+        PutResult::Conflict => Ok(false),
         PutResult::Written(_) => {
             for violation in &plan.violations {
-                member.speaker.say("plan", &format!("the checker refused the plan: {violation}"));
+                let text = format!("the checker refused the plan: {violation}");
+                member.status_log.log("plan", &text);
             }
             *last = Some(plan);
             Ok(true)

@@ -1,29 +1,28 @@
-//! The program of a host in a fleet: it registers the host, leads the fleet if no other does, and
-//! shows the fleet to operators.
+//! The program of a host in a fleet: it registers the host, leads the fleet if no other host does,
+//! carries out moves, and shows the fleet to operators.
 //!
-//! Idea: one on each host, a client of the daemon's API and of etcd. The daemon knows nothing of
-//! it, and works the same without.
+//! Idea: each host runs one, as a client of the daemon's API and of etcd. The daemon knows nothing
+//! of it and works the same without it.
 //!
 //! | file | answers |
 //! |---|---|
-//! | `config`, `config_moves` | what is the host's part in the fleet? |
-//! | `beside` | does somebody else decide where guests of this host run? |
-//! | `host_record` | what does the daemon say of its host and guests? |
-//! | `member` | how does the host get into the fleet, and when does it leave? |
-//! | `session` | what does a member hold, and why does a registration end? |
-//! | `lead` | who leads, and what does a leader do? |
-//! | `carry` | how does the host do its part of moving guests? |
+//! | `config`, `config_moves` | how is the host's part in the fleet configured? |
+//! | `other_managers` | does another manager decide where guests of this host run? |
+//! | `host_record` | how does the host's record follow from what the daemon reports? |
+//! | `member` | how does the host join the fleet, and when does it leave? |
+//! | `session` | what does a member keep, and why does a registration end? |
+//! | `lead` | who leads, and what does the leader do? |
+//! | `carry` | how does the host do its part of moves? |
 //! | `serve` | what does the program answer on its host? |
-//! | `metrics`, `timed` | what is counted, and what of etcd? |
+//! | `metrics`, `timed` | what is counted, and which calls to etcd? |
 //! | `measured` | what was measured of guests and copies? |
-//! | `say` | what is said of that on standard error? |
+//! | `status_log` | what goes to standard error? |
 //! | `commands` | what do operators see and order? |
 //!
-//! Limits: guests are moved in mode `move` alone (`docs/fleet.md`).
+//! Limits: guests are moved only in mode `move` (`docs/fleet.md`).
 
 #![forbid(unsafe_code)]
 
-pub mod beside;
 pub mod carry;
 pub mod cli;
 pub mod commands;
@@ -34,9 +33,10 @@ mod lead;
 pub mod measured;
 pub mod member;
 pub mod metrics;
-mod say;
+pub mod other_managers;
 mod serve;
 mod session;
+mod status_log;
 #[cfg(test)]
 mod tests;
 pub mod timed;

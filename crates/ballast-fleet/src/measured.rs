@@ -1,6 +1,7 @@
-//! What was measured on this host of guests and copies.
+//! What was measured of this host's guests and copies.
 //!
-//! Idea: both replace what the configuration assumes.
+//! Idea: a measured dirty rate counts unless the configuration has one for the guest. A measured
+//! bandwidth counts instead of the configured one, but never more than that.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +10,8 @@ use ballast_model::{Bytes, GuestId};
 /// What was measured on this host.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// Bytes a second that each guest writes to its memory.
+    /// Dirty rate of each guest, in bytes a second.
     pub writes_per_s: BTreeMap<GuestId, Bytes>,
-    /// Bytes a second of the last copy from here.
+    /// Bandwidth of the last copy from this host, in bytes a second.
     pub bandwidth_per_s: Option<Bytes>,
 }

@@ -1,11 +1,13 @@
-//! A host's membership: registered under a lease, its record kept true, leadership sought.
+//! A host's membership: it registers under a lease, keeps its record true, and tries to lead.
 //!
-//! Idea: three things run side by side, and whichever ends first ends the session: the lease is
-//! renewed, the record is kept, the lead is followed. The lease is only renewed while the record is
-//! true: a host whose daemon is silent, or that cannot write, leaves the fleet instead of being
-//! planned for by old figures. Every write has the condition that the name is still ours.
-//! Nothing of this touches the daemon or a guest: whatever fails here, the host works on alone.
-//! Limits: one session at a time; after its end the next one begins with a new lease.
+//! Idea: three tasks run side by side: one renews the lease, one keeps the record true, one tries
+//! to lead. Whichever ends first ends the session. The lease is renewed only while the record is
+//! true: if the daemon is silent, or the host cannot write, the host leaves the fleet; else others
+//! would plan for it by old figures. Every write has the condition that the host's name is still
+//! this machine's.
+//! None of this touches the daemon or a guest: whatever fails here, the host goes on balancing
+//! alone.
+//! Limits: one session at a time; after it ends, the next one begins with a new lease.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -20,22 +22,22 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::host_record::{Daemon, LookError};
 use crate::lead;
-use crate::session::{Session, TRUE_FOR};
+use crate::session::{RECORD_AGE_MAX, Session};
 
 pub use crate::session::{Member, SessionEnd};
 
-/// The lease is renewed when this part of it has passed: what remains is enough for a member of
-/// etcd that does not answer, and another try.
-const RENEW_AT: f64 = 2.0 / 3.0;
-/// Time to the next try of a renewal that failed.
-const RENEW_AGAIN: Duration = Duration::from_millis(250);
-/// Time to the next session after one ended.
-const NEXT_SESSION: Duration = Duration::from_secs(5);
-/// Longest wait for the lease to be given back at the end.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// The part of the lease after which it is renewed. The rest is enough for a member of etcd that
+/// does not answer and another try.
+const RENEW_AFTER_SHARE: f64 = 2.0 / 3.0;
+/// Time until a failed renewal is tried again.
+const RENEW_RETRY: Duration = Duration::from_millis(250);
+/// Time between the end of a session and the next one.
+const SESSION_PAUSE: Duration = Duration::from_secs(5);
+/// Longest wait at the end for etcd to release the lease.
+const RELEASE_TIME_MAX: Duration = Duration::from_secs(2);
 
 impl<C: Coordinator, D: Daemon> Member<C, D> {
-    /// Is a member again and again, until `stop`; then the host leaves the fleet.
+    /// Runs one session after the other until `stop`; then the host leaves the fleet.
     pub async fn run_until(&self, stop: impl Future<Output = ()>) {
         let mut stop = pin!(stop);
         loop {
@@ -57,21 +59,22 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
                     end
                 }
             };
-            self.speaker.say("session", &end.to_string());
+            self.status_log.log("session", &end.to_string());
             tokio::select! {
-                () = sleep(NEXT_SESSION) => {}
+                () = sleep(SESSION_PAUSE) => {}
                 () = &mut stop => return,
             }
         }
     }
 
-    /// One registration, until it ends.
+    /// One session, from registration to its end.
     async fn session(&self, session: &Session) -> SessionEnd {
         let host = &self.config.host;
-        self.speaker.say("session", &format!("registered as {host}"));
+        self.status_log.log("session", &format!("registered as {host}"));
         self.identity.set(Some(session.identity));
         let end = tokio::select! {
-            // The record comes before the lead: a leader knows at least its own host.
+            // The record is written before leading begins, so that a leader knows at least its own
+            // host.
             biased;
             end = self.keep(session) => end,
             end = self.report(session) => end,
@@ -81,10 +84,10 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
         end
     }
 
-    /// Gives the lease back, so that others need not wait for its end.
+    /// Releases the lease, so that others need not wait for its end.
     async fn leave(&self, session: &Session) {
-        // If etcd does not hear it, the lease ends by itself.
-        let _ = timeout(FAREWELL, self.coordinator.release(session.lease)).await;
+        // If that fails, the lease ends by itself.
+        let _ = timeout(RELEASE_TIME_MAX, self.coordinator.release(session.lease)).await;
     }
 
     /// The host's record as of now.
@@ -94,7 +97,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
     }
 
     async fn begin(&self) -> Result<Session, SessionEnd> {
-        // Whoever has nothing to say takes no name.
+        // A host without a record does not register.
         self.look().await?;
         let host = &self.config.host;
         let key = self.config.keys.key(&FleetKey::Identity(host.clone()));
@@ -117,20 +120,20 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
             Registration::Registered { lease, written } => Ok(Session {
                 lease,
                 identity: written,
-                true_at: Cell::new(sent_at),
+                confirmed_at: Cell::new(sent_at),
                 held_until: Cell::new(sent_at + self.config.lease),
             }),
         }
     }
 
-    /// Renews the lease, as long as the record is true.
+    /// Renews the lease while the record is true.
     async fn keep(&self, session: &Session) -> SessionEnd {
-        let period = self.config.lease.mul_f64(RENEW_AT);
+        let period = self.config.lease.mul_f64(RENEW_AFTER_SHARE);
         let mut pause = period;
         loop {
             sleep(pause).await;
-            if session.true_at.get().elapsed() > TRUE_FOR {
-                return SessionEnd::Untrue;
+            if session.confirmed_at.get().elapsed() > RECORD_AGE_MAX {
+                return SessionEnd::RecordStale;
             }
             let sent_at = Instant::now();
             match self.coordinator.renew(session.lease).await {
@@ -145,8 +148,8 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
                     return SessionEnd::LeaseEnded(error);
                 }
                 Err(error) => {
-                    self.speaker.say("renew", &format!("cannot renew the lease yet: {error}"));
-                    pause = RENEW_AGAIN;
+                    self.status_log.log("renew", &format!("cannot renew the lease yet: {error}"));
+                    pause = RENEW_RETRY;
                 }
             }
         }
@@ -158,8 +161,8 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
         loop {
             match self.report_once(session, &mut written).await {
                 Ok(()) => {
-                    session.true_at.set(Instant::now());
-                    self.speaker.say("record", "the host's record is in the fleet");
+                    session.confirmed_at.set(Instant::now());
+                    self.status_log.log("record", "the host's record is in the fleet");
                 }
                 Err(end @ (SessionEnd::Fenced | SessionEnd::Record(_))) => return end,
                 Err(SessionEnd::Coordinator(CoordinatorError::LeaseGone)) => {
@@ -167,7 +170,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
                 }
                 Err(why) => {
                     let why = format!("the host's record is not written: {why}");
-                    self.speaker.say("record", &why);
+                    self.status_log.log("record", &why);
                 }
             }
             sleep(self.config.tick).await;
@@ -203,7 +206,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
         };
         match self.coordinator.compare_and_put(&[ours], writes).await? {
             PutResult::Written(_) => written.confirm(due, self.now()),
-            PutResult::Differs => return Err(SessionEnd::Fenced),
+            PutResult::Conflict => return Err(SessionEnd::Fenced),
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! What a member counts, in the text formats of Prometheus.
 //!
-//! Idea: counters live as long as the program; what is a state (registered, leads, the plan) is
-//! written into the text of each scrape, and is not there where it is not known: only a leader has
-//! figures of a plan.
-//! Cost: a few atomic operations a call to etcd; a scrape is linear in the labels: some dozens.
+//! Idea: counters live as long as the program. States (registered, leads, the plan) are written
+//! into the text at each scrape, and are left out if unknown: only a leader has figures of a plan.
+//! Cost: a few atomic operations for each call to etcd; a scrape is linear in the labels, some
+//! dozens.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 type Whole = Gauge<u64, AtomicU64>;
 
-/// Upper bounds of calls to etcd, in seconds: a call is milliseconds, and ends at 60 s at most.
+/// Buckets of calls to etcd, in seconds: most take milliseconds, and none more than 60 s.
 const CALL_BOUNDS_S: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0, 10.0];
 
 /// What a member of a fleet counts.
@@ -33,11 +33,11 @@ pub struct FleetMetrics {
     planned: Mutex<Option<Planned>>,
     calls: Family<CallLabels, Histogram>,
     errors: Family<ErrorLabels, Counter>,
-    /// Moves.
+    /// Figures about moves.
     pub moves: MoveMetrics,
 }
 
-/// Moves of guests: those of the fleet where this host leads, and what it has copied itself.
+/// Moves of guests: those of the fleet, if this host leads, and what this host has copied.
 #[derive(Debug, Default)]
 pub struct MoveMetrics {
     under_way: Mutex<BTreeMap<&'static str, u64>>,
@@ -92,24 +92,25 @@ impl Default for FleetMetrics {
 }
 
 impl MoveMetrics {
-    /// Says how many moves of the fleet are in each phase; phases that are left out have none.
+    /// Sets how many moves of the fleet are in each phase; absent phases have none.
     pub fn set_under_way(&self, moves: BTreeMap<&'static str, u64>) {
         *self.under_way.lock().unwrap_or_else(PoisonError::into_inner) = moves;
     }
 
-    /// Counts a move that this leader has closed, by how it ended: `moved`, `abandoned` or `lost`.
+    /// Counts a move that this leader has closed, by its last phase: `moved`, `abandoned` or
+    /// `lost`.
     pub fn count_end(&self, result: &'static str) {
         self.ended.get_or_create(&ResultLabels { result }).inc();
     }
 
-    /// Counts what this host has copied to another one.
+    /// Counts bytes that this host has copied to another one.
     pub fn count_copied(&self, copied: Bytes) {
         self.copied.inc_by(copied.get());
     }
 }
 
 impl FleetMetrics {
-    /// Says whether the host is registered. Whoever is not does not lead.
+    /// Sets whether the host is registered. A host that is not does not lead either.
     pub(crate) fn set_member(&self, is_member: bool) {
         self.is_member.store(is_member, Ordering::Relaxed);
         if !is_member {
@@ -117,7 +118,7 @@ impl FleetMetrics {
         }
     }
 
-    /// Says whether the host leads. Whoever does not has no plan.
+    /// Sets whether the host leads. A host that does not has no plan.
     pub(crate) fn set_leader(&self, is_leader: bool) {
         self.is_leader.store(is_leader, Ordering::Relaxed);
         if !is_leader {
@@ -126,7 +127,7 @@ impl FleetMetrics {
         }
     }
 
-    /// Notes the plan that this host has made as leader.
+    /// Sets the plan that this host has made as leader.
     pub(crate) fn set_plan(&self, plan: &PlanRecord) {
         let planned = Planned {
             hosts: plan.hosts as u64,
@@ -154,7 +155,7 @@ impl FleetMetrics {
         }
     }
 
-    /// All figures as OpenMetrics.
+    /// All figures in the format OpenMetrics.
     ///
     /// # Errors
     /// None in practice: writing to memory does not fail.

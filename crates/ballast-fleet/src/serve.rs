@@ -1,12 +1,13 @@
 //! What a member answers on its host: the fleet, for the daemon's page, and metrics.
 //!
-//! Idea: the daemon may not use the network (its unit closes it) and has no key to etcd, so it asks
-//! the member, on a socket beside its own that only root and the program's user may open. Metrics
-//! may have a TCP port, as Prometheus scrapes no Unix sockets. What cannot be opened is said, and
-//! tried again: nothing else depends on it.
-//! Cost: one reading of all keys for each question about the fleet; the daemon asks at most once in
-//! some seconds, however many pages are open.
-//! Limits: [`CONNECTIONS_MAX`] connections at once on each; one more is closed. No encryption.
+//! Idea: the daemon may not use the network (its unit closes it) and has no access to etcd. So it
+//! asks the member, on a socket beside its own that only root and the program's user may open.
+//! Metrics may also have a TCP port, as Prometheus scrapes no Unix sockets. If a socket or port
+//! cannot be opened, that is reported and tried again; nothing else depends on it.
+//! Cost: each question about the fleet reads all keys. The daemon asks at most once in some
+//! seconds, however many pages are open.
+//! Limits: at most [`CONNECTIONS_MAX`] connections at once on each; further ones are closed. No
+//! encryption.
 
 use std::fs::Permissions;
 use std::io;
@@ -36,38 +37,38 @@ use tokio::time::{sleep, timeout};
 use crate::commands::{plan, read, status};
 use crate::config::FleetConfig;
 use crate::metrics::FleetMetrics;
-use crate::say::Speaker;
+use crate::status_log::StatusLog;
 use crate::timed::TimedCoordinator;
 
-/// Most connections at once, on each of socket and port.
+/// Most connections at once on the socket, and on the port.
 const CONNECTIONS_MAX: usize = 8;
-/// Time limit for receiving a request's head.
+/// Longest time for a request's head to arrive.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long a connection lasts: longer than any answer takes.
+/// Longest duration of a connection: longer than any answer takes.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(90);
 /// Most bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// Time until what could not be opened is tried again.
+/// Time until a socket or port that could not be opened is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// Pause when the process has no file descriptors left, or a connection broke.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What answers are made from.
-pub(crate) struct Desk {
+pub(crate) struct FleetService {
     /// etcd, for questions about the fleet.
     pub(crate) coordinator: TimedCoordinator<EtcdClient>,
-    /// Which fleet.
+    /// The configuration, which names the fleet.
     pub(crate) config: FleetConfig,
-    /// What is counted.
+    /// What the metrics report.
     pub(crate) metrics: Arc<FleetMetrics>,
 }
 
-/// Serves the socket beside the daemon's, and the port for metrics if there is one, without end.
-pub(crate) async fn serve(desk: Desk, daemon: &Path, speaker: &Speaker) {
-    let (port, desk) = (desk.config.metrics, Arc::new(desk));
+/// Serves the socket beside the daemon's, and the port for metrics if configured, for ever.
+pub(crate) async fn serve(service: FleetService, daemon: &Path, status_log: &StatusLog) {
+    let (port, service) = (service.config.metrics, Arc::new(service));
     let socket = fleet_socket(daemon);
-    let figures = Router::new().route(path::METRICS, get(metrics)).with_state(desk.clone());
-    let all = figures.clone().route(path::FLEET, get(fleet).with_state(desk));
+    let figures = Router::new().route(path::METRICS, get(metrics)).with_state(service.clone());
+    let all = figures.clone().route(path::FLEET, get(fleet).with_state(service));
     let on_socket = async {
         loop {
             let error = match listen(&socket).await {
@@ -75,7 +76,7 @@ pub(crate) async fn serve(desk: Desk, daemon: &Path, speaker: &Speaker) {
                 Err(error) => error,
             };
             let file = socket.display();
-            speaker.say("socket", &format!("the daemon's page shows no fleet: {file}: {error}"));
+            status_log.log("socket", &format!("the daemon's page shows no fleet: {file}: {error}"));
             sleep(RETRY_AFTER).await;
         }
     };
@@ -85,13 +86,13 @@ pub(crate) async fn serve(desk: Desk, daemon: &Path, speaker: &Speaker) {
             let error = match TcpListener::bind(address).await {
                 Ok(listener) => {
                     let at = listener.local_addr().unwrap_or(address);
-                    speaker.say("metrics", &served(at));
+                    status_log.log("metrics", &served(at));
                     accept(async || Ok(listener.accept().await?.0), &figures).await
                 }
                 Err(error) => error,
             };
             let text = format!("no metrics on {address}: {error} (metrics.listen)");
-            speaker.say("metrics", &text);
+            status_log.log("metrics", &text);
             sleep(RETRY_AFTER).await;
         }
     };
@@ -106,7 +107,7 @@ fn served(at: SocketAddr) -> String {
     format!("metrics on http://{at}/metrics{all}")
 }
 
-/// Listens on `socket`, in place of one that nobody listens on any more.
+/// Listens on `socket`, and replaces a socket that no program listens on any more.
 async fn listen(socket: &Path) -> io::Result<UnixListener> {
     if std::fs::symlink_metadata(socket).is_ok_and(|it| it.file_type().is_socket()) {
         if UnixStream::connect(socket).await.is_ok() {
@@ -119,13 +120,13 @@ async fn listen(socket: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Takes connections until that fails for good.
+/// Accepts connections until that fails for good.
 async fn accept<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     accept: impl AsyncFn() -> io::Result<S>,
     router: &Router,
 ) -> io::Error {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    // Dropping it closes them.
+    // Dropping the set closes all connections.
     let mut connections = JoinSet::new();
     let mut failures = 0;
     loop {
@@ -152,7 +153,7 @@ async fn accept<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     }
 }
 
-/// One connection to its end. What goes wrong with it concerns its client alone.
+/// Serves one connection to its end. Its failures concern only its client.
 async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -162,10 +163,10 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
     let _ = timeout(CONNECTION_TIME_MAX, pin!(connection)).await;
 }
 
-async fn metrics(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
+async fn metrics(State(service): State<Arc<FleetService>>, headers: HeaderMap) -> Response {
     let accepted = headers.get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default();
     let format = MetricsFormat::accepted(accepted);
-    match desk.metrics.encode() {
+    match service.metrics.encode() {
         Ok(text) => {
             let headers = [(CONTENT_TYPE, format.media_type())];
             (headers, format.of_open_metrics(text)).into_response()
@@ -174,8 +175,8 @@ async fn metrics(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response 
     }
 }
 
-async fn fleet(State(desk): State<Arc<Desk>>) -> Response {
-    match desk.fleet().await {
+async fn fleet(State(service): State<Arc<FleetService>>) -> Response {
+    match service.fleet().await {
         Ok(reply) => Json(reply).into_response(),
         Err(error) => refused(&format!("{error:#}")),
     }
@@ -185,11 +186,11 @@ fn refused(why: &str) -> Response {
     (StatusCode::BAD_GATEWAY, Json(ErrorReply::new("no-fleet", why))).into_response()
 }
 
-impl Desk {
+impl FleetService {
     async fn fleet(&self) -> anyhow::Result<FleetReply> {
         let view = read(&self.coordinator, &self.config).await?;
         let status = serde_json::to_value(status::fleet_status(&self.config, &view))?;
-        // Before a leader has planned there is no plan, which the status says.
+        // Before the first plan there is none; the status shows that.
         let plan = plan::shown(&view).ok().map(serde_json::to_value).transpose()?;
         Ok(FleetReply::of(status, plan))
     }

@@ -1,4 +1,4 @@
-//! A host that may be in a fleet, and one registration of it.
+//! A host that can be a member of a fleet, and one registration of it.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::config::FleetConfig;
 use crate::host_record::{Daemon, LookError, Observer};
 use crate::measured::Measured;
 use crate::metrics::FleetMetrics;
-use crate::say::Speaker;
+use crate::status_log::StatusLog;
 
-/// Time to the next try of what failed.
+/// Time until something that failed is tried again.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
-/// A record that could not be made or written for this long is not true any more.
-pub(crate) const TRUE_FOR: Duration = Duration::from_secs(30);
+/// A record that could not be made or written for this long does not count as true.
+pub(crate) const RECORD_AGE_MAX: Duration = Duration::from_secs(30);
 
-/// A host in a fleet.
+/// A host that is, or tries to be, a member of a fleet.
 pub struct Member<C, D> {
     pub(crate) coordinator: C,
     pub(crate) config: FleetConfig,
@@ -32,9 +32,9 @@ pub struct Member<C, D> {
     /// What was measured of guests and copies here.
     pub(crate) measured: RefCell<Measured>,
     began: Instant,
-    /// By the wall clock.
+    /// The time since 1970 at `began`.
     began_at: Timestamp,
-    pub(crate) speaker: Speaker,
+    pub(crate) status_log: StatusLog,
     pub(crate) metrics: Arc<FleetMetrics>,
 }
 
@@ -43,16 +43,16 @@ pub(crate) struct Session {
     pub(crate) lease: LeaseId,
     /// The revision that wrote the identity.
     pub(crate) identity: Revision,
-    /// When the record was true last.
-    pub(crate) true_at: Cell<Instant>,
-    /// Until when etcd keeps the lease at least.
+    /// When the record was last known to be true.
+    pub(crate) confirmed_at: Cell<Instant>,
+    /// Until when etcd keeps the lease in any case.
     pub(crate) held_until: Cell<Instant>,
 }
 
 /// Why a session ended, or did not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionEnd {
-    /// There is no record to be registered.
+    /// The daemon gives no figures to register with.
     #[error("not in the fleet: {0}")]
     Look(#[from] LookError),
     /// Another machine has this host's name.
@@ -66,25 +66,28 @@ pub enum SessionEnd {
         /// The machine that has it.
         machine: String,
     },
-    /// The coordinator does not do as asked.
+    /// A call to the coordinator failed.
     #[error("etcd is out of reach, the host works on alone: {0}")]
     Coordinator(#[from] CoordinatorError),
     /// The lease was not renewed in time.
     #[error("the lease has ended, the host works on alone: {0}")]
     LeaseEnded(CoordinatorError),
-    /// Somebody else has changed the host's identity.
+    /// Another machine or an operator has changed the host's identity.
     #[error("the registration was taken over or removed: registering again")]
     Fenced,
-    /// The record was not true for long.
-    #[error("left the fleet: the record could not be kept true for {} s", TRUE_FOR.as_secs())]
-    Untrue,
-    /// The record is too large.
+    /// The record was not true for too long.
+    #[error(
+        "left the fleet: the record could not be kept true for {} s",
+        RECORD_AGE_MAX.as_secs()
+    )]
+    RecordStale,
+    /// The record cannot be written, as it is too large.
     #[error("not in the fleet: {0}")]
     Record(#[from] RecordError),
 }
 
 impl<C: Coordinator, D: Daemon> Member<C, D> {
-    /// A member by its configuration, on a machine with this identity.
+    /// A member by its configuration, on a machine with the identity `machine`.
     pub fn new(coordinator: C, daemon: D, config: FleetConfig, machine: String) -> Member<C, D> {
         Member {
             coordinator,
@@ -96,17 +99,17 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
             measured: RefCell::default(),
             began: Instant::now(),
             began_at: wall_clock(),
-            speaker: Speaker::default(),
+            status_log: StatusLog::default(),
             metrics: Arc::default(),
         }
     }
 
-    /// The same, with what it counts in `metrics`.
+    /// The same, counting in `metrics`.
     pub fn with_metrics(self, metrics: Arc<FleetMetrics>) -> Member<C, D> {
         Member { metrics, ..self }
     }
 
-    /// The time since 1970, by the wall clock as it was when this began: it never goes back.
+    /// The time since 1970: the wall clock at the start plus the time since, so it never goes back.
     pub(crate) fn now(&self) -> Timestamp {
         self.began_at + self.began.elapsed()
     }

@@ -1,7 +1,7 @@
-//! A coordinator whose calls are counted.
+//! A coordinator that counts its calls.
 //!
-//! Idea: it stands before another one and passes everything on. A watch counts as the call that
-//! opens it: how long it waits for changes says nothing of etcd.
+//! Idea: it wraps another coordinator and passes every call on. A watch counts as the call that
+//! opens it: how long it then waits for changes says nothing about etcd.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use tokio::time::Instant;
 
 use crate::metrics::FleetMetrics;
 
-/// A coordinator whose calls are counted.
+/// A coordinator that counts its calls.
 pub struct TimedCoordinator<C> {
     inner: C,
     metrics: Arc<FleetMetrics>,
 }
 
 impl<C> TimedCoordinator<C> {
-    /// `inner`, counted in `metrics`.
+    /// Wraps `inner`; its calls are counted in `metrics`.
     pub fn new(inner: C, metrics: Arc<FleetMetrics>) -> TimedCoordinator<C> {
         TimedCoordinator { inner, metrics }
     }

@@ -3,9 +3,9 @@
 //! Goal: under 1 % of a core at 1 s ticks, and 40 MiB resident. The guests are peers that speak QMP
 //! in a process of their own; the daemon is the real program with its journal and API.
 //!
-//! The rival in the same run watches the same peers as scripts and agents without a standing
-//! connection do: every second, per guest, connect, negotiate, ask for balloon and statistics, hang
-//! up. It decides and records nothing. Turns alternate, because the machine's speed drifts.
+//! The rival in the same run watches the same peers without standing connections, as scripts do:
+//! every second, per guest, it connects, negotiates, asks for balloon and statistics, and hangs up.
+//! It decides and records nothing. Turns alternate, because the machine's speed drifts.
 //!
 //! `cargo bench -p ballast --bench daemon`; with `--test` turns are short.
 

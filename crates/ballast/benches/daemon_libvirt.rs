@@ -1,18 +1,18 @@
 //! What a running daemon costs with 1,000 domains of a libvirt: processor time and resident memory.
 //!
 //! Goal: 3 % of a core at 1 s ticks, and 80 MiB resident. The daemon is the real program with its
-//! journal and API. Its libvirt is a peer that speaks libvirt's RPC in a process of its own, with
-//! what a real one has for each domain: some 600 bytes of figures, 4 KB of XML with settings for
-//! Ballast, and a PID file. All domains have the peer's process, whose command line has their
+//! journal and API. Its libvirt is a peer that speaks libvirt's RPC in a process of its own. For
+//! each domain it has what a real libvirt has: some 600 bytes of figures, 4 KB of XML with settings
+//! for Ballast, and a PID file. All domains share the peer's process, whose command line has their
 //! UUIDs.
 //!
-//! Beside it, in turns, because the machine's speed drifts: the same daemon with as many peers that
-//! speak QMP. What status says in the end tells whether all guests were seen.
+//! For comparison, the same daemon runs with as many peers that speak QMP. The two take turns,
+//! because the machine's speed drifts. The final status shows whether all guests were seen.
 //!
 //! Limits: without trackers, as all guests here are one process; at rest, once the first orders are
-//! carried out; no domain comes, ends or changes. The XML of every domain is read again each five
-//! minutes, which a turn is too short for. What libvirt itself and the guests' statistics cost is
-//! not measured.
+//! carried out; no domain starts, ends or changes. The daemon reads the XML of every domain again
+//! every five minutes, for which a turn is too short. The cost of libvirt itself and of the guests'
+//! statistics is not measured.
 //!
 //! `cargo bench -p ballast --bench daemon_libvirt`; with `--test` turns are short.
 
@@ -34,21 +34,21 @@ use harness::{
 
 const GUESTS: usize = 1000;
 const TICK_MS: u64 = 1000;
-/// Goals: of a core, in percent, and MiB.
+/// Goals: percent of a core, and MiB.
 const SHARE_MAX: f64 = 3.0;
 const RESIDENT_MAX: f64 = 80.0;
-/// Each guest was booted with 1 GiB, and 200 MiB of it are in use.
+/// Boot memory of each guest, and the part in use.
 const BOOT_KIB: u64 = 1 << 20;
 const USED_KIB: u64 = 200 << 10;
-/// For all of them: six tenths of what they were booted with.
+/// Budget of all guests: six tenths of their boot memory.
 const BUDGET_GIB: usize = 600;
-/// Address space of the peers' process: more than a guest was booted with.
+/// Address space of the peers' process: more than a guest's boot memory.
 const MAPPED_BYTES: usize = 2 << 30;
 const READ_BYTES: usize = 64 << 10;
 
 fn main() {
     let Some((role, folder)) = own_role() else { return measure() };
-    // Never touched: a guest has no more than its process has mapped.
+    // Mapped but never touched: a guest cannot have more than its process has mapped.
     let mapped = std::hint::black_box(Vec::<u8>::with_capacity(MAPPED_BYTES));
     match role.as_str() {
         "libvirt" => serve_peers_and(&folder, 0, || serve_libvirt(&folder)),
@@ -107,12 +107,12 @@ fn met(found: f64, most: f64) -> &'static str {
     if found <= most { "met" } else { "NOT MET" }
 }
 
-/// A daemon that does not outlive this program, even if it fails.
+/// A daemon that is killed when this program ends, even by a panic.
 struct Guarded(Child);
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // One that was stopped is gone already.
+        // Fails if it was stopped before.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -133,7 +133,7 @@ impl Ground {
     }
 }
 
-/// What a daemon used, turn by turn.
+/// What a daemon used in each turn.
 #[derive(Default)]
 struct Cost {
     shares: Vec<f64>,
@@ -147,7 +147,7 @@ impl Cost {
         self.resident_kib = self.resident_kib.max(resident);
     }
 
-    /// Of a core, in percent, over all turns, which are as long as each other.
+    /// Percent of a core over all turns, which have equal lengths.
     fn share(&self) -> f64 {
         self.shares.iter().sum::<f64>() / self.shares.len() as f64
     }
@@ -162,7 +162,7 @@ impl Cost {
     }
 }
 
-/// How many guests the daemon says are running and has statistics of.
+/// How many guests are running and have statistics, by the daemon's status.
 fn seen(ground: &Path) -> usize {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
     command.args(["status", "--json", "--socket"]).arg(api_socket(ground));
@@ -184,7 +184,7 @@ fn domain(n: usize) -> Domain {
     Domain { name: format!("guest-{n}"), uuid, id: i32::try_from(n + 1).expect("few domains") }
 }
 
-/// Has a libvirt listen in `folder`, with a PID file for each domain, until this process ends.
+/// Plays a libvirt in `folder`, with a PID file for each domain, until this process ends.
 fn serve_libvirt(folder: &Path) {
     let mut domains = Vec::with_capacity(GUESTS);
     for n in 0..GUESTS {
@@ -202,7 +202,7 @@ fn serve_libvirt(folder: &Path) {
         // One client at a time: a daemon ends before the next one starts.
         while let Ok((stream, _)) = listener.accept().await {
             peer.connect();
-            // A client that goes leaves an error, and nothing to be done.
+            // A client that disconnects causes an error, which needs no handling.
             let _ = converse(&mut peer, stream).await;
         }
     });

@@ -1,15 +1,15 @@
 //! What a running daemon costs with 200 domains of Xen: processor time and resident memory.
 //!
 //! Goal: 2 % of a core at 1 s ticks. The daemon is the real program with its journal and API. Its
-//! xenstored is Xen's own, which runs without Xen by the library of `lab/xenstore-shim`; a process
-//! plays the guests' agents: each publishes its statistics once a second, at any moment of it, 900
-//! bytes of JSON. `xl` is a script that prints a table of as many domains.
+//! xenstored is Xen's own, which runs without Xen by the library of `lab/xenstore-shim`. A process
+//! plays the guests' agents: each publishes 900 bytes of JSON with its statistics once a second,
+//! spread over the second. `xl` is a script that prints a table of as many domains.
 //!
-//! It prints apart what the scripts use. What xenstored uses is left out: that serves the guests,
-//! too.
+//! The cost of the scripts is printed separately. The cost of xenstored is left out, because it
+//! serves the guests too.
 //!
-//! Limits: at rest, once the first orders are carried out; no domain comes or ends. What the real
-//! `xl` costs is not measured: it asks the hypervisor and xenstored for each domain.
+//! Limits: at rest, once the first orders are carried out; no domain starts or ends. The cost of
+//! the real `xl` is not measured: it asks the hypervisor and xenstored for each domain.
 //!
 //! `cargo bench -p ballast --bench daemon_xen`; with `--test` turns are short.
 
@@ -30,9 +30,9 @@ use harness::{Peers, api_socket, own_role, role, start_daemon_on, stop, watch};
 
 const GUESTS: usize = 200;
 const TICK_MS: u64 = 1000;
-/// Goal: of a core, in percent.
+/// Goal: percent of a core.
 const SHARE_MAX: f64 = 2.0;
-/// What each was made for, what it holds, and what is in use of that, MiB.
+/// The most that each domain may have, what it holds, and what it uses of that, in MiB.
 const MAX_MIB: usize = 1024;
 const HOLDS_MIB: usize = 768;
 const USED_MIB: usize = 300;
@@ -117,7 +117,7 @@ fn write_xl(folder: &Path) {
     fs::set_permissions(xl, fs::Permissions::from_mode(0o755)).expect("its mode");
 }
 
-/// How many domains the daemon says are running.
+/// How many domains are running, by the daemon's status.
 fn seen(ground: &Path) -> usize {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
     command.args(["status", "--json", "--socket"]).arg(api_socket(ground));
@@ -126,7 +126,7 @@ fn seen(ground: &Path) -> usize {
     status.guests.iter().filter(|guest| guest.state.code == "running").count()
 }
 
-/// Plays the toolstack, once, and then the guests' agents, until standard input ends.
+/// Plays the toolstack once, and then the guests' agents until standard input ends.
 fn play(folder: &Path) {
     let socket: PathBuf = folder.join("socket");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -156,7 +156,7 @@ fn play(folder: &Path) {
                 let begun = Instant::now();
                 for id in 1..=GUESTS {
                     write(&mut store, id, "data/mem_stats", statistics(seq));
-                    // Spread over the second.
+                    // Spreads the agents over the second.
                     if id % 10 == 0 {
                         drain(&mut store, Duration::from_millis(50)).await;
                     }
@@ -176,7 +176,7 @@ fn write(store: &mut Connection, id: usize, key: &str, value: String) {
     store.session.request(Request::Write { path, value: value.into_bytes() }).expect("room");
 }
 
-/// Moves bytes for that long.
+/// Moves bytes for `time`.
 async fn drain(store: &mut Connection, time: Duration) {
     let until = Instant::now() + time;
     while let Ok(moved) = timeout_at(until, store.exchange()).await {
@@ -185,7 +185,7 @@ async fn drain(store: &mut Connection, time: Duration) {
     }
 }
 
-/// As many figures as the agent sends.
+/// The text of an agent's statistics, with as many figures as a real agent sends.
 fn statistics(seq: u64) -> String {
     let mib = |mib: usize| (mib as u64) << 20;
     let available = mib(HOLDS_MIB - USED_MIB);

@@ -1,14 +1,15 @@
 //! How soon an order is carried out through libvirt, and how soon by QMP, on the same guest.
 //!
-//! Goal: by libvirt at most 1.2 times as long as by QMP until the balloon is where it was ordered.
-//! A guest that a libvirt of the run's own starts has three monitors: libvirt's, one for the QMP
-//! backend, and the lab's, over which this program looks each [`LOOK`] what the balloon holds.
-//! Before each order its backend takes a sample, as in a tick; timed is from the order to the
-//! backend's outcome (accepted), and to the first look that finds the target (there). Backends take
-//! turns, each with an order down and one up, and begin in turn. Cost: two minutes.
+//! Goal: until the balloon reaches its target, libvirt takes at most 1.2 times as long as QMP. The
+//! guest is started by a libvirt of the run's own. It has three monitors: libvirt's, one for the
+//! QMP backend, and the lab's, over which this program asks for the balloon's size every [`LOOK`].
+//! Before each order the backend takes a sample, as in a tick. Two times are measured from the
+//! order: to the backend's outcome (accepted), and to the first answer with the target (there).
+//! Backends take turns, each with an order down and one up, and alternate in beginning. Cost: two
+//! minutes.
 //!
-//! Limits: one guest, whose memory is free; emulated where KVM does not work, where moving memory
-//! takes long beside the call itself, so that `accepted` tells more of libvirt.
+//! Limits: one guest, whose memory is free. Without KVM it is emulated; moving memory then takes
+//! long compared with the call, so `accepted` says more about libvirt.
 //!
 //! `cargo bench -p ballast --bench order_latency`, after `make build`; with `--test` three rounds.
 
@@ -29,12 +30,12 @@ use harness::lab::{guest_with_monitor, measure_guests};
 
 const GUEST: &str = "web";
 const MEMORY: Bytes = Bytes::mib(512);
-/// What an order takes, and the next one gives back.
+/// Sizes that one order takes and the next one gives back.
 const STEPS: [Bytes; 3] = [Bytes::mib(1), Bytes::mib(16), Bytes::mib(128)];
 const RATIO_MAX: f64 = 1.2;
-/// Time between two looks.
+/// Time between two questions for the balloon's size.
 const LOOK: Duration = Duration::from_micros(200);
-/// Longer than anything here takes.
+/// Limit for every wait, longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -87,7 +88,7 @@ async fn measure(run: &Run, ground: &Path, is_test: bool) {
     }
 }
 
-/// What both backends took for the same orders, libvirt first.
+/// The times of both backends for the same orders, libvirt first.
 fn compared(times: &mut [Times; 2]) -> String {
     let [libvirt, qmp] = times;
     let accepted = [median(&mut libvirt.accepted), median(&mut qmp.accepted)];
@@ -104,14 +105,14 @@ fn compared(times: &mut [Times; 2]) -> String {
     )
 }
 
-/// What orders took.
+/// Times of orders.
 #[derive(Default)]
 struct Times {
     accepted: Vec<Duration>,
     there: Vec<Duration>,
 }
 
-/// In ms; of an even number the greater of the two in the middle.
+/// The median in ms; of an even number the greater of the two in the middle.
 fn median(times: &mut [Duration]) -> f64 {
     times.sort_unstable();
     times[times.len() / 2].as_secs_f64() * 1e3
@@ -129,7 +130,7 @@ impl Bench {
         Timestamp::ZERO + self.began.elapsed()
     }
 
-    /// Has a backend order `target`, and waits until the balloon is there.
+    /// Orders `target` by a backend, and waits until the balloon has reached it.
     async fn order(&mut self, at: usize, target: Bytes, times: &mut Times) {
         self.sample(at).await;
         self.generation += 1;
@@ -146,13 +147,13 @@ impl Bench {
         assert_eq!(outcomes[0].kind, OutcomeKind::Accepted);
         while self.actual().await != target {
             assert!(ordered.elapsed() < PATIENCE, "the balloon does not get to {target:#}");
-            // Nothing else is to run meanwhile, and tokio's timer is five times as coarse.
+            // Nothing else has to run meanwhile, and tokio's timer is five times as coarse.
             std::thread::sleep(LOOK);
         }
         times.there.push(ordered.elapsed());
     }
 
-    /// Samples until the backend has the guest.
+    /// Samples until the backend has found the guest.
     async fn sample(&mut self, at: usize) {
         let began = Instant::now();
         loop {
@@ -170,7 +171,7 @@ impl Bench {
         }
     }
 
-    /// What the balloon leaves the guest, as QEMU tells the lab.
+    /// What the balloon leaves the guest, by QEMU's answer on the lab's monitor.
     async fn actual(&mut self) -> Bytes {
         let reply = self.monitor.call(&QmpCommand::QueryBalloon).await.expect("an answer");
         let reply: serde_json::Value = serde_json::from_str(&reply).expect("an object");

@@ -1,9 +1,9 @@
-//! How soon `ballast reserve` has a GiB free, beside the time that balloons take for it themselves.
+//! How soon `ballast reserve` has a GiB free, compared with the time that the balloons alone take.
 //!
 //! Goal: at most 1.25 times as long. Two idle guests of 1 GiB hold all of a budget of 2 GiB. In
-//! turns, this program orders both balloons to 512 MiB by QMP and waits until they are there, and
-//! the real `ballast reserve 1GiB` is run against the real daemon; after each, guests get their
-//! memory back. The daemon runs in its own turns only, each with a journal of its own, as a
+//! turns, this program orders both balloons to 512 MiB by QMP and waits until they are there, or it
+//! runs the real `ballast reserve 1GiB` against the real daemon. After each turn the guests get
+//! their memory back. The daemon runs only in its own turns, each with a new journal, because a
 //! reservation outlives the daemon. Cost: two minutes.
 //!
 //! Limits: idle guests with their memory free; emulated where KVM does not work.
@@ -27,11 +27,11 @@ const GUESTS: [&str; 2] = ["one", "two"];
 const MEMORY: Bytes = Bytes::gib(1);
 const HALF: Bytes = Bytes::mib(512);
 const RATIO_MAX: f64 = 1.25;
-/// Time between two looks.
+/// Time between two questions for a balloon's size.
 const LOOK: Duration = Duration::from_millis(1);
-/// A daemon has seen its guests, and grants nothing for want of knowing them, for this long.
+/// Time until a new daemon knows its guests.
 const SETTLES_IN: Duration = Duration::from_secs(5);
-/// Longer than anything here takes.
+/// Limit for every wait, longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -74,7 +74,7 @@ async fn measure(run: &Run, ground: &Path, is_test: bool) {
     println!("ratio: {ratio:.2} (goal: {RATIO_MAX}, {is_met})");
 }
 
-/// Orders all balloons at once; how long until the last is there.
+/// Orders all balloons at once, and returns the time until the last has reached its target.
 async fn order(balloons: &mut [QmpClient], target: Bytes) -> Duration {
     let ordered = Instant::now();
     for balloon in &mut *balloons {
@@ -89,15 +89,15 @@ async fn order(balloons: &mut [QmpClient], target: Bytes) -> Duration {
     ordered.elapsed()
 }
 
-/// What the guest holds now, as its balloon says.
+/// What the guest holds now, by its balloon.
 async fn held(balloon: &mut QmpClient) -> Bytes {
     let reply = balloon.call(&QmpCommand::QueryBalloon).await.expect("an answer");
     let reply: serde_json::Value = serde_json::from_str(&reply).expect("an object");
     Bytes::new(reply["actual"].as_u64().expect("a size"))
 }
 
-/// How long the command takes, against a new daemon that knows its guests and left them all they
-/// have.
+/// How long the command takes, against a new daemon that knows its guests and has taken nothing
+/// from them.
 async fn reserve(ground: &Path, round: usize, balloons: &mut [QmpClient]) -> Duration {
     let qmp = ground.join("qmp");
     let guests = format!("[qmp]\nfolders = [{qmp:?}]\n[tracking]\nenabled = false\n");
@@ -120,7 +120,7 @@ async fn reserve(ground: &Path, round: usize, balloons: &mut [QmpClient]) -> Dur
     took
 }
 
-/// In seconds.
+/// The median in seconds.
 fn median(times: &mut [Duration]) -> f64 {
     times.sort_unstable();
     times[times.len() / 2].as_secs_f64()

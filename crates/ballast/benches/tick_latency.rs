@@ -1,13 +1,13 @@
-//! How punctual ticks are: idle, and while many clients read from the API as fast as they can and
-//! all guests' agents send as fast as they can.
+//! How punctual ticks are: idle, and in a flood, while many clients read from the API as fast as
+//! they can and all guests' agents send as fast as they can.
 //!
 //! Goal: the 99th percentile of the time between two ticks is at most a fifth longer in the flood.
-//! The daemon is the real program with its journal; its guests are peers with agents in a process
-//! of their own, and so are the readers: [`READERS`] clients that send [`PIPELINED`] requests at
-//! once, read the replies and begin anew. The server keeps as many of them as it may and turns the
-//! others away. In the flood an agent sends statistics without end, and emergencies between them,
-//! which ask for a tick each; while idle it answers the greeting and no more. The times are those
-//! the journal has of each tick. Turns alternate, because the machine's speed drifts.
+//! The daemon is the real program with its journal. Its guests are peers with agents in a process
+//! of their own. In another process are the readers: [`READERS`] clients that send [`PIPELINED`]
+//! requests at once, read the replies and start again. The server keeps as many clients as it may
+//! and turns the others away. In the flood an agent sends statistics without end, and between them
+//! emergencies, which ask for a tick each; while idle it only answers the greeting. The times are
+//! those of the ticks in the journal. Turns alternate, because the machine's speed drifts.
 //!
 //! `cargo bench -p ballast --bench tick_latency`; with `--test` turns are short.
 
@@ -86,8 +86,8 @@ fn measure() {
     );
 }
 
-/// Times between the ticks of the last daemon, in ms, without those of its first second. Removes
-/// its journal.
+/// Times between the ticks of the last daemon, in ms, without its first second. Removes its
+/// journal.
 fn intervals(ground: &Path) -> Vec<u64> {
     let reader = Reader::open(&journal(ground)).expect("a journal");
     let ticks = reader.ticks(Range::default()).map(|tick| tick.expect("a tick").mono.as_millis());
@@ -171,7 +171,7 @@ async fn read_once(socket: &Path, n: usize) -> std::io::Result<()> {
     }
 }
 
-/// While this is there, agents that are greeted send without end.
+/// While this file exists, agents that are greeted send without end.
 fn flood_file(ground: &Path) -> PathBuf {
     ground.join("flood")
 }
@@ -183,17 +183,17 @@ fn serve_agents(ground: &Path) {
         let listener = UnixListener::bind(socket).expect("a socket");
         let flood = flood_file(ground);
         tokio::spawn(async move {
-            // Across connections, as the host wants it.
+            // Numbers go on across connections, as the host requires.
             let mut seq = 0;
             while let Ok((stream, _)) = listener.accept().await {
-                // The host closed it.
+                // Fails when the host closes the connection.
                 let _ = talk(stream, &flood, &mut seq).await;
             }
         });
     }
 }
 
-/// Answers the host's greeting; floods the host, if it is time for that.
+/// Answers the host's greeting, and floods the host if the file `flood` exists.
 async fn talk(mut stream: UnixStream, flood: &Path, seq: &mut u64) -> std::io::Result<()> {
     let began = Instant::now();
     let mut frame = |message| {

@@ -15,7 +15,7 @@ use crate::lab::PassedOn;
     version,
     after_help = "\
 Examples:
-  ballast daemon --config /etc/ballast.toml
+  ballast daemon --config /etc/ballast/ballast.toml
   ballast status
   ballast top
   ballast explain web-1
@@ -32,58 +32,58 @@ pub struct Cli {
 /// What `ballast` can do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Balance, in the foreground, until stopped.
+    /// Run the balancer in the foreground until stopped.
     Daemon(daemon::Args),
-    /// Host and guests at a glance.
+    /// Show the host and all guests.
     Status(status::Args),
-    /// Host and guests, live in the terminal.
+    /// Show the host and all guests, live in the terminal.
     Top(top::Args),
-    /// Why a guest has the memory it has.
+    /// Explain why a guest has the memory it has.
     Explain(explain::Args),
-    /// What balancing would have been worth, from what was recorded, and what to do.
+    /// Estimate from the journal what balancing would gain, and recommend what to change.
     Advise(advise::Args),
-    /// The latest plan, or what the next tick would do.
+    /// Show the latest plan, or what the next tick would do.
     Plan(plan::Args),
-    /// Which policies there are, and what each does.
+    /// List the policies, or describe one.
     Policy(policy::Args),
     /// Change a guest's bounds or the policy.
     Set(set::Args),
     /// Make room for a guest that is about to start.
     Reserve(reserve::Args),
-    /// Whether memory is moved, or only said what would be.
+    /// Show or set the mode: balance, or only observe.
     Mode(control::ModeArgs),
-    /// Stop acting; observing, deciding and recording go on.
+    /// Stop moving memory; keep observing, deciding and recording.
     Pause(control::PauseArgs),
-    /// Act again.
+    /// Move memory again after `ballast pause`.
     Resume(control::ResumeArgs),
-    /// See it work: two real guests, without balancing and with it.
+    /// Compare two real guests with and without balancing.
     #[command(disable_help_flag = true)]
     Demo(PassedOn),
-    /// Several hosts as one fleet: who is in it, and which guests had better be elsewhere.
+    /// Run several hosts as one fleet: members, and guests that should move to another host.
     #[command(disable_help_flag = true)]
     Fleet(PassedOn),
-    /// Real guests to try things on.
+    /// Start real guests and play scenarios on them.
     #[command(disable_help_flag = true)]
     Lab(PassedOn),
-    /// What was recorded: export it, or say what there is.
+    /// Export or summarize the journal.
     Journal(journal::Args),
-    /// Miss-ratio curves and working sets of traces.
+    /// Compute miss-ratio curves and working sets from traces.
     #[command(disable_help_flag = true)]
     Mrc(PassedOn),
-    /// The working set of a live guest.
+    /// Track the working set of a live guest.
     Track(track::Args),
-    /// What works on this host, what does not, and what to do about it.
+    /// Check what works on this host, what does not, and how to fix it.
     Doctor(doctor::Args),
-    /// How often working sets need tracking, and what resting costs.
+    /// Compute how often working sets need tracking, and the error of resting.
     #[command(disable_help_flag = true)]
     Imt(PassedOn),
     /// Compare policies on a simulated host.
     #[command(disable_help_flag = true)]
     Simulate(PassedOn),
-    /// What another policy would have done on recorded days.
+    /// Replay a recorded journal under other policies.
     #[command(disable_help_flag = true)]
     Replay(PassedOn),
-    /// Measure how fast and how exact Ballast's parts are on this machine.
+    /// Measure the speed and accuracy of Ballast's parts on this machine.
     #[command(disable_help_flag = true)]
     Bench(PassedOn),
 }

@@ -1,7 +1,7 @@
 //! Hands commands to other programs: the lab's to `ballast-lab`, the fleet's to `ballast-fleet`.
 //!
-//! Idea: code that not every host needs is a separate program. `ballast` knows only the names of
-//! their commands and executes the program in its place.
+//! Idea: code that not every host needs is in separate programs. `ballast` knows only the names of
+//! their commands, and replaces itself with the program (`exec`).
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -13,7 +13,7 @@ use anyhow::{Context, anyhow};
 
 /// The program with the lab's commands.
 const LAB: &str = "ballast-lab";
-/// The program with the fleet's.
+/// The program with the fleet's commands.
 const FLEET: &str = "ballast-fleet";
 
 /// Arguments passed on to another program, which parses them.
@@ -45,7 +45,7 @@ impl PassedOn {
     }
 
     fn execute(self, mut command: Command) -> anyhow::Result<()> {
-        // Its usage and errors show the name the user typed.
+        // The program's usage and errors then show the name that the user typed.
         let error = command.arg0("ballast").args(self.arguments).exec();
         Err(error).with_context(|| format!("cannot execute {}", command.get_program().display()))
     }

@@ -1,7 +1,7 @@
-//! What is read of Cloud Hypervisor's answers. No I/O.
+//! The fields that are read of Cloud Hypervisor's answers. No I/O.
 //!
-//! Limits: what is not named here is passed over, so that a later version may say more. What
-//! `--help` calls on or off is true or false here.
+//! Limits: other fields are ignored, so that a later version may have more. Options that `--help`
+//! describes as on or off are true or false here.
 
 use std::path::PathBuf;
 
@@ -11,25 +11,25 @@ use serde::Deserialize;
 /// The answer to `vmm.ping`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Ping {
-    /// Such as `53.0.0`.
+    /// Its version, such as `53.0.0`.
     pub version: String,
-    /// Its process, in the numbers of its own namespace.
+    /// The PID of its process, in its own PID namespace.
     #[serde(default)]
     pub pid: Option<i64>,
 }
 
-/// A version, as far as it matters here: that before the first dot.
+/// A major version: the number before the first dot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub u32);
 
 impl Version {
-    /// From this on `memory_actual_size` counts what a guest has really plugged in; before, what
-    /// it was asked to.
+    /// The first version in which `memory_actual_size` counts what is really plugged in; earlier
+    /// ones count what was requested.
     pub const COUNTS_PLUGGED: Version = Version(52);
 }
 
 impl Ping {
-    /// The version; `None`: what it says is none.
+    /// The major version; `None` if the text is not a version.
     pub fn version(&self) -> Option<Version> {
         let text = self.version.strip_prefix('v').unwrap_or(&self.version);
         text.split('.').next()?.parse().ok().map(Version)
@@ -41,14 +41,14 @@ impl Ping {
 pub struct Info {
     /// `Created`, `Running`, `Shutdown`, `Paused` or `BreakPoint`.
     pub state: String,
-    /// What it was started with, and was asked for since.
+    /// Its configuration, with the sizes requested since the start.
     pub config: Config,
-    /// What it holds, in bytes.
+    /// Memory that the guest holds, in bytes.
     #[serde(default)]
     pub memory_actual_size: Option<u64>,
 }
 
-/// What a guest was started with.
+/// The configuration of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Config {
     pub(crate) memory: MemoryConfig,
@@ -75,7 +75,7 @@ pub(crate) struct MemoryConfig {
     /// The most that can be plugged in.
     #[serde(default)]
     pub(crate) hotplug_size: Option<u64>,
-    /// What was asked to be plugged in.
+    /// The size requested to be plugged in.
     #[serde(default)]
     pub(crate) hotplugged_size: Option<u64>,
     #[serde(default)]
@@ -84,7 +84,7 @@ pub(crate) struct MemoryConfig {
     pub(crate) zones: Option<Vec<ZoneConfig>>,
 }
 
-/// A zone that the operator defined; sizes as of [`MemoryConfig`].
+/// A zone that the operator defined; sizes as in [`MemoryConfig`].
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct ZoneConfig {
     pub(crate) id: String,
@@ -99,7 +99,7 @@ pub(crate) struct ZoneConfig {
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct BalloonConfig {
-    /// What the balloon was asked to hold.
+    /// The size requested of the balloon, in bytes.
     pub(crate) size: u64,
     #[serde(default)]
     pub(crate) deflate_on_oom: bool,
@@ -120,12 +120,12 @@ pub(crate) struct PlatformConfig {
     pub(crate) sev_snp: bool,
 }
 
-/// A device that reads and writes the guest's memory by itself: that it is there suffices.
+/// A device that reads and writes the guest's memory by itself. Only its presence matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 struct Passthrough {}
 
 impl Config {
-    /// What keeps its pages on the host: what encrypts them says more than a device.
+    /// Why its pages stay on the host. Encryption takes precedence over a passthrough device.
     pub(crate) fn pinned(&self) -> Option<Pinned> {
         match &self.platform {
             Some(platform) if platform.tdx => Some(Pinned::Tdx),
@@ -136,7 +136,7 @@ impl Config {
         }
     }
 
-    /// Whether a device of the host reads and writes the guest's memory, which is pinned for that.
+    /// Whether a device of the host reads and writes the guest's memory, which is therefore pinned.
     fn passes_through(&self) -> bool {
         [&self.devices, &self.user_devices, &self.vdpa]
             .into_iter()

@@ -1,7 +1,8 @@
-//! One guest of Cloud Hypervisor: which calls make up a sample, and what the answers mean.
+//! One guest of Cloud Hypervisor: the calls of a sample and of an order, and the meaning of the
+//! answers.
 //!
-//! Limits: which process it is Cloud Hypervisor says in the numbers of its own namespace, so the
-//! kernel's word counts before.
+//! Limits: Cloud Hypervisor reports its PID in its own PID namespace, so the kernel's information
+//! takes precedence.
 
 use std::path::Path;
 
@@ -22,11 +23,11 @@ const INFO: Call = Call::get("/api/v1/vm.info");
 #[derive(Debug, Default)]
 pub struct CloudHypervisorGuest {
     is_due: bool,
-    /// What answers; `None`: that is not known yet.
+    /// The answer to `vmm.ping`, with its version; `None` if it was not read yet.
     ping: Option<(Ping, Version)>,
-    /// What it last said of its guest, and when it was asked; `None`: it has none.
+    /// The last answer to `vm.info`, and when it was queried; `None` if it has no guest.
     info: Option<(Info, Layout, Timestamp)>,
-    /// Whether it was said that nothing is plugged, as the version is too old for that.
+    /// Whether a notice was given that the version is too old to plug memory.
     was_too_old: bool,
     notices: Vec<String>,
 }
@@ -82,7 +83,7 @@ impl RestGuest for CloudHypervisorGuest {
             return Ok(());
         }
         match answer.status {
-            // The hypervisor runs, and was given no guest yet, or it was deleted.
+            // The hypervisor runs, but its guest was not created yet or was deleted.
             404 => self.info = None,
             _ => {
                 let info = answer.read(call)?;

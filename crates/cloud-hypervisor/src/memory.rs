@@ -1,10 +1,10 @@
-//! A guest's boot memory, what can be plugged in and its balloon; and what an order asks for.
+//! A guest's boot memory, pluggable memory and balloon; and the calls of an order.
 //!
-//! Idea: an order says what the guest is to hold; what is plugged in less what the balloon takes
-//! from boot memory has to come out at that, never below. Memory is plugged in before the balloon
-//! moves, and out after, so that both never squeeze a guest at once.
-//! Limits: what the API says is held is one figure. Where there is a balloon too, it does not tell
-//! which part of it is plugged: what was asked for is taken for that.
+//! Idea: an order has a target. Boot memory less the balloon, plus the plugged memory, must be the
+//! target or slightly more, and never less. Memory is plugged in before the balloon moves, and out
+//! after, so that both never squeeze a guest at once.
+//! Limits: the API reports what the guest holds as one figure. If there is a balloon, too, that
+//! figure does not show how much is plugged in: the requested size counts instead.
 
 use ballast_model::{Bytes, Hotplug, HotplugKind};
 use ballast_rest::{Call, Method};
@@ -12,54 +12,55 @@ use serde_json::json;
 
 use crate::api::{Config, Version};
 
-/// Cloud Hypervisor plugs in and out by this.
+/// Cloud Hypervisor plugs memory in blocks of this size.
 const BLOCK: Bytes = Bytes::mib(2);
 
-/// Most zones in which memory is plugged; where there are more, none is.
+/// Most zones in which memory is plugged; with more zones, no memory is plugged.
 const ZONES_MAX: usize = 64;
 
 /// The calls that change sizes.
 pub(crate) const RESIZE: &str = "/api/v1/vm.resize";
 pub(crate) const RESIZE_ZONE: &str = "/api/v1/vm.resize-zone";
 
-/// How a guest's memory is made up.
+/// The parts of a guest's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// What cannot be plugged out.
+    /// Memory that cannot be plugged out.
     pub boot: Bytes,
-    /// What is plugged in by a virtio-mem device each.
+    /// The virtio-mem devices.
     pub devices: Vec<Device>,
-    /// What its balloon was asked to hold; `None`: it has none.
+    /// The size requested of its balloon; `None` if it has no balloon.
     pub balloon: Option<Bytes>,
 }
 
 /// A virtio-mem device: of the whole guest, or of one zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// The zone; `None`: the guest has none.
+    /// The zone; `None` if the guest has no zones.
     pub zone: Option<String>,
-    /// What the API counts before anything is plugged in.
+    /// The size in the API that stands for nothing plugged in.
     pub base: Bytes,
     /// The most that can be plugged in, in whole blocks.
     pub most: Bytes,
-    /// What was asked to be plugged in.
+    /// The size requested to be plugged in.
     pub requested: Bytes,
 }
 
-/// What an order asks for: the calls, and the amounts in them.
+/// The calls of an order, and the amounts in them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Orders {
-    /// One after the other.
+    /// The calls, to be made one after the other.
     pub calls: Vec<Call>,
-    /// What each device is asked to have plugged in.
+    /// The size requested of each device.
     pub plugged: Vec<Bytes>,
-    /// What the balloon is asked to hold; `None`: it stays.
+    /// The size requested of the balloon; `None` if it stays as it is.
     pub balloon: Option<Bytes>,
 }
 
 impl Layout {
-    /// Reads it. Before version 52 the API says that memory was plugged out once that was asked
-    /// for: what is plugged in then counts as boot memory, and nothing is plugged.
+    /// Reads the layout from a configuration. Before version 52 the API reports memory as plugged
+    /// out as soon as that was requested: plugged memory then counts as boot memory, and none is
+    /// plugged in or out.
     pub(crate) fn read(config: &Config, version: Version) -> Layout {
         let memory = &config.memory;
         let zones = memory.zones.as_deref().unwrap_or_default();
@@ -93,12 +94,12 @@ impl Layout {
         Layout { boot: boot.page_floor(), devices, balloon }
     }
 
-    /// What was asked to be plugged in, all together.
+    /// The size requested of all devices together.
     fn requested(&self) -> Bytes {
         self.devices.iter().map(|device| device.requested.min(device.most)).sum()
     }
 
-    /// What can be plugged in beside, where it holds `holds`; `None`: nothing can.
+    /// The pluggable memory of a guest that holds `holds`; `None` if nothing can be plugged in.
     pub fn hotplug(&self, holds: Bytes) -> Option<Hotplug> {
         if self.devices.is_empty() {
             return None;
@@ -111,10 +112,11 @@ impl Layout {
         Some(Hotplug { kind: HotplugKind::VirtioMem, plugged, requested, max, block: BLOCK })
     }
 
-    /// What leads to `target`, with `plug` plugged in (`None`: as much as was asked for).
+    /// The calls that lead to `target`, with `plug` plugged in (`None`: as much as was requested
+    /// last).
     ///
     /// # Errors
-    /// It cannot be; says why.
+    /// The target is impossible; the text says why.
     pub fn orders(&self, target: Bytes, plug: Option<Bytes>) -> Result<Orders, String> {
         let most: Bytes = self.devices.iter().map(|device| device.most).sum();
         if let Some(plug) = plug.filter(|plug| *plug > most) {
@@ -131,7 +133,7 @@ impl Layout {
             });
             total = total.saturating_add(wanted);
             plugged.push(wanted);
-            // The API refuses a size that was asked for already.
+            // The API refuses a size that is requested already.
             match wanted.cmp(&device.requested) {
                 std::cmp::Ordering::Greater => growing.push(device.resize(wanted)),
                 std::cmp::Ordering::Less => shrinking.push(device.resize(wanted)),
@@ -156,7 +158,7 @@ impl Layout {
         Ok(Orders { calls, plugged, balloon })
     }
 
-    /// It was ordered so.
+    /// Records that `orders` were sent.
     pub(crate) fn ordered(&mut self, orders: &Orders) {
         for (device, wanted) in self.devices.iter_mut().zip(&orders.plugged) {
             device.requested = *wanted;
@@ -240,7 +242,7 @@ mod tests {
     }
 
     proptest! {
-        /// A guest that does what it is asked holds its target, or all that it has: never less.
+        /// A guest that complies holds its target or all its memory, and never less.
         #[test]
         fn nothing_is_asked_for_below_the_target(
             boot in 1u64..1 << 30,

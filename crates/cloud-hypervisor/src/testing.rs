@@ -1,7 +1,7 @@
 //! A server that follows Cloud Hypervisor's API, for tests without the real program.
 //!
-//! Source: as of `guest/tests.rs`, which holds it to the published API. Limits: one guest; zones
-//! are not resized.
+//! Source: that of `guest/tests.rs`, which compares it with the published API. Limits: one guest;
+//! zones are not resized.
 
 use ballast_rest::testing::{Asked, Reply};
 use serde_json::{Value, json};
@@ -17,13 +17,13 @@ pub struct Machine {
     pub version: &'static str,
     /// Its process.
     pub pid: u32,
-    /// What `vm.info` has as the guest's configuration; `None`: no guest was created.
+    /// The guest's configuration in `vm.info`; `None` if no guest was created.
     pub config: Option<Value>,
-    /// What the balloon holds, in bytes.
+    /// Memory in the balloon, in bytes.
     pub ballooned: u64,
-    /// What is plugged in, in bytes.
+    /// Memory plugged in, in bytes.
     pub plugged: u64,
-    /// Whether the guest does at once what it is asked.
+    /// Whether the guest complies at once.
     pub obeys: bool,
 }
 
@@ -34,7 +34,7 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// With a guest of 1 GiB that has a balloon and a vsock device.
+    /// A machine with a guest of 1 GiB that has a balloon and a vsock device.
     pub fn new() -> Machine {
         let config = json!({
             "memory": { "size": 1024 * MIB, "hotplug_method": "Acpi", "zones": null },
@@ -52,7 +52,7 @@ impl Machine {
         }
     }
 
-    /// The same where so many MiB can be plugged in.
+    /// The same machine, where `mib` MiB can be plugged in.
     #[must_use]
     pub fn with_virtio_mem(mut self, mib: u64) -> Machine {
         if let Some(config) = &mut self.config {

@@ -9,7 +9,7 @@ use crate::range::{Mistake, in_range};
 
 /// Most arguments of the program.
 const ARGS_MAX: usize = 64;
-/// Longest wait for an answer where none is configured; never more than half a tick.
+/// Longest wait for an answer if none is configured; at most half a tick.
 const DEADLINE_DEFAULT: Duration = Duration::from_millis(500);
 /// Shortest wait for an answer that can be configured.
 const DEADLINE_MIN: Duration = Duration::from_millis(10);
@@ -42,9 +42,9 @@ impl ExternalTable {
     /// The settings, given the time between ticks; `None`: there is no program.
     ///
     /// # Errors
-    /// The key and its mistake. Whether the file is there shows when it is started.
+    /// The key and its mistake. Whether the program exists is seen only when it is started.
     pub(super) fn settings(&self, tick: Duration) -> Result<Option<ExternalSettings>, Mistake> {
-        // The other half of a tick remains to sample, decide and act.
+        // The other half of a tick remains for sampling, deciding and acting.
         let most = (tick / 2).max(DEADLINE_MIN);
         if let Some(deadline) = self.deadline {
             in_range(deadline, DEADLINE_MIN, most).map_err(|message| ("deadline", message))?;

@@ -111,8 +111,8 @@ pub(super) struct LibvirtTable {
 
 impl Default for LibvirtTable {
     fn default() -> Self {
-        // Setting a balloon took 70 ms on a busy machine; a call to a domain that is busy otherwise
-        // waits for it.
+        // Setting a balloon took 70 ms on a busy machine, and a call to a busy domain waits until
+        // the domain is free.
         LibvirtTable {
             enabled: false,
             socket: "/run/libvirt/libvirt-sock".into(),
@@ -132,8 +132,8 @@ pub(super) struct RestTable {
 
 impl Default for RestTable {
     fn default() -> Self {
-        // An answer takes well under a millisecond; while it writes a snapshot, a hypervisor
-        // answers nothing.
+        // An answer takes well under a millisecond, but a hypervisor that writes a snapshot answers
+        // only after that.
         RestTable { sockets: Vec::new(), timeout: Duration::from_secs(2) }
     }
 }
@@ -151,7 +151,7 @@ pub(super) struct XenTable {
 
 impl Default for XenTable {
     fn default() -> Self {
-        // xl opens the hypervisor anew each time, and takes some milliseconds for each domain.
+        // Every call of xl opens the hypervisor again, and takes some milliseconds per domain.
         XenTable {
             enabled: false,
             socket: "/run/xenstored/socket".into(),
@@ -190,7 +190,7 @@ pub(super) struct PolicyTable {
     pub(super) interval: Option<Duration>,
     pub(super) reserve_per_guest: Bytes,
     pub(super) tau: Option<Tau>,
-    /// As a part of what a guest has filled of what it was granted.
+    /// As a fraction of the granted memory that the guest has filled.
     pub(super) believed_without_evidence: f64,
     pub(super) meb: MebTable,
     pub(super) tws: TwsTable,

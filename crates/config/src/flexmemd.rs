@@ -52,7 +52,7 @@ impl Default for FlexmemdTable {
     }
 }
 
-/// A step of a tariff: the price from this part of rentable memory on.
+/// A step of a tariff: the price above this fraction of the rentable memory.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StepTable {

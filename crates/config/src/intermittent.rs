@@ -1,4 +1,4 @@
-//! The key for when tracking rests: `"adaptive"`, `"off"`, or a threshold.
+//! The key `tracking.intermittent`, when tracking rests: `"adaptive"`, `"off"`, or a threshold.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 const EXPECTED: &str = "\"adaptive\", \"off\" or a threshold from 0.05 to 0.30";
 
-/// Settings of resting; `None`: tracking never rests.
+/// When tracking rests; `None`: never.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Intermittent(pub Option<IntermittentSettings>);
 

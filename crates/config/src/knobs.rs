@@ -29,8 +29,8 @@ impl Knobs<'_> {
     /// The validated settings.
     ///
     /// # Errors
-    /// The table below `[policy]`, its key that is out of range or conflicts with another, and what
-    /// was expected.
+    /// The table below `[policy]`, its key that is out of range or conflicts with another key, and
+    /// what was expected.
     pub fn settings(
         self,
     ) -> Result<(PolicySettings, ProbingSettings), ([&'static str; 2], String)> {

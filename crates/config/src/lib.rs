@@ -1,8 +1,8 @@
 //! The daemon's configuration: one TOML file.
 //!
-//! Idea: [`parse()`] turns text into a validated [`Config`] without side effects, so a reload can
-//! be tried before the running configuration is replaced, and a fuzzer can test it. [`load`] reads
-//! the file.
+//! Idea: [`parse()`] turns text into a validated [`Config`] without side effects. So a reload can
+//! be checked before it replaces the running configuration, and a fuzzer can test it. [`load`]
+//! reads the file.
 //!
 //! Every key is in `docs/ballast.example.toml`, which a test parses. Begin reading at `parse.rs`.
 

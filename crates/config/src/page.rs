@@ -1,14 +1,14 @@
 //! `[page]`: where the page listens beside the API's socket, and who may look at it.
 //!
-//! Idea: what the file alone can tell is judged here; the port and the token files are looked at
-//! when the daemon opens them.
+//! Idea: only the configuration is checked here. The daemon checks the port and the token files
+//! when it opens them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
-/// Most names under which a reverse proxy may pass requests on.
+/// Most names of reverse proxies.
 const HOSTS_MAX: usize = 16;
 
 /// The table, as serde reads it.
@@ -26,23 +26,24 @@ pub(super) struct PageTable {
 pub struct PageSettings {
     /// The TCP port; `None`: the page is on the API's socket alone.
     pub port: Option<PortSettings>,
-    /// Names of the page in a browser's address, beside loopback ones: those of a reverse proxy.
+    /// Host names that a browser may use for the page, beside loopback ones: those of reverse
+    /// proxies.
     pub hosts: Vec<String>,
 }
 
 /// A TCP port and its tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortSettings {
-    /// A loopback address; port 0 is any free one.
+    /// A loopback address; port 0 means any free port.
     pub listen: SocketAddr,
-    /// The file with the owner's token; `None`: nobody acts through this port.
+    /// The file with the owner's token; `None`: nobody can change anything through this port.
     pub token_file: Option<PathBuf>,
-    /// The file with the token of those who only look; `None`: there is none.
+    /// The file with the token that only permits reading; `None`: there is none.
     pub reader_token_file: Option<PathBuf>,
 }
 
 impl PageTable {
-    /// The settings, or the key at fault and what is wrong with it.
+    /// The validated settings, or the invalid key and what is wrong with it.
     pub(super) fn settings(self) -> Result<PageSettings, (&'static str, String)> {
         if self.hosts.len() > HOSTS_MAX {
             return Err((
@@ -91,8 +92,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     })?;
     if !address.ip().is_loopback() {
         return Err(format!(
-            "`{address}` is not a loopback address: the page listens on none that others reach; \
-             listen on 127.0.0.1:{} and put a reverse proxy before it",
+            "`{address}` is not a loopback address, and the page listens on no other: \
+             listen on 127.0.0.1:{} and put a reverse proxy in front of it",
             address.port()
         ));
     }

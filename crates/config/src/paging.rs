@@ -21,7 +21,7 @@ pub enum PagingWay {
 pub struct PagerSettings {
     /// How memory to page out is chosen.
     pub way: PagingWay,
-    /// Bytes per second and guest.
+    /// The most that is paged out, or in, per second and guest.
     pub per_second: Bytes,
     /// Limits on the use of the host's swap.
     pub swap: SwapBounds,

@@ -25,11 +25,11 @@ use crate::settings::{
     RestSettings, TrackingSettings, XenSettings,
 };
 
-/// Most that can be believed of a guest without evidence, as a part of what it is entitled to: as
-/// good as everything.
+/// Largest `believed_without_evidence`, as a multiple of the granted memory that a guest has
+/// filled: in effect no limit.
 const BELIEVED_MAX: f64 = 1000.0;
 
-/// Shortest time between two emergencies of a guest, if the policy has no interval of its own.
+/// Shortest time between two emergencies of a guest, if `policy.interval` is not set.
 const EMERGENCY_PERIOD: Duration = Duration::from_secs(1);
 
 /// Reads and validates a configuration file.
@@ -39,7 +39,7 @@ const EMERGENCY_PERIOD: Duration = Duration::from_secs(1);
 pub fn load(path: &Path) -> anyhow::Result<Config> {
     let text = std::fs::read_to_string(path).with_context(|| {
         format!(
-            "cannot read configuration {}: write one, beginning with the example in docs/ballast.example.toml",
+            "cannot read configuration {}: write one, starting from docs/ballast.example.toml",
             path.display()
         )
     })?;
@@ -159,7 +159,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     if let (Some(floor), Some(budget)) = (limits_default.floor, file.host.budget)
         && floor > budget
     {
-        let message = format!("{floor} for every guest, more than the budget of {budget}");
+        let message = format!("{floor} for every guest is more than the budget of {budget}");
         return Err(at(&["defaults", "floor"], message));
     }
     let hotplug = file
@@ -268,10 +268,10 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
 }
 
 impl RestTable {
-    /// `None`: it lists no socket.
+    /// The validated settings; `None`: no socket is listed.
     ///
     /// # Errors
-    /// A value is not possible; names its key.
+    /// The key whose value is invalid, and what was expected.
     fn settings(self) -> Result<Option<RestSettings>, (&'static str, String)> {
         let RestTable { sockets, timeout } = self;
         in_range(timeout, Duration::from_millis(10), Duration::from_secs(30))
@@ -286,8 +286,10 @@ impl RestTable {
 }
 
 impl EventsTable {
+    /// The validated settings; `None`: no program is named.
+    ///
     /// # Errors
-    /// A value is not possible; names its key.
+    /// The key whose value is invalid, and what was expected.
     fn settings(self) -> Result<Option<EventSettings>, (&'static str, String)> {
         let EventsTable { run, timeout, apart } = self;
         in_range(timeout, Duration::from_millis(100), Duration::from_secs(300))
@@ -297,7 +299,7 @@ impl EventsTable {
         let Some(run) = run else { return Ok(None) };
         if !run.is_absolute() {
             let message = format!(
-                "`{}` is no absolute path: expected such as /usr/local/bin/ballast-event, without arguments",
+                "`{}` is not an absolute path: expected one such as /usr/local/bin/ballast-event, without arguments",
                 run.display()
             );
             return Err(("run", message));
@@ -306,17 +308,17 @@ impl EventsTable {
     }
 }
 
-/// An address of this host to listen on.
+/// Parses an address of this host, with a port, to listen on.
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
-        format!("`{text}` is not an address and a port: expected such as 127.0.0.1:9184")
+        format!("`{text}` is not an address and a port: expected one such as 127.0.0.1:9184")
     })
 }
 
-/// Checks that the floors set by the operator fit the budget together.
+/// Checks that the floors of all managed guests together fit the budget.
 ///
 /// # Errors
-/// They do not; names both sums.
+/// They do not; names their sum and the budget.
 pub fn floors_fit(
     budget: Option<Bytes>,
     limits: &BTreeMap<GuestId, GuestLimits>,
@@ -344,7 +346,7 @@ impl GuestTable {
         }
     }
 
-    /// What can be changed without a file, too.
+    /// The limits that can also be changed by command, without the file.
     fn change(&self) -> GuestChange {
         GuestChange {
             floor: self.floor,

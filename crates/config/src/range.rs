@@ -9,7 +9,7 @@ pub(crate) const BASIS_POINTS: f64 = 10_000.0;
 /// A key of a table and its mistake.
 pub(crate) type Mistake = (&'static str, String);
 
-/// A fraction in basis points, rounded only here.
+/// Converts a fraction to basis points; this is the only place where it is rounded.
 pub(crate) fn basis_points(
     key: &'static str,
     part: f64,

@@ -16,14 +16,15 @@ use crate::external::ExternalSettings;
 use crate::page::PageSettings;
 use crate::paging::PagerSettings;
 
-/// What happens to the guests' targets when the daemon stops.
+/// What the daemon does with the guests' targets when it stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnExit {
-    /// They stay.
+    /// It leaves them in force.
     #[default]
     Keep,
-    /// Every guest is restored to its allocation when first seen, as far as the budget allows.
+    /// It restores every guest to the allocation with which it was first seen, as far as the budget
+    /// allows.
     Restore,
 }
 
@@ -60,13 +61,13 @@ pub struct Config {
     pub agents: Option<AgentSettings>,
     /// Paging of guests by the host; `None`: off.
     pub paging: Option<PagerSettings>,
-    /// Whether the search for like pages (KSM) is tuned.
+    /// Whether Ballast tunes the kernel's merging of equal pages (KSM).
     pub tunes_merging: bool,
     /// The API's socket; `None`: the user's default.
     pub socket: Option<PathBuf>,
     /// The group that may read from the API.
     pub group: Option<String>,
-    /// The page.
+    /// The page in the browser: its port and names.
     pub page: PageSettings,
     /// What happens to targets when the daemon stops.
     pub on_exit: OnExit,
@@ -80,12 +81,12 @@ pub struct Config {
     pub raise_priority: bool,
 }
 
-/// By what the page touches of guests are watched.
+/// How the page touches of guests are watched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceChoice {
-    /// By the tracker in a guest's hypervisor where there is one, else by the kernel's DAMON, else
-    /// by the generations of its cgroup's pages.
+    /// By the tracker in a guest's hypervisor if it has one, else by the kernel's DAMON, else by
+    /// the generations of its cgroup's pages (MGLRU).
     #[default]
     Auto,
     /// By the tracker alone.
@@ -99,7 +100,7 @@ pub enum SourceChoice {
 /// Settings of working-set tracking.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrackingSettings {
-    /// By what guests are watched.
+    /// How guests are watched.
     pub source: SourceChoice,
     /// Length of an interval.
     pub interval: Duration,
@@ -109,9 +110,10 @@ pub struct TrackingSettings {
     pub budget_total: f64,
     /// When tracking rests; `None`: never.
     pub intermittent: Option<IntermittentSettings>,
-    /// Whether to watch all memory at any cost, instead of a sample that fits the budget.
+    /// Whether to watch all memory whatever it costs, instead of a sample that fits the budget.
     pub every: bool,
-    /// Whether a page is seen again after enough others were touched, not once an interval.
+    /// Whether a page is noticed again after enough others were touched, instead of once an
+    /// interval.
     pub hot_set: bool,
     /// Whether to track guests without a tracker by the kernel's referenced bits.
     pub referenced: bool,
@@ -137,7 +139,7 @@ pub struct AgentSettings {
 pub struct EventSettings {
     /// The program, by its absolute path.
     pub run: PathBuf,
-    /// It is killed after this long.
+    /// How long the program may run; then it is killed.
     pub timeout: Duration,
     /// Shortest time between two starts for events of one kind.
     pub apart: Duration,
@@ -168,9 +170,9 @@ pub struct LibvirtSettings {
 pub struct XenSettings {
     /// The socket of xenstored.
     pub socket: PathBuf,
-    /// The program `xl`, by its path or by a name to be found in `PATH`.
+    /// The program `xl`: a path, or a name that is looked up in `PATH`.
     pub xl: PathBuf,
-    /// The least that dom0 is to keep.
+    /// The least memory that dom0 keeps.
     pub dom0_floor: Bytes,
     /// Longest wait for xenstored and for `xl`.
     pub timeout: Duration,
@@ -190,15 +192,15 @@ pub struct RestSettings {
 pub struct ContainerSettings {
     /// Their cgroups.
     pub cgroups: Vec<CgroupPattern>,
-    /// The most that one may have that has no limit of its own; `None`: such are refused.
+    /// The ceiling of a container without a limit of its own; `None`: such a container is refused.
     pub memory: Option<Bytes>,
     /// Whether they are probed for idle memory.
     pub probe: bool,
 }
 
 impl Config {
-    /// How much of the host's swap may be used: as `[mechanisms.paging]` says, or the default where
-    /// that is off.
+    /// How much of the host's swap may be used: as `[mechanisms.paging]` says, or the default if
+    /// paging is off.
     pub fn swap_bounds(&self) -> SwapBounds {
         self.paging.map_or_else(SwapBounds::default, |paging| paging.swap)
     }

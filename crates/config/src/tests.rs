@@ -18,7 +18,7 @@ fn read(text: &str) -> Result<Config, Error> {
     parse(text, Path::new("ballast.toml"))
 }
 
-/// The example's `# key = …` lines state defaults, too.
+/// Compared are the keys that are set in the example; those in comments are tested below.
 #[test]
 fn the_example_equals_the_defaults_plus_two_guests() {
     let example = include_str!("../../../docs/ballast.example.toml");
@@ -57,7 +57,7 @@ fn every_commented_key_of_the_example_is_valid() {
     assert_eq!(config.settings.limits.default.floor, Some(Bytes::mib(256)));
 }
 
-/// The blocks of a guide that begin with a table's name.
+/// The indented blocks of a guide that begin with the name of a table.
 fn toml_blocks(guide: &str) -> Vec<String> {
     let mut blocks = vec![String::new()];
     for line in guide.lines() {
@@ -370,7 +370,7 @@ fn the_external_program_is_kept_exactly_or_refused() {
     let external = read(&more).unwrap().external.unwrap();
     assert_eq!((external.args.join("|"), external.user), ("-v|a b".into(), Some("nobody".into())));
     assert_eq!(external.deadline.as_millis(), 250);
-    // Where a tick is shorter, the wait is.
+    // With a shorter tick the wait is shorter too.
     let fast = read(&format!("{text}[daemon]\ntick = \"200ms\"")).unwrap();
     assert_eq!(fast.external.unwrap().deadline.as_millis(), 100);
     assert_eq!(read("").unwrap().external, None);

@@ -1,8 +1,8 @@
 //! All containers that the configuration names, as a [`Backend`].
 //!
-//! Idea: every sample of all looks for new ones and reads the files of each; nothing is kept open.
-//! A cgroup that holds a virtual machine is no container: that machine may be a guest already. Nor
-//! is one within another one: its memory would count twice.
+//! Idea: every full sample looks for new containers; every sample reads their files anew, and keeps
+//! none open. A cgroup that holds a virtual machine is refused, because that machine may be a guest
+//! already. So is a cgroup within another guest's, because its memory would count twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,22 +20,23 @@ use crate::find::{CgroupPattern, cgroup2_mount};
 /// Most notices kept; further ones are dropped.
 const NOTICES_MAX: usize = 1000;
 
-/// Most cgroups within one that are searched for virtual machines.
+/// Most cgroups below a container that are searched for virtual machines.
 const INNER_MAX: usize = 64;
 
 /// Longest name of a guest.
 const NAME_MAX: usize = 64;
 
-/// Which containers, and how.
+/// Settings of the containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainersConfig {
-    /// Which cgroups.
+    /// The cgroups that are guests.
     pub cgroups: Vec<CgroupPattern>,
-    /// The most that one may have that has no limit of its own; `None`: such are refused.
+    /// The most memory that a container without a limit of its own may have; `None`: such
+    /// containers are refused.
     pub memory: Option<Bytes>,
     /// Whether they are probed for idle memory.
     pub probes: bool,
-    /// How long an order is waited for.
+    /// How long to wait for an order.
     pub order_timeout: Duration,
     /// Most containers; further ones are refused with a notice.
     pub guests_max: usize,
@@ -46,10 +47,10 @@ pub struct ContainersConfig {
 pub struct Containers {
     config: ContainersConfig,
     proc: PathBuf,
-    /// Where cgroups are; `None`: not of version 2.
+    /// The root of cgroups; `None` if they are not of version 2.
     root: Option<PathBuf>,
     containers: BTreeMap<GuestId, Container>,
-    /// Cgroups that are no guests, and why.
+    /// Cgroups that are refused as guests, and why.
     refused: BTreeMap<PathBuf, String>,
     notices: Vec<String>,
 }
@@ -117,7 +118,7 @@ impl Containers {
     /// Makes a guest of a cgroup.
     ///
     /// # Errors
-    /// Why it is none.
+    /// The reason why it is refused.
     fn adopt(&mut self, folder: &Path, now: Timestamp) -> Result<GuestId, String> {
         for other in self.containers.values().map(Container::folder) {
             if folder.starts_with(other) {
@@ -152,7 +153,7 @@ impl Containers {
         let mut readings = Vec::with_capacity(self.containers.len());
         for (id, container) in &mut self.containers {
             if only.is_none_or(|only| only.contains(id)) {
-                // One that has just ended is missed by the next sample.
+                // A container that has just ended is dropped by the next sample.
                 if let Err(why) = container.observe(now)
                     && container.folder().exists()
                 {
@@ -232,7 +233,7 @@ impl Backend for Containers {
             let place = plan.guests.binary_search_by(|guest| guest.id.cmp(id));
             let Ok(place) = place else { continue };
             let guest = &plan.guests[place];
-            // Whoever observes takes nothing, not even to see what is idle.
+            // A guest that is only observed is not probed either, because a probe takes memory.
             let is_left = guest.change.leaves_alone();
             let floor = guest.bounds.map_or(Bytes::MAX, |bounds| bounds.floor);
             container.planned(floor, guest.estimate.is_some() && !is_left);
@@ -248,7 +249,7 @@ impl Backend for Containers {
     }
 }
 
-/// Where cgroups of version 2 are, with a memory controller.
+/// The mount point of cgroups of version 2, if they have the memory controller.
 fn root(proc: &Path) -> Result<PathBuf, String> {
     let mountinfo = fs::read_to_string(proc.join("self/mountinfo")).unwrap_or_default();
     let root =
@@ -268,7 +269,7 @@ fn inode(folder: &Path) -> Option<u64> {
     fs::metadata(folder).ok().map(|it| it.ino())
 }
 
-/// A guest's name for a cgroup: that of its folder, without systemd's escapes.
+/// The guest's name for a cgroup: the name of its folder, without systemd's escapes.
 fn guest_name(folder: &Path) -> Option<GuestId> {
     let name = folder.file_name()?.to_str()?.replace("\\x2d", "-");
     let is_fit = |it: char| it.is_ascii_alphanumeric() || matches!(it, '.' | '_' | '-');

@@ -1,8 +1,8 @@
 //! One container.
 //!
-//! Idea: a sample reads its cgroup's files. An order sets its limits in a thread of its own, as the
-//! kernel reclaims within the write; the thread says when that is over.
-//! Limits: at most [`WRITES_MAX`] orders are on their way at a time.
+//! Idea: a sample reads the files of its cgroup. An order sets limits in a thread of its own,
+//! because the kernel reclaims within the write; the thread reports when that is over.
+//! Limits: at most [`WRITES_MAX`] orders run at a time.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -23,13 +23,13 @@ use crate::figures::{MemoryStat, parse_amount, parse_memory_stat, parse_stalled}
 use crate::note::{Limits, Note};
 use crate::probe::Prober;
 
-/// Most orders of one container that the kernel carries out at a time.
+/// Most orders of one container that run at a time.
 const WRITES_MAX: usize = 2;
 
-/// The result of an order, once the kernel is done with it.
+/// Receives the result of an order, once the kernel has carried it out.
 pub(crate) type Done = oneshot::Receiver<Result<(), String>>;
 
-/// What its files say.
+/// The figures in its files.
 #[derive(Clone, Copy, Debug)]
 struct Figures {
     /// Memory charged to it, without swap.
@@ -38,9 +38,9 @@ struct Figures {
     /// `memory.max`; `None`: no limit.
     max: Option<Bytes>,
     stat: MemoryStat,
-    /// What of it is in swap; `None`: swap is not accounted for.
+    /// Its memory in swap; `None` if the kernel does not account for swap.
     swapped: Option<Bytes>,
-    /// How long its tasks have waited for memory; `None`: the kernel does not tell.
+    /// How long its tasks have waited for memory; `None` if the kernel does not report it.
     stalled: Option<Duration>,
     is_frozen: bool,
 }
@@ -84,33 +84,33 @@ fn amount(folder: &Path, name: &str) -> Result<Option<Bytes>, String> {
 #[derive(Debug)]
 pub(crate) struct Container {
     folder: PathBuf,
-    /// Of its folder: another cgroup of the same name has another one.
+    /// Inode of its folder: a later cgroup of the same name has another one.
     inode: u64,
     pub(crate) gate: GenerationGate,
     note: Note,
     latest: Figures,
     read_at: Timestamp,
-    /// The most that it may have where nobody limits it.
+    /// The most that it may have if it has no limit.
     memory: Option<Bytes>,
     /// Written to swap since it was found.
     swapped_out: Bytes,
-    /// What the host is to leave it, once it is given orders.
+    /// Its floor in the last plan, protected by `memory.low` once it is given orders.
     floor: Bytes,
-    /// Whether a plan has a part for it, so that it may be probed.
+    /// Whether the last plan manages it, so that it may be probed.
     takes_part: bool,
     prober: Prober,
-    /// How many orders the kernel is carrying out.
+    /// Number of orders that are running.
     writes: Arc<AtomicUsize>,
     /// The state of its probe.
     probe: Arc<AtomicUsize>,
 }
 
 impl Container {
-    /// The cgroup of `folder`, whose inode is `inode`; `memory` is the most it may have where
-    /// nobody limits it.
+    /// The cgroup of `folder`, whose inode is `inode`. `memory` is the most that it may have if it
+    /// has no limit.
     ///
     /// # Errors
-    /// It cannot be read, or nothing limits it; says which.
+    /// It cannot be read, or nothing limits it; the text says which.
     pub(crate) fn open(
         folder: &Path,
         inode: u64,
@@ -150,7 +150,7 @@ impl Container {
     /// Reads its files.
     ///
     /// # Errors
-    /// One cannot be read; the last figures stand, and age.
+    /// A file cannot be read; the last figures stay, and age.
     pub(crate) fn observe(&mut self, now: Timestamp) -> Result<(), String> {
         let before = self.latest;
         self.latest = Figures::read(&self.folder)?;
@@ -158,20 +158,20 @@ impl Container {
         if let (Some(now), Some(before)) = (self.latest.swapped, before.swapped) {
             self.swapped_out = self.swapped_out.saturating_add(now.saturating_sub(before));
         }
-        // While an order is on its way, either value may be in force.
+        // While an order runs, either value may be in force.
         if self.writes.load(Ordering::Acquire) == 0 {
             self.note = self.note.seen(self.latest.limits);
         }
         Ok(())
     }
 
-    /// The most that it may have: what limits it apart from Ballast.
+    /// The most that it may have: the lowest limit that Ballast did not set.
     fn most(&self) -> Option<Bytes> {
         let limits = [self.latest.max, self.note.found.high].into_iter().flatten();
         limits.min().or(self.memory).map(Bytes::page_floor)
     }
 
-    /// What is known of it at `now`.
+    /// Its sample at `now`.
     pub(crate) fn sample(&self, id: &GuestId, now: Timestamp) -> GuestSample {
         let Figures { holds, limits, stat, is_frozen, .. } = self.latest;
         let age = now.saturating_since(self.read_at);
@@ -193,7 +193,7 @@ impl Container {
             run_state: Some(if is_frozen { RunState::Paused } else { RunState::Running }),
             allocation: Some(Measured { value: may_hold, age }),
             boot_memory: Some(most),
-            // A container has no one process: its cgroup stands for that.
+            // A container has no single process: its cgroup identifies it.
             process: Some(ProcessId { pid: 0, start_ticks: self.inode }),
             resident: Some(Measured { value: holds, age }),
             overhead: Some(Bytes::ZERO),
@@ -211,28 +211,28 @@ impl Container {
         }
     }
 
-    /// A plan was made: `floor` is what the host is to leave it, and it may be probed if it
-    /// `takes_part`.
+    /// Takes in the last plan: its floor, and whether it may be probed (`takes_part`). Raises or
+    /// lowers `memory.low` with the floor.
     pub(crate) fn planned(&mut self, floor: Bytes, takes_part: bool) {
         (self.floor, self.takes_part) = (floor, takes_part);
         let Note { found, set, .. } = self.note;
         let low = set.high.filter(|_| set != found).and_then(|high| self.low(high));
         if low.is_some() && low != set.low {
-            // What cannot be set now is set with the next plan.
+            // If this fails, the next plan tries again.
             let _ = self.set(Limits { low, ..set });
         }
     }
 
-    /// `memory.low` for a target: as much of its floor as that covers, or what others have set if
-    /// that is more.
+    /// `memory.low` for a target: its floor, but at most the target, or the value that others have
+    /// set if that is higher.
     fn low(&self, target: Bytes) -> Option<Bytes> {
         self.note.found.low.map(|low| low.max(self.floor.min(target)))
     }
 
-    /// Lets it have `target`. All that it may have is what others let it have.
+    /// Sets its limits for `target`. At its maximum the limits found are restored.
     ///
     /// # Errors
-    /// Nothing was set; says why.
+    /// Nothing was set; the text says why.
     pub(crate) fn order(&mut self, target: Bytes) -> Result<Done, String> {
         let to = match self.most() {
             Some(most) if target < most => Limits { high: Some(target), low: self.low(target) },
@@ -241,14 +241,14 @@ impl Container {
         self.set(to)
     }
 
-    /// Sets its limits, once that is noted.
+    /// Notes the limits, then sets them.
     fn set(&mut self, to: Limits) -> Result<Done, String> {
         if self.writes.load(Ordering::Acquire) >= WRITES_MAX {
             return Err("the kernel is still reclaiming for earlier orders".to_owned());
         }
         let Note { found, set: from, .. } = self.note;
         let note = Note { found, set: to, before: from };
-        // What is restored to what was found needs no note once that is in force.
+        // Once the limits found are in force again, no note is needed.
         if to != found {
             note.write(&self.folder)?;
         }
@@ -260,7 +260,7 @@ impl Container {
         })
     }
 
-    /// Takes a little of it, if it is time: what it needs of that comes back.
+    /// Reclaims a little of its memory, if that is due. What it needs of that is read back.
     pub(crate) fn probe(&mut self, now: Timestamp) {
         let Some(stalled) = self.latest.stalled.filter(|_| self.takes_part) else { return };
         match self.probe.load(Ordering::Acquire) {
@@ -293,7 +293,7 @@ impl Container {
         let body = move || {
             let result = order();
             writes.fetch_sub(1, Ordering::AcqRel);
-            // Nobody waits for it any more if it is late.
+            // If it is late, the caller no longer waits.
             let _ = sender.send(result);
         };
         match thread::Builder::new().name("container".to_owned()).spawn(body) {
@@ -311,7 +311,7 @@ const NOT_PROBED: usize = 0;
 const BEING_PROBED: usize = 1;
 const CAME_SHORT: usize = 2;
 
-/// Sets the limits that change.
+/// Writes the limits that differ.
 fn set_limits(folder: &Path, from: Limits, to: Limits) -> Result<(), String> {
     let changes = [("memory.low", from.low, to.low), ("memory.high", from.high, to.high)];
     for (name, from, to) in changes {

@@ -1,35 +1,35 @@
-//! The texts of a cgroup's files.
+//! Parsers of a cgroup's files.
 //!
-//! Cost: O(bytes). Limits: a line that is not as documented is an error; one that is missing is
-//! zero in `memory.stat`, as kernels differ in which they have.
+//! Cost: O(bytes). Limits: a malformed line is an error; a line missing in `memory.stat` counts as
+//! zero, because kernels differ in their lines.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, PAGE_SIZE};
 
-/// What is read of a cgroup's `memory.stat`.
+/// The figures used of a cgroup's `memory.stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStat {
     /// Page cache, also of files in memory (`file`).
     pub file: Bytes,
-    /// Page cache that was not used lately (`inactive_file`).
+    /// Page cache that was not used recently (`inactive_file`).
     pub inactive_file: Bytes,
     /// Kernel memory that can be dropped (`slab_reclaimable`).
     pub slab_reclaimable: Bytes,
-    /// Memory that was taken and was soon needed again, since the cgroup was made: anonymous
+    /// Memory that was reclaimed and was soon needed again, since the cgroup was created: anonymous
     /// (`workingset_refault_anon`), and page cache that went straight to the active pages
     /// (`workingset_activate_file`).
     pub refaulted: Bytes,
-    /// Faults that waited for a disk, since the cgroup was made (`pgmajfault`).
+    /// Faults that waited for a disk, since the cgroup was created (`pgmajfault`).
     pub major_faults: u64,
-    /// The others among its faults (`pgfault` less `pgmajfault`).
+    /// Faults that did not wait for a disk (`pgfault` less `pgmajfault`).
     pub minor_faults: u64,
 }
 
 /// Parses the text of `memory.stat`.
 ///
 /// # Errors
-/// A line with a figure that counts is no number; the error says which.
+/// A figure that is used is not a number; the error says which.
 pub fn parse_memory_stat(text: &[u8]) -> Result<MemoryStat, String> {
     let text = std::str::from_utf8(text).map_err(|_| "is no text".to_owned())?;
     let mut stat = MemoryStat::default();
@@ -68,7 +68,7 @@ pub fn parse_amount(text: &[u8]) -> Result<Option<Bytes>, String> {
 }
 
 /// Parses the text of `memory.pressure`: how long some task of the cgroup has waited for memory,
-/// since the cgroup was made.
+/// since the cgroup was created.
 ///
 /// # Errors
 /// There is no such line.

@@ -1,27 +1,28 @@
-//! Which cgroups are guests.
+//! Finds the cgroups that are guests.
 //!
-//! Idea: the configuration names them by their place in the hierarchy, as `systemd-cgls` shows it;
-//! in each part of that a `*` stands for any text. A guest is called after the last part.
-//! Cost: one folder is listed for each part with a `*`. Limits: [`MATCHES_MAX`] of a pattern.
+//! Idea: the configuration names them by their paths in the hierarchy, as `systemd-cgls` shows
+//! them; a `*` stands for any text within a part. The last part names the guest.
+//! Cost: a listing of each folder in which a part with a `*` is looked up. Limits: [`MATCHES_MAX`]
+//! cgroups per pattern.
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Most cgroups that one pattern names.
+/// Most cgroups that match one pattern.
 const MATCHES_MAX: usize = 4096;
 
 /// Most parts of a pattern.
 const PARTS_MAX: usize = 32;
 
-/// A place in the hierarchy of cgroups, in which `*` stands for any text within a part.
+/// A path in the hierarchy of cgroups, in which `*` stands for any text within a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupPattern {
     parts: Vec<String>,
 }
 
-/// Why a text is no [`CgroupPattern`].
+/// Why a text is not a [`CgroupPattern`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` names no cgroup below the root: expected a place as in `systemd-cgls`, such as \
@@ -52,7 +53,7 @@ impl FromStr for CgroupPattern {
 }
 
 impl CgroupPattern {
-    /// The folders below `root` that it names, sorted.
+    /// The folders below `root` that match it, sorted.
     pub fn folders(&self, root: &Path) -> Vec<PathBuf> {
         let mut found = vec![root.to_owned()];
         for part in &self.parts {
@@ -72,7 +73,7 @@ impl CgroupPattern {
     }
 }
 
-/// The folders right in `folder` whose name is as `part` says.
+/// The folders right in `folder` whose names match `part`.
 fn matching(folder: &Path, part: &str) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found = Vec::new();
@@ -97,7 +98,7 @@ fn is_like(name: &str, part: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Where version 2 of cgroups is mounted, by the text of `/proc/self/mountinfo`.
+/// The mount point of cgroups of version 2, from the text of `/proc/self/mountinfo`.
 pub fn cgroup2_mount(mountinfo: &str) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;

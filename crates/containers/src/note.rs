@@ -1,11 +1,11 @@
-//! Whose a cgroup's limits are.
+//! Notes which of a cgroup's limits Ballast has set, and which it found.
 //!
-//! Idea: `memory.high` and `memory.low` have one value each, and others may set them: systemd by
-//! `MemoryHigh=`, a container's runtime, the operator. What was found is noted in an extended
-//! attribute of the cgroup's folder before anything else is set, with what is set. So a daemon that
-//! is killed leaves a note that the next one reads; it ends with the cgroup, and cannot outlive
-//! what it speaks of. A value that is not the one that was set is somebody else's: it is taken for
-//! what was found from then on, and is the most that the container may have.
+//! Idea: `memory.high` and `memory.low` have one value each, and others may set them, too: systemd
+//! by `MemoryHigh=`, a container's runtime, the operator. Before a limit is set, the limit found
+//! and the one to be set are noted in an extended attribute of the cgroup's folder. A daemon that
+//! is killed leaves the note to the next one; the note ends with the cgroup, so it cannot outlive
+//! the limits. A value in force that Ballast did not set comes from others: it replaces the limit
+//! found, and is the most that the container may have.
 //!
 //! Limits: extended attributes of cgroups need Linux 5.7.
 
@@ -22,34 +22,35 @@ const NAME: &str = "user.ballast.container";
 /// Longest note: six numbers of 20 digits and spaces.
 const BYTES_MAX: usize = 6 * 21;
 
-/// The two limits of a cgroup.
+/// The limits of a cgroup that Ballast sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// `memory.high`; `None`: no limit.
     pub high: Option<Bytes>,
-    /// `memory.low`: below this the host takes from others first. `None`: all of it.
+    /// `memory.low`: while it holds less than this, the host reclaims from others first. `None`:
+    /// whatever it holds.
     pub low: Option<Bytes>,
 }
 
-/// What was found, and what was set in its place.
+/// The limits found, and those set in their place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// What others had set.
+    /// The limits that others have set.
     pub found: Limits,
-    /// What Ballast set; the same as `found` where it set nothing.
+    /// The limits that Ballast has set; the same as `found` if it has set none.
     pub set: Limits,
-    /// What was in force before that, which it may still be.
+    /// The limits in force before `set`; they may still be in force.
     pub before: Limits,
 }
 
 impl Note {
-    /// Nothing was set yet.
+    /// The note of a cgroup whose limits were not changed.
     pub(crate) fn of(found: Limits) -> Note {
         Note { found, set: found, before: found }
     }
 
-    /// The note of a cgroup, or that nothing was set, brought up to what is in force `now`: what
-    /// others have changed since is theirs.
+    /// Reads the note of a cgroup, and updates it by the limits in force (`now`). Without a note,
+    /// no limit counts as set.
     pub(crate) fn read(folder: &Path, now: Limits) -> Note {
         let mut buffer = [0; BYTES_MAX];
         let read = getxattr(folder, NAME, &mut buffer).ok();
@@ -57,7 +58,8 @@ impl Note {
         note.map_or_else(|| Note::of(now), |note| note.seen(now))
     }
 
-    /// The same, with what others have set since: `now` is in force.
+    /// The note updated by the limits in force (`now`): a value that is neither `set` nor `before`
+    /// was set by others.
     pub(crate) fn seen(self, now: Limits) -> Note {
         let Note { mut found, set, before } = self;
         if now.high != set.high && now.high != before.high {
@@ -69,10 +71,10 @@ impl Note {
         Note { found, set: now, before: now }
     }
 
-    /// Writes it, or removes it where nothing is set.
+    /// Writes the note, or removes it if no limit is set.
     pub(crate) fn write(&self, folder: &Path) -> Result<(), String> {
         if self.set == self.found {
-            // One that stays speaks of what is in force, and does no harm.
+            // If the removal fails, the note describes the limits in force, which does no harm.
             let _ = removexattr(folder, NAME);
             return Ok(());
         }
@@ -87,7 +89,7 @@ impl Note {
         [found.high, found.low, set.high, set.low, before.high, before.low].map(word).join(" ")
     }
 
-    /// Reads what was written.
+    /// Parses a note; `None` if it is malformed.
     pub fn parse(text: &[u8]) -> Option<Note> {
         let text = std::str::from_utf8(text).ok()?;
         let mut words = text.split(' ').map(|word| parse_amount(word.as_bytes()).ok());

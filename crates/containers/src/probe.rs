@@ -1,14 +1,14 @@
-//! How much of a container's memory to reclaim, to see what is idle.
+//! How much of a container's memory to reclaim at a time, to find out what is idle.
 //!
-//! Idea: what a container holds says nothing of what it needs, as nobody takes from it what lies
-//! idle. So a little is taken every few seconds, and the less the more its tasks have just waited
-//! for memory; none once they wait for a thousandth of the time. What was needed comes back, and
-//! the waiting for it shows in the next step.
+//! Idea: what a container holds does not show what it needs, because idle memory stays with it. So
+//! a little is reclaimed every few seconds: the more its tasks have just waited for memory, the
+//! less is reclaimed, and nothing once they wait for a thousandth of the time. What was needed is
+//! read back, and the wait for it shows in the next step.
 //!
-//! Cost: O(1). Source: Weiner et al., TMO (ASPLOS 2022), §3.3: reclaim = memory × ratio × max(0,
-//! 1 − pressure / threshold), with a ratio of 0.05 % and a threshold of 0.1 % each 6 s. The ratio
-//! here is ten times that, as Ballast has hosts of minutes in mind and not fleets of days. Limits:
-//! pressure counts all waiting for memory, not only for what was taken here.
+//! Cost: O(1). Source: Weiner et al., TMO (ASPLOS 2022), §3.3: reclaim = memory × ratio × max(0, 1
+//! − pressure / threshold), with a ratio of 0.05 % and a threshold of 0.1 % each 6 s. The ratio
+//! here is ten times that, because Ballast should find idle memory within minutes rather than days.
+//! Limits: pressure counts all waiting for memory, not only for what was reclaimed here.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ use ballast_model::{Bytes, Timestamp};
 /// Time between two steps.
 pub(crate) const PERIOD: Duration = Duration::from_secs(6);
 
-/// A two-hundredth is taken in a step, at most.
+/// A step reclaims at most this part, a two-hundredth.
 const PART: (u64, u64) = (1, 200);
 
-/// From this part of the time spent waiting on, nothing is taken.
+/// Nothing is reclaimed once tasks have waited for this part of the time.
 const PRESSURE_MAX: (u32, u32) = (1, 1000);
 
-/// Most that is taken in a step: bounds its duration.
+/// Most that a step reclaims: bounds its duration.
 const STEP_MAX: Bytes = Bytes::mib(64);
 
-/// Where the kernel finds less than it was asked for, it is left alone for this long.
+/// After the kernel has reclaimed less than requested, the container is left alone for this long.
 const REST: Duration = Duration::from_secs(60);
 
-/// When one container was probed last.
+/// When one container was last probed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Prober {
     last: Option<(Timestamp, Duration)>,
@@ -37,8 +37,8 @@ pub(crate) struct Prober {
 }
 
 impl Prober {
-    /// How much to reclaim at `now` of a container that holds `holds` and is to keep `least`, whose
-    /// tasks have `stalled` for so long in all; `None`: nothing.
+    /// How much to reclaim at `now` from a container that holds `holds` and must keep `least`, and
+    /// whose tasks have waited for `stalled` in total; `None`: nothing.
     pub(crate) fn step(
         &mut self,
         now: Timestamp,
@@ -61,7 +61,7 @@ impl Prober {
         (part > Bytes::ZERO).then_some(part)
     }
 
-    /// The kernel found less than it was asked for.
+    /// Records that the kernel has reclaimed less than requested.
     pub(crate) fn came_short(&mut self, now: Timestamp) {
         self.rests_until = now + REST;
     }
@@ -71,7 +71,7 @@ impl Prober {
 mod tests {
     use super::*;
 
-    /// What is taken 6 s after the first look, when tasks waited for `waited` meanwhile.
+    /// What is reclaimed 6 s after the first step, if tasks have waited for `waited` meanwhile.
     fn taken(holds: u64, least: u64, waited: Duration) -> Option<u64> {
         let mut prober = Prober::default();
         let size = Bytes::mib;

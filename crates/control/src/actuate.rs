@@ -1,9 +1,9 @@
 //! Actuate: which mechanisms bring each guest to its target.
 //!
-//! Idea: the guard says how much, an actuator per guest says how; an order may come of it where the
-//! guard has none, as memory is plugged in ahead of need and pulled out when idle. Whatever that
-//! takes beyond targets comes out of what the guard's own grants left. Cost: O(1) a guest. Limits:
-//! guests that take no part get no order.
+//! Idea: the guard decides how much, an actuator per guest decides how. An actuator can issue an
+//! order when the guard has none, because it plugs memory in ahead of need and unplugs it when it
+//! is idle. What that takes beyond the targets comes from the memory that the guard's grants left
+//! over. Cost: O(1) per guest. Limits: no order for guests that may not be moved.
 
 use ballast_actuation::hotplug::{Actuation, ActuationInput, Band, HotplugSettings, balloon_only};
 use ballast_guard::GuardSettings;
@@ -11,9 +11,9 @@ use ballast_model::{Bytes, Timestamp};
 
 use crate::tick::{Actuated, GuestTick, NextActuator};
 
-/// The order for one guest that brings it to `send`, and may take `spare` beyond what was granted.
-/// `settings`: `None`: nothing is plugged in or out, for the time of a pause or of
-/// observing or, if the operator switched that off, from now on.
+/// The order that brings one guest to `send`, and may take up to `spare` beyond what was granted.
+/// `settings` is `None` if nothing may be plugged in or out: during a pause, in observe mode, or
+/// because the operator switched hotplug off.
 pub(crate) fn actuate(
     guest: &GuestTick<'_>,
     send: Option<Bytes>,
@@ -25,7 +25,8 @@ pub(crate) fn actuate(
 ) -> Actuated {
     let (sample, state) = (guest.sample, &*guest.state);
     let (Some(_), Some(settings)) = (sample.hotplug, settings) else {
-        // What was granted for plugging may still be taken until all that was asked for is done.
+        // Memory granted for plugging may still be taken until everything that was asked for is
+        // done.
         let is_done = sample.hotplug.is_none_or(|hotplug| {
             hotplug.requested == hotplug.plugged && sample.claimed() <= state.log.target()
         });
@@ -52,7 +53,7 @@ pub(crate) fn actuate(
     Actuated { order, next: Some(NextActuator(Some(actuator))) }
 }
 
-/// The limits of every order for a guest, whether it comes from the guard or from hotplug.
+/// Limits of every order for a guest, from the guard and from hotplug alike.
 fn band(guest: &GuestTick<'_>, guard: &GuardSettings) -> Band {
     let bounds = guest.limits.bounds_for(guest.sample).unwrap_or_default();
     Band {

@@ -1,27 +1,27 @@
-//! Observe and assess: from what was seen of a guest to what is known of it.
+//! Observe and assess: from the samples of a guest to what is known of it.
 //!
-//! Cost: O(1) a guest. A guest is assessed right after it was observed, while what is remembered of
-//! it is at hand.
+//! Cost: O(1) per guest. Each guest is assessed right after it is observed, while its state is
+//! still in the processor's cache.
 
 use std::time::Duration;
 
 use ballast_actuation::hotplug::{HotplugSettings, Range, range};
 use ballast_estimate::NoEstimate;
-use ballast_guard::{Assessment, Known, OwnerWatch, verdict};
+use ballast_guard::{Assessment, AssessmentInput, OwnerWatch, verdict};
 use ballast_model::{Bounds, Bytes, Held, PerGuest, Snapshot, Timestamp};
 
 use crate::Settings;
 use crate::page::keeps_caps;
 use crate::state::GuestState;
-use crate::tick::{GuestTick, Seen};
+use crate::tick::{GuestTick, ObservedGuest};
 
-/// Takes a sample of every guest in: what happened to each since the last one. `guests` are in step
+/// Takes in a sample of every guest: what happened to each since the last one. `guests` is aligned
 /// with the snapshot.
 pub(crate) fn observe<'a>(
     guests: &'a mut PerGuest<GuestState>,
     snapshot: &'a Snapshot,
     settings: &'a Settings,
-) -> impl Iterator<Item = Seen<'a>> {
+) -> impl Iterator<Item = ObservedGuest<'a>> {
     let (now, stale_after) = (snapshot.taken_at, settings.guard.stale_after);
     let mut limits = settings.limits.in_order();
     let owner = snapshot.host.balloon_owner;
@@ -30,54 +30,63 @@ pub(crate) fn observe<'a>(
         let verdict = verdict(sample, limits, stale_after, settings.hotplug.is_some());
         let thrashes = state.observe(sample, verdict.is_ok(), now, settings);
         if limits.take_over {
-            // What it did until now is no reason to stand back later.
+            // Moves made before the take-over must not make Ballast stand back later.
             state.owner = OwnerWatch::default();
         }
         let verdict = match verdict {
             Ok(()) if state.owner.is_owned() => Err(Held::AnotherOwner { owner }),
             other => other,
         };
-        Seen { sample, limits, state, verdict, thrashes }
+        ObservedGuest { sample, limits, state, verdict, thrashes }
     })
 }
 
-/// Less than this beyond its entitlement is not collected from a guest.
+/// A smaller debt (memory beyond the entitlement) is not collected from a guest.
 const DEBT_MIN: Bytes = Bytes::mib(16);
 
-/// What a guest is assessed by beside itself.
+/// Input of an assessment besides the guest itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct By<'a> {
+pub(crate) struct AssessmentContext<'a> {
     pub(crate) now: Timestamp,
     pub(crate) stale_after: Duration,
     pub(crate) believed_percent: u64,
-    /// What there is for all guests, and their shares in all; `None`: not known.
+    /// The memory for all guests and the sum of their shares; `None`: unknown.
     pub(crate) shared: Option<(Bytes, u64)>,
-    /// What the host has paged out of all its processes.
+    /// Memory of all processes that the host has paged out.
     pub(crate) paged_out: Bytes,
     /// The host's memory.
     pub(crate) host_memory: Bytes,
     /// Whether the host can page out more.
     pub(crate) may_page: bool,
-    /// `None`: nothing is plugged in or out.
+    /// `None`: nothing may be plugged in or out.
     pub(crate) hotplug: Option<&'a HotplugSettings>,
 }
 
-/// What is known of one guest. `count` takes it into the totals.
+/// Assesses one guest. `count` adds the assessment to the totals.
 pub(crate) fn assess<'a>(
-    seen: Seen<'a>,
-    by: By<'_>,
+    seen: ObservedGuest<'a>,
+    context: AssessmentContext<'_>,
     count: impl FnOnce(&Assessment),
 ) -> GuestTick<'a> {
-    let By { now, stale_after, believed_percent, shared, paged_out, may_page, hotplug, .. } = by;
-    let Seen { sample, limits, state, verdict, .. } = seen;
-    // One that says nothing is asked for nothing, so it cannot be late with it.
+    let AssessmentContext {
+        now,
+        stale_after,
+        believed_percent,
+        shared,
+        paged_out,
+        may_page,
+        hotplug,
+        ..
+    } = context;
+    let ObservedGuest { sample, limits, state, verdict, .. } = seen;
+    // A guest without statistics is not asked for anything, so it cannot be late.
     let is_asked = verdict.is_ok() && sample.stats.is_some();
     let stuck = if is_asked { state.log.stuck(now) } else { None };
     let demand = verdict.and_then(|()| {
-        let estimate = state.estimator.estimate(sample, by.host_memory, now);
+        let estimate = state.estimator.estimate(sample, context.host_memory, now);
         estimate.map(|it| it.demand.size).map_err(held_without)
     });
-    // What a cap took counts as free only as long as the cap is sure to be kept.
+    // Memory taken by a resident cap counts as free only while the cap is certain to be kept.
     let is_kept = |_: &Bytes| {
         let verdict = match &stuck {
             Some(stuck) => Err(stuck),
@@ -88,7 +97,7 @@ pub(crate) fn assess<'a>(
         let is_ending = state.resident_cap.is_ending();
         !is_ending && has_floor && keeps_caps(verdict, is_entitled, may_page)
     };
-    let known = Known {
+    let input = AssessmentInput {
         now,
         sample,
         limits,
@@ -100,7 +109,7 @@ pub(crate) fn assess<'a>(
         believed_percent,
         stale_after,
     };
-    let mut assessment = Assessment::new(&known, demand, stuck);
+    let mut assessment = Assessment::new(&input, demand, stuck);
     state.bounds = assessment.bounds.or(state.bounds);
     if let Some(settings) = hotplug {
         let range = match state.actuator.as_deref() {
@@ -115,7 +124,7 @@ pub(crate) fn assess<'a>(
     GuestTick { sample, limits, state, assessment }
 }
 
-/// The operator's bounds, as far as the guest can be got there.
+/// The operator's bounds, clamped to the range that the guest can be brought to.
 fn within(bounds: Option<Bounds>, range: Option<Range>) -> Option<Bounds> {
     let (Bounds { floor, ceiling }, Range { least, most }) = (bounds?, range?);
     let floor = floor.clamp(least.min(most), most);

@@ -18,7 +18,7 @@ use ballast_policy::fairness::Fairness;
 use ballast_policy::{Policy, Question, build};
 
 use crate::Settings;
-use crate::divide::Posed;
+use crate::divide::PosedProblem;
 use crate::event::Event;
 use crate::reserve::Reservations;
 use crate::restart::Left;
@@ -26,20 +26,20 @@ use crate::state::GuestState;
 use crate::tick::Tick;
 use crate::transfer::Transfer;
 
-/// Decides; does nothing else.
+/// Decides, and does nothing else.
 #[derive(Clone, Debug)]
 pub struct Controller {
     settings: Arc<Settings>,
     policy: Box<dyn Policy>,
     guests: PerGuest<GuestState>,
-    /// What the controller before this one left of guests that have not appeared yet.
+    /// Handovers from the previous controller of guests that have not appeared yet.
     left: Left,
     reservations: Reservations,
     checker: Checker,
     host: HostPressure,
-    /// What the policy could not give at the last decision, as floors exceed the budget.
+    /// What the policy could not give at the last decision because floors exceed the budget.
     shortfall: Bytes,
-    /// What the policy said at the last decision.
+    /// Notes of the policy at the last decision.
     policy_notes: Vec<Note>,
     fairness: Fairness,
     /// `None`: decide at the next sample.
@@ -64,7 +64,7 @@ impl Controller {
         Controller::with_policy(settings, policy, now)
     }
 
-    /// A controller with a policy that is not chosen by name: `settings` say the rest.
+    /// A controller with the given policy instead of the one that `settings` name.
     pub fn with_policy(mut settings: Settings, policy: Box<dyn Policy>, now: Timestamp) -> Self {
         settings.policy = policy.name();
         Controller {
@@ -101,7 +101,7 @@ impl Controller {
         self.paused
     }
 
-    /// Why nothing at all is moved; `None`: plans are carried out.
+    /// Why nothing is moved at all; `None`: plans are carried out.
     pub fn held(&self) -> Option<Held> {
         match (self.settings.mode, self.paused) {
             (Mode::Observe, _) => Some(Held::Observing),
@@ -110,13 +110,13 @@ impl Controller {
         }
     }
 
-    /// What is kept free for guests that are about to start, sorted by name. How much of it is free
-    /// is in the last plan.
+    /// Memory that is kept free for guests about to start, sorted by name. The last plan says how
+    /// much of it is free.
     pub fn reservations(&self) -> impl Iterator<Item = &Reservation> {
         self.reservations.all()
     }
 
-    /// Plans the checker refused so far.
+    /// Number of plans that the checker has refused so far.
     pub fn plans_refused(&self) -> u64 {
         self.plans_refused
     }
@@ -238,8 +238,8 @@ impl Controller {
         self.guests.named(guest)?.thrashed()
     }
 
-    /// What a controller that takes this one's place has to be told of the guests, beside the last
-    /// plan. Sorted by name. O(n).
+    /// State of the guests, besides the last plan, that the next controller needs. Sorted by name.
+    /// O(n).
     pub fn handovers(&self) -> Vec<Handover> {
         self.guests.iter().filter_map(|(id, state)| state.handover(id)).collect()
     }
@@ -252,14 +252,13 @@ impl Controller {
             | OutcomeKind::Superseded
             | OutcomeKind::Waiting => {
                 if let Some(state) = self.guests.named_mut(&outcome.guest) {
-                    state.log.failed();
+                    state.log.record_send_failure();
                 }
             }
         }
     }
 
-    /// The policy that the settings name from the next sample on, with the credits that guests
-    /// have.
+    /// Installs the policy that the settings name. Guests keep their credits.
     fn replace_policy(&mut self) {
         let credits = self.policy.accounts().map(|accounts| accounts.all());
         self.policy = build(self.settings.policy, self.settings.policy_settings.clone());
@@ -267,13 +266,13 @@ impl Controller {
         self.next_decision = None;
     }
 
-    /// The number of a guest's last request that a decision took in.
+    /// Number of the guest's last request that a decision took into account.
     pub fn request_decided(&self, id: &GuestId) -> Option<u64> {
         self.guests.named(id)?.request
     }
 
-    /// What [`Controller::handle_sample`] would return, without any effect: a decision is made
-    /// whether or not one is due, and neither a pause nor the mode is regarded.
+    /// What [`Controller::handle_sample`] would return, without any effect. Decides even if no
+    /// decision is due, and ignores a pause and the mode.
     pub fn dry_run(&self, snapshot: &Snapshot) -> Arc<Plan> {
         let mut copy = self.clone();
         copy.next_decision = None;
@@ -282,10 +281,10 @@ impl Controller {
         copy.handle_sample(snapshot)
     }
 
-    /// What the policy's program is to be asked before this snapshot is handed to
-    /// [`Controller::handle_sample`]; its answer, or why there is none, comes as [`Event::Answer`].
-    /// `None`: the policy is none that asks, or nothing is decided at this sample. Works on a copy,
-    /// O(n).
+    /// The question for the policy's program, to be asked before this snapshot is handed to
+    /// [`Controller::handle_sample`]. Its answer, or the reason why there is none, comes back as
+    /// [`Event::Answer`]. `None`: the policy asks no program, or nothing is decided at this sample.
+    /// Works on a copy, O(n).
     pub fn question(&self, snapshot: &Snapshot) -> Option<Question> {
         if self.settings.policy != PolicyName::External || snapshot.taken_at < self.latest {
             return None;
@@ -298,7 +297,7 @@ impl Controller {
         if !copy.is_due(&tick, &settings) {
             return None;
         }
-        let Posed { problem, .. } = copy.pose(&tick, &settings);
+        let PosedProblem { problem, .. } = copy.pose(&tick, &settings);
         Question::about(problem, settings.policy_settings.reserve)
     }
 
@@ -335,7 +334,7 @@ impl Controller {
         plan
     }
 
-    /// Takes a snapshot in: what became of `guests`, and what is known of them now.
+    /// Takes in a snapshot: what happened to `guests`, and what is known of them now.
     fn take_in<'a>(
         &mut self,
         guests: &'a mut PerGuest<GuestState>,
@@ -360,13 +359,13 @@ impl Controller {
         let Some(plan) = self.plan.take() else { return };
         for action in plan.actions.iter().skip(std::mem::take(&mut self.fetched)) {
             if let Some(state) = self.guests.named_mut(&action.guest) {
-                state.log.failed();
+                state.log.record_send_failure();
             }
         }
     }
 }
 
-/// A note for each guest that is said to have memory that its hypervisor has not mapped.
+/// A note for each guest that claims memory which its hypervisor has not mapped.
 fn unmapped(snapshot: &Snapshot) -> impl Iterator<Item = Note> {
     snapshot.guests().iter().filter_map(|guest| {
         Some(Note::Unmapped { guest: guest.id.clone(), claimed: guest.unmapped? })

@@ -9,35 +9,35 @@ use ballast_policy::{Contender, Problem};
 
 use crate::tick::{GuestTick, Tick};
 
-/// Less than this proven since the last decision is not worth another one.
+/// Less than this, proven since the last decision, is not worth another decision.
 const PROVEN_MIN: Bytes = Bytes::mib(32);
 
 /// A problem for the policy.
 #[derive(Debug)]
-pub(crate) struct Posed {
-    /// What each guest that thrashed gets back at least; empty: no guest gets anything back.
+pub(crate) struct PosedProblem {
+    /// The least that each guest that thrashed gets back; empty: no guest gets anything back.
     pub(crate) given_back: Vec<Option<Bytes>>,
     pub(crate) problem: Problem,
 }
 
-/// What is to be divided and what came of it.
+/// What the policy wants, and what is given back regardless.
 #[derive(Debug)]
 pub(crate) struct Divided {
-    /// What each guest that thrashed gets back at least; empty: no guest gets anything back.
+    /// The least that each guest that thrashed gets back; empty: no guest gets anything back.
     pub(crate) given_back: Vec<Option<Bytes>>,
-    /// What the policy wants for those that compete, in their order.
+    /// What the policy wants for the contenders, in their order.
     pub(crate) wanted: Vec<Desired>,
 }
 
-/// The problem of dividing `left` among the guests that can be moved, whose claims are believed as
-/// far as [`Assessment::believed`] goes.
+/// The problem of dividing `left` among the guests that can be moved. A guest's claims count up to
+/// [`Assessment::believed`].
 pub(crate) fn problem(tick: &Tick<'_>, left: Bytes, given_back: &[Option<Bytes>]) -> Problem {
     let mut contenders = Vec::with_capacity(tick.guests.len());
     let mut needs = Vec::new();
     for (place, guest) in tick.guests.iter().enumerate() {
         let Some(estimate) = guest.estimate() else { continue };
         let used = estimate.used.min(believed_use(&guest.assessment));
-        // As far as that is believed.
+        // Counts only as far as it is believed.
         let need = estimate.swap_need.min(guest.assessment.believed.saturating_sub(used));
         if need > Bytes::ZERO {
             needs.push((contenders.len(), need));
@@ -49,9 +49,9 @@ pub(crate) fn problem(tick: &Tick<'_>, left: Bytes, given_back: &[Option<Bytes>]
     Problem::in_order(left, contenders).at(tick.snapshot.taken_at).on(tick.snapshot.host.clone())
 }
 
-/// Adds what guests need of their swap to their memory in use, as far as there is memory for it
-/// that nobody uses: the one that reads back most must not take what another one uses. What a guest
-/// has as its floor is left to it whether it uses that or not.
+/// Adds each guest's swap need to its memory in use, as far as there is memory that no guest uses:
+/// the guest that reads back most must not take memory that another one uses. A floor counts as
+/// used, even where it is not.
 fn add_needs(contenders: &mut [Contender], needs: &[(usize, Bytes)], left: Bytes) {
     if needs.is_empty() {
         return;
@@ -71,8 +71,8 @@ fn add_needs(contenders: &mut [Contender], needs: &[(usize, Bytes)], left: Bytes
     }
 }
 
-/// A guest that can be moved, as the policy sees it: it is believed to use `used`, and gets back at
-/// least `given_back`.
+/// A movable guest as the policy sees it: `used` is the use that is believed, `given_back` the
+/// least that it gets back.
 fn contender(
     guest: &GuestTick<'_>,
     estimate: &Estimate,
@@ -118,13 +118,14 @@ fn contender(
     }
 }
 
-/// How much of what a guest claims to use is believed. What it took without a grant it may well
-/// use: were that believed, it would get by taking what an honest guest cannot ask for.
+/// How much of the use that a guest claims is believed. It may well use what it took without a
+/// grant, but believing that would let it get by taking what an honest guest cannot request.
 fn believed_use(assessment: &Assessment) -> Bytes {
     assessment.believed.min(assessment.may_use)
 }
 
-/// What a guest claims, and what of that is believed: its use or, if all of that is, its demand.
+/// What a guest claims, and how much of that is believed. The claim is its use or, where its whole
+/// use is believed, its demand.
 fn claim(guest: &GuestTick<'_>) -> Option<(Bytes, Bytes)> {
     let (assessment, estimate) = (&guest.assessment, guest.estimate()?);
     let use_at_most = believed_use(assessment);
@@ -134,15 +135,15 @@ fn claim(guest: &GuestTick<'_>) -> Option<(Bytes, Bytes)> {
     })
 }
 
-/// What a guest claims beyond what the policy was given of it, if anything.
+/// The part of a guest's claim that was withheld from the policy, if any.
 pub(crate) fn unproven(guest: &GuestTick<'_>) -> Option<Clamped> {
     let (claimed, believed) = claim(guest)?;
     let filled = guest.assessment.filled;
     (claimed > believed).then_some(Clamped::Unproven { claimed, believed, filled })
 }
 
-/// Whether a guest whose claims were clipped at the last decision has filled more memory since, so
-/// that another decision would believe more of them.
+/// Whether a guest whose claim was clipped at the last decision has filled more memory since.
+/// Another decision would then believe more of the claim.
 pub(crate) fn has_proven_more(guest: &GuestTick<'_>) -> bool {
     let clamps = guest.state.goal.as_ref().map_or(&[][..], |goal| &goal.clamps);
     let Some(Clamped::Unproven { believed, .. }) = clamps.first() else { return false };
@@ -150,9 +151,9 @@ pub(crate) fn has_proven_more(guest: &GuestTick<'_>) -> bool {
     now.saturating_sub(*believed) >= PROVEN_MIN
 }
 
-/// Whether what a guest needs leaves less than `reserve` of what it is to have, and grew by more
-/// than `dead_band` since the last decision: one that always lacks memory does not make every tick
-/// decide.
+/// Whether a guest's need leaves less than `reserve` of its target, and grew by more than
+/// `dead_band` since the last decision. Without the second condition, a guest that always lacks
+/// memory would force a decision in every tick.
 pub(crate) fn needs_more(guest: &GuestTick<'_>, reserve: Bytes, dead_band: Bytes) -> bool {
     let (Some(estimate), Some(goal)) = (guest.estimate(), &guest.state.goal) else { return false };
     let needed = estimate.needed();
@@ -160,9 +161,9 @@ pub(crate) fn needs_more(guest: &GuestTick<'_>, reserve: Bytes, dead_band: Bytes
     needed.saturating_add(reserve) > goal.target && needed.saturating_sub(before) > dead_band
 }
 
-/// What each guest held before it thrashed, where it is to get that back. No guest gets memory back
-/// if the demands of all do not fit into `left`, or if another guest lacks memory: one of them
-/// would thrash in any case.
+/// What each guest that is to get memory back held before it thrashed. No guest gets memory back if
+/// the demands of all do not fit into `left`, or if another guest lacks memory: one of them would
+/// thrash in any case.
 pub(crate) fn given_back(
     tick: &Tick<'_>,
     left: Bytes,
@@ -174,7 +175,7 @@ pub(crate) fn given_back(
     let now: Timestamp = tick.snapshot.taken_at;
     let mut given: Vec<Option<Bytes>> =
         tick.guests.iter().map(|guest| guest.state.thrash.least(now)).collect();
-    // With what it is given back a guest may still lack some.
+    // A guest may still lack memory with what it is given back.
     let lacks = |(guest, held): (&GuestTick<'_>, &Option<Bytes>)| {
         guest.state.thrash.lacks(settings) && guest.assessment.allocation >= *held
     };
@@ -190,7 +191,7 @@ pub(crate) fn given_back(
     if needed > left { Vec::new() } else { given }
 }
 
-/// What a guest gets back of what it `held`, within its bounds, and what it needs at least.
+/// What a guest gets back of `held`, within its bounds, and the least it needs.
 fn needed_by(guest: &GuestTick<'_>, held: Option<Bytes>) -> (Option<Bytes>, Bytes) {
     let Assessment { verdict, bounds, .. } = &guest.assessment;
     let (Ok(()), Some(estimate), Some(Bounds { floor, ceiling })) =

@@ -14,35 +14,35 @@ use crate::Settings;
 pub enum Event {
     /// An action was carried out, or not.
     Outcome(Outcome),
-    /// The operator wants no actions for now.
+    /// The operator pauses all actions.
     Pause,
-    /// The operator wants actions again.
+    /// The operator resumes actions.
     Resume,
-    /// Memory is to be kept free for a guest that is about to start; takes the place of an earlier
-    /// reservation of that name. What it says to be free is not believed.
+    /// Memory is to be kept free for a guest that is about to start. Replaces an earlier
+    /// reservation of the same name. The reservation's own figure of what is free is ignored.
     Reserve(Reservation),
     /// A reservation is not needed any more.
     Unreserve(GuestId),
     /// New limits for one guest.
     SetLimits(GuestId, GuestLimits),
-    /// New limits for all guests that have any of their own.
+    /// New limits for all guests that have limits of their own.
     ReplaceLimits(BTreeMap<GuestId, GuestLimits>),
-    /// Another mode.
+    /// The mode changes.
     SetMode(Mode),
-    /// Another policy.
+    /// The policy changes.
     SetPolicy(PolicyName),
-    /// What the policy's program answered to [`Controller::question`]; counts for the next sample.
+    /// The answer of the policy's program to [`Controller::question`]; counts for the next sample.
     ///
     /// [`Controller::question`]: crate::Controller::question
     Answer(PolicyAnswer),
-    /// A new configuration; targets in force, compliance and, between policies that have such,
-    /// credits are kept.
+    /// A new configuration. Targets in force and compliance are kept, and so are credits if both
+    /// policies have them.
     Reconfigure(Box<Settings>),
-    /// Guests' credits when another controller last decided.
+    /// The guests' credits at the last decision of another controller.
     Credits(Vec<(GuestId, u64)>),
-    /// What a guest that was sampled here has brought along from another host. What a policy has no
-    /// use for is ignored, and so is a guest that is not there.
+    /// State that a guest sampled here brought along from another host. Credits are ignored under a
+    /// policy without rent, and so is the thrash history of a guest that is not known here.
     Carried(CarriedGuest),
-    /// What the last controller promised guests, for one that has not seen any yet.
+    /// What the last controller promised guests. For a controller that has not seen any guest yet.
     Restart(Box<Restart>),
 }

@@ -1,4 +1,4 @@
-//! Grant: what each guest is asked, once it is known how much new memory it gets.
+//! Grant: what each guest is asked for, once it is known how much new memory it gets.
 
 use ballast_guard::{Grant, GuardSettings};
 use ballast_model::{Budget, Bytes, Held};
@@ -6,22 +6,22 @@ use ballast_model::{Budget, Bytes, Held};
 use crate::state::GuestState;
 use crate::tick::GuestTick;
 
-/// What all guests are granted.
+/// The grants of all guests in one tick.
 #[derive(Debug)]
 pub(crate) struct Granting<'a> {
     /// New memory, in the order of the snapshot.
     pub(crate) new: Vec<Bytes>,
     pub(crate) budget: Budget,
     pub(crate) guard: &'a GuardSettings,
-    /// Why nothing is moved at all, if so.
+    /// Why nothing at all is moved, if so.
     pub(crate) held: Option<Held>,
-    /// What is left once all guests got theirs, as far as memory may be plugged in.
+    /// What is left after all grants, as far as memory may be plugged in.
     pub(crate) spare: Bytes,
 }
 
 impl Granting<'_> {
-    /// What the guest at a place is asked, and why.
-    pub(crate) fn to(&self, place: usize, guest: &GuestTick<'_>) -> Grant {
+    /// What the guest at a place is asked for, and why.
+    pub(crate) fn grant_to(&self, place: usize, guest: &GuestTick<'_>) -> Grant {
         if let Some(held) = self.held(guest) {
             return Grant::hold(held);
         }
@@ -30,8 +30,8 @@ impl Granting<'_> {
         Grant::new(&guest.assessment, log, goal.as_ref(), new, self.budget, self.guard)
     }
 
-    /// Why a guest is left alone because all are. Who looks before he leaps wants to hear which
-    /// guests would not be moved anyway; who paused knows.
+    /// Why a guest is left alone because all are. In observe mode, a guest that would be left alone
+    /// anyway keeps its own reason, because that is what the operator wants to learn.
     fn held(&self, guest: &GuestTick<'_>) -> Option<Held> {
         match (self.held.as_ref()?, &guest.assessment.verdict) {
             (Held::Observing, Err(own)) if guest.estimate().is_none() => Some(own.clone()),

@@ -1,19 +1,19 @@
 //! Which process a guest is.
 //!
-//! Idea: names come back, processes do not: a PID and its start time are one process for as long as
-//! the host is up. Limits: a guest whose process is never known is known by its name alone.
+//! Idea: guest names are reused, processes are not: a PID and its start time name one process until
+//! the host reboots. Limits: a guest whose process is never known is identified by its name alone.
 
 use ballast_model::{LeftGuest, ProcessId};
 
-/// Which process a guest is, and what that was left by the last daemon.
+/// Which process a guest is, and what the last daemon left for it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity {
-    /// `None`: it was never known.
+    /// `None`: never known.
     pub(crate) process: Option<ProcessId>,
-    /// Whether the last sample did not have it.
+    /// Whether the last sample lacked the process.
     pub(crate) is_hidden: bool,
-    /// Whether the last sample did not say what it holds.
+    /// Whether the last sample lacked the guest's allocation.
     pub(crate) is_silent: bool,
-    /// What is to be taken over once the process is seen.
+    /// State to take over once the process is seen.
     pub(crate) left: Option<Box<LeftGuest>>,
 }

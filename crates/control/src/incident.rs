@@ -1,17 +1,17 @@
-//! What an operator is to be told of: states that begin and end, out of one tick after the other.
+//! Incidents that an operator hears of: states that begin and end, found in successive ticks.
 //!
-//! Idea: in each tick some conditions hold: of a guest that it holds less than its floor, is stuck,
-//! or thrashes; of the host that it is short of memory; of Ballast that the checker refused a plan.
-//! A condition that holds without a break for a while is an incident; it is over once it has not
-//! held for [`ENDS_AFTER`] without a break. So the operator hears of each twice, and of one that
-//! comes and goes no more often than that allows. The same snapshots and plans give the same
-//! incidents.
-//! Source: flexmemd §4 takes 90 pages a second from swap for a guest that wants more;
+//! Idea: in each tick some conditions hold: a guest holds less than its floor, is stuck, or
+//! thrashes; the host is short of memory; the checker refused a plan. A condition that holds for a
+//! while without a break is an incident. The incident is over once the condition has not held for
+//! [`ENDS_AFTER`] without a break. So the operator hears twice of each incident, and a condition
+//! that comes and goes is reported no more often than these times allow. The same snapshots and
+//! plans give the same incidents.
+//! Source: flexmemd §4 counts a guest that reads 90 pages a second from swap as in need of memory;
 //! `SWAP_IN_BEGINS` is about three times that.
 //! Cost: O(g log g) in a tick with g guests; an entry for each condition, and one for each guest
 //! with statistics.
-//! Limits: at most `CONDITIONS_MAX` conditions are remembered. A guest that thrashes is seen by
-//! what it reads from its own swap, not by what the host pages in for it.
+//! Limits: at most `CONDITIONS_MAX` conditions are remembered. Thrashing is seen in what a guest
+//! reads from its own swap, not in what the host pages in for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,18 +23,18 @@ use ballast_model::{
 
 /// An incident is over once its condition has not held for this long.
 pub const ENDS_AFTER: Duration = Duration::from_secs(30);
-/// A floor that was raised takes others some seconds to make room for.
+/// When a floor was raised, other guests need some seconds to make room for it.
 const FLOOR_BEGINS_AFTER: Duration = Duration::from_secs(30);
 /// A program that is started or woken reads much from swap, once.
 const THRASHING_BEGINS_AFTER: Duration = Duration::from_secs(30);
 /// Swap-in is averaged over at least this long: statistics come once a second or less often.
 const SWAP_IN_WINDOW: Duration = Duration::from_secs(10);
-/// A guest thrashes that reads this much from swap in a second, and no more once it is less than
-/// [`SWAP_IN_ENDS`].
+/// A guest thrashes when it reads at least this much from swap in a second, and until it reads less
+/// than [`SWAP_IN_ENDS`].
 const SWAP_IN_BEGINS: Bytes = Bytes::mib(1);
-/// A quarter of what it began with.
+/// A quarter of `SWAP_IN_BEGINS`.
 const SWAP_IN_ENDS: Bytes = Bytes::kib(256);
-/// Most conditions remembered at once; further ones are not told of.
+/// Most conditions remembered at once; further ones are not reported.
 const CONDITIONS_MAX: usize = 10_000;
 
 /// What an incident is about.
@@ -73,8 +73,8 @@ impl IncidentKind {
         }
     }
 
-    /// How long its condition holds before the operator hears of it. Those of 0 have waited
-    /// already: the guard for a guest to move, the host's pressure to last.
+    /// How long the condition holds before the operator hears of it. Zero where a wait is built in:
+    /// the guard waits for a guest to move, the host's pressure level for pressure to last.
     pub const fn begins_after(self) -> Duration {
         match self {
             IncidentKind::FloorViolated => FLOOR_BEGINS_AFTER,
@@ -86,7 +86,7 @@ impl IncidentKind {
     }
 }
 
-/// That an incident begins, or is over.
+/// The beginning or the end of an incident.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incident {
     /// What it is about.
@@ -95,7 +95,7 @@ pub struct Incident {
     pub guest: Option<GuestId>,
     /// Whether it is over.
     pub is_over: bool,
-    /// What is so, or how long it was, as a clause for people.
+    /// What is the case or how long it lasted, as a clause for people.
     pub text: String,
 }
 
@@ -106,16 +106,16 @@ type Subject = (IncidentKind, Option<GuestId>);
 #[derive(Clone, Copy, Debug)]
 struct Condition {
     since: Timestamp,
-    /// Whether the operator was told that it began.
-    is_told: bool,
-    /// Since when it does not hold any more.
+    /// Whether its beginning was reported to the operator.
+    is_reported: bool,
+    /// Since when it has not held any more.
     calm_since: Option<Timestamp>,
 }
 
-/// How much a guest reads from swap.
+/// How fast a guest reads from swap.
 #[derive(Clone, Copy, Debug)]
 struct SwapIn {
-    /// When the window began, and what had been read by then.
+    /// When the window began, and the total read by then.
     from: (Timestamp, Bytes),
     /// Bytes a second in the last whole window.
     rate: Bytes,
@@ -129,24 +129,24 @@ pub struct IncidentWatch {
 }
 
 impl IncidentWatch {
-    /// Takes in a tick; returns what began and what is over with it, sorted by kind and guest.
+    /// Takes in a tick. Returns the incidents that begin or end with it, sorted by kind and guest.
     pub fn observe(&mut self, snapshot: &Snapshot, plan: &Plan) -> Vec<Incident> {
         let now = snapshot.taken_at;
         self.read_swap_in(snapshot);
-        let holding = self.holding(plan);
-        let mut told = Vec::new();
+        let holding = self.conditions_now(plan);
+        let mut incidents = Vec::new();
         for (subject, text) in &holding {
             if !self.conditions.contains_key(subject) && self.conditions.len() >= CONDITIONS_MAX {
                 continue;
             }
-            let begun = Condition { since: now, is_told: false, calm_since: None };
+            let begun = Condition { since: now, is_reported: false, calm_since: None };
             let condition = self.conditions.entry(subject.clone()).or_insert(begun);
             condition.calm_since = None;
             let lasted = now.saturating_since(condition.since);
-            if !condition.is_told && lasted >= subject.0.begins_after() {
-                condition.is_told = true;
+            if !condition.is_reported && lasted >= subject.0.begins_after() {
+                condition.is_reported = true;
                 let (kind, guest) = subject.clone();
-                told.push(Incident { kind, guest, is_over: false, text: text.clone() });
+                incidents.push(Incident { kind, guest, is_over: false, text: text.clone() });
             }
         }
         self.conditions.retain(|subject, condition| {
@@ -154,23 +154,23 @@ impl IncidentWatch {
                 return true;
             }
             let calm_since = *condition.calm_since.get_or_insert(now);
-            if condition.is_told && now.saturating_since(calm_since) < ENDS_AFTER {
+            if condition.is_reported && now.saturating_since(calm_since) < ENDS_AFTER {
                 return true;
             }
-            if condition.is_told {
+            if condition.is_reported {
                 let lasted = calm_since.saturating_since(condition.since).as_secs();
                 let (kind, guest) = subject.clone();
                 let text = format!("over, after {lasted}s");
-                told.push(Incident { kind, guest, is_over: true, text });
+                incidents.push(Incident { kind, guest, is_over: true, text });
             }
             false
         });
-        told.sort_by(|a, b| (a.kind, &a.guest).cmp(&(b.kind, &b.guest)));
-        told
+        incidents.sort_by(|a, b| (a.kind, &a.guest).cmp(&(b.kind, &b.guest)));
+        incidents
     }
 
-    /// Every condition that holds in this tick, with what is so.
-    fn holding(&self, plan: &Plan) -> BTreeMap<Subject, String> {
+    /// Every condition that holds in this tick, with its text.
+    fn conditions_now(&self, plan: &Plan) -> BTreeMap<Subject, String> {
         let mut holding = BTreeMap::new();
         for guest in &plan.guests {
             let mut hold = |kind, text| holding.insert((kind, Some(guest.id.clone())), text);
@@ -201,11 +201,12 @@ impl IncidentWatch {
             return None;
         }
         let subject = (IncidentKind::GuestThrashing, Some(id.clone()));
-        let is_told = self.conditions.get(&subject).is_some_and(|condition| condition.is_told);
-        (is_told || rate >= SWAP_IN_BEGINS).then(|| format!("reads {rate} a second from its swap"))
+        let is_reported = self.conditions.get(&subject).is_some_and(|it| it.is_reported);
+        let holds = is_reported || rate >= SWAP_IN_BEGINS;
+        holds.then(|| format!("reads {rate} a second from its swap"))
     }
 
-    /// Takes in what guests have read from swap. Guests without that figure are forgotten.
+    /// Updates each guest's swap-in rate. Guests without that figure are forgotten.
     fn read_swap_in(&mut self, snapshot: &Snapshot) {
         let mut known = std::mem::take(&mut self.swap_in);
         for sample in snapshot.guests() {
@@ -215,7 +216,7 @@ impl IncidentWatch {
             let (id, mut swap_in) = known.unwrap_or_else(|| (sample.id.clone(), begun));
             let (from, before) = swap_in.from;
             let window = at.saturating_since(from);
-            // A guest that was started anew counts from 0 again.
+            // The counter of a guest that was restarted begins at 0 again.
             if total < before {
                 swap_in = begun;
             } else if window >= SWAP_IN_WINDOW {
@@ -230,14 +231,14 @@ impl IncidentWatch {
     }
 }
 
-/// What a guest has read from swap since its boot, and when that was so.
+/// What a guest has read from swap since its boot, and the moment of that figure.
 fn swap_in_of(now: Timestamp, sample: &GuestSample) -> Option<(Timestamp, Bytes)> {
     let stats = sample.stats.as_ref()?;
     let age = u64::try_from(stats.age.as_millis()).unwrap_or(u64::MAX);
     Some((Timestamp::from_millis(now.as_millis().saturating_sub(age)), stats.value.swap_in?))
 }
 
-/// How far a guest is below its floor; a guest that Ballast is to leave alone has none.
+/// How far a guest is below its floor. A guest that Ballast is to leave alone has no floor.
 fn below_floor(guest: &GuestPlan) -> Option<String> {
     let (allocation, floor) = (guest.allocation?, guest.bounds?.floor);
     if matches!(guest.change, Change::Hold(Held::OptedOut)) || allocation >= floor {
@@ -257,14 +258,14 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// What is so in a tick of a host with one guest, `a`.
+    /// The state of a host with one guest, `a`, in one tick.
     #[derive(Clone, Copy, Debug, Default)]
     struct State {
         is_below: bool,
         is_stuck: bool,
         is_short: bool,
         is_refused: bool,
-        /// What it has read from swap since its boot, in KiB.
+        /// Read from swap since boot, in KiB.
         swap_in: u64,
     }
 
@@ -318,20 +319,20 @@ mod tests {
         Snapshot::new(at, HostSample::default(), vec![guest])
     }
 
-    /// Everything told of in ticks of a second, each with its second.
-    fn told(states: impl IntoIterator<Item = State>) -> Vec<(u64, Incident)> {
+    /// All incidents reported when ticks are a second apart, each with its second.
+    fn reported(states: impl IntoIterator<Item = State>) -> Vec<(u64, Incident)> {
         let mut watch = IncidentWatch::default();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for (second, state) in (0..).zip(states) {
             let at = Timestamp::ZERO + SECOND * second;
             let incidents = watch.observe(&snapshot(at, state), &plan(at, state));
-            told.extend(incidents.into_iter().map(|it| (second.into(), it)));
+            reported.extend(incidents.into_iter().map(|it| (second.into(), it)));
         }
-        told
+        reported
     }
 
-    fn short(told: &[(u64, Incident)]) -> Vec<(u64, &'static str, bool)> {
-        told.iter().map(|(at, it)| (*at, it.kind.code(), it.is_over)).collect()
+    fn short(incidents: &[(u64, Incident)]) -> Vec<(u64, &'static str, bool)> {
+        incidents.iter().map(|(at, it)| (*at, it.kind.code(), it.is_over)).collect()
     }
 
     fn ticks(count: usize, state: State) -> impl Iterator<Item = State> {
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn each_incident_is_told_of_when_it_begins_and_ends() {
+    fn each_incident_is_reported_when_it_begins_and_ends() {
         let calm = State::default();
         for (kind, state, begins) in [
             (IncidentKind::FloorViolated, State { is_below: true, ..calm }, 30),
@@ -347,18 +348,18 @@ mod tests {
             (IncidentKind::HostShort, State { is_short: true, ..calm }, 0),
             (IncidentKind::PlanRefused, State { is_refused: true, ..calm }, 0),
         ] {
-            let told = told(ticks(40, state).chain(ticks(60, calm)));
+            let incidents = reported(ticks(40, state).chain(ticks(60, calm)));
             let expected = vec![(begins, kind.code(), false), (70, kind.code(), true)];
-            assert_eq!(short(&told), expected);
-            assert_eq!(told[1].1.text, "over, after 40s");
+            assert_eq!(short(&incidents), expected);
+            assert_eq!(incidents[1].1.text, "over, after 40s");
         }
     }
 
     #[test]
-    fn a_state_that_passes_soon_is_not_told_of() {
+    fn a_state_that_passes_soon_is_not_reported() {
         let below = State { is_below: true, ..State::default() };
         let flaps = ticks(29, below).chain(ticks(1, State::default())).chain(ticks(29, below));
-        assert_eq!(told(flaps), []);
+        assert_eq!(reported(flaps), []);
     }
 
     #[test]
@@ -373,22 +374,22 @@ mod tests {
         };
         // Begins above 1 MiB a second, goes on at half of that, and ends below a quarter.
         let phases = [reads(60, 2048), reads(60, 512), reads(90, 100)].concat();
-        let told = told(phases);
+        let incidents = reported(phases);
         let code = IncidentKind::GuestThrashing.code();
         assert!(
-            matches!(short(&told)[..], [(40, a, false), (at, b, true)]
+            matches!(short(&incidents)[..], [(40, a, false), (at, b, true)]
             if a == code && b == code && (150..170).contains(&at)),
-            "{told:?}"
+            "{incidents:?}"
         );
-        assert_eq!(told[0].1.text, "reads 2MiB a second from its swap");
+        assert_eq!(incidents[0].1.text, "reads 2MiB a second from its swap");
     }
 
     #[test]
     fn a_burst_of_reading_and_a_reboot_are_no_thrashing() {
         let burst = |second: u64| State { swap_in: second.min(15) * 8192, ..State::default() };
         let rebooted = |second: u64| State { swap_in: 50 * (second % 50), ..State::default() };
-        assert_eq!(told((0..100).map(burst)), []);
-        assert_eq!(told((0..200).map(rebooted)), []);
+        assert_eq!(reported((0..100).map(burst)), []);
+        assert_eq!(reported((0..200).map(rebooted)), []);
     }
 
     #[test]
@@ -418,7 +419,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes.
+        /// Whatever conditions come and go.
         #[test]
         fn beginnings_and_ends_alternate_with_a_pause_before_ends(
             runs in prop::collection::vec((any_state(), 1..50usize), 1..20),
@@ -432,10 +433,10 @@ mod tests {
                     State { swap_in, ..state }
                 })
                 .collect();
-            let told = told(states.clone());
+            let incidents = reported(states.clone());
             for kind in IncidentKind::ALL {
                 let of_kind: Vec<&(u64, Incident)> =
-                    told.iter().filter(|(_, it)| it.kind == kind).collect();
+                    incidents.iter().filter(|(_, it)| it.kind == kind).collect();
                 for (index, (at, incident)) in of_kind.iter().enumerate() {
                     prop_assert_eq!(incident.is_over, index % 2 == 1);
                     if incident.is_over {
@@ -447,7 +448,7 @@ mod tests {
                         IncidentKind::GuestStuck => state.is_stuck,
                         IncidentKind::HostShort => state.is_short,
                         IncidentKind::PlanRefused => state.is_refused,
-                        // It goes by averages.
+                        // Thrashing goes by averages.
                         IncidentKind::GuestThrashing => !incident.is_over,
                     };
                     let lasts = if incident.is_over { ENDS_AFTER } else { kind.begins_after() };

@@ -1,7 +1,7 @@
-//! Page: what the host holds guests' processes to, and which it pages out or in for that.
+//! Page: the caps on guests' processes, and which of them the host pages out or in.
 //!
-//! Cost: O(1) a guest, O(n log n) where the host takes from the richest. Limits: decides nothing
-//! about pages.
+//! Cost: O(1) per guest, O(n log n) where the host takes from the richest. Limits: which pages go
+//! is decided elsewhere.
 
 use ballast_actuation::paging::{PagingInput, ResidentCap, Wealth, richest};
 use ballast_actuation::rates::{Reduction, choose};
@@ -13,7 +13,7 @@ use crate::Settings;
 use crate::state::GuestState;
 use crate::tick::{GuestTick, Paged, Tick};
 
-/// A debt smaller than this keeps no cap in force.
+/// A smaller debt keeps no cap in force.
 const DEBT_MIN: Bytes = Bytes::mib(4);
 
 /// The host as paging sees it.
@@ -21,16 +21,16 @@ const DEBT_MIN: Bytes = Bytes::mib(4);
 pub(crate) struct Host<'a> {
     pub(crate) now: Timestamp,
     pub(crate) level: PressureLevel,
-    /// Whether guests are committed for more than there is, or the host itself runs short.
+    /// Whether more is committed to guests than there is, or the host itself runs short.
     pub(crate) lacks: bool,
     /// Whether the host has somewhere to page out to.
     pub(crate) may_page: bool,
-    /// Whether nothing is moved at all.
+    /// Whether nothing at all is moved.
     pub(crate) is_held: bool,
     pub(crate) settings: &'a Settings,
 }
 
-/// What the process of one guest is held to; `is_rich`: the host takes from it though it owes
+/// The cap on the process of one guest. `is_rich`: the host takes from the guest although it owes
 /// nothing.
 pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Paged {
     let state = &*guest.state;
@@ -39,14 +39,14 @@ pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Page
         return Paged { cap: ResidentCap::default(), page: None };
     }
     let mut cap = state.resident_cap;
-    let short = || Some((part(state)?, Why::HostShort { level: host.level }));
+    let short = || Some((wanted_target(state)?, Why::HostShort { level: host.level }));
     let take_to = if is_known(guest) {
         owed(guest, host).or_else(|| still_owed(guest)).or_else(|| is_rich.then(short).flatten())
     } else {
-        // A guest that does not answer, or not the truth, is held to what it was granted, and no
-        // further: its figures justify taking no more, and giving no more.
-        let Some(beyond) = beyond(guest, host) else { return Paged { cap, page: None } };
-        Some(beyond)
+        // A guest that does not answer, or does not answer truly, is held to its entitlement: its
+        // figures justify taking no more, and giving no more.
+        let Some(take_to) = entitlement_cap(guest, host) else { return Paged { cap, page: None } };
+        Some(take_to)
     };
     let page = cap.decide(&PagingInput {
         now: host.now,
@@ -60,7 +60,8 @@ pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Page
     Paged { cap, page: page.filter(|_| !host.is_held) }
 }
 
-/// Whether the host can keep a guest of this verdict to a cap; else all that it holds counts.
+/// Whether the host can keep a guest with this verdict to a cap. If not, everything that the guest
+/// holds counts.
 ///
 /// The host takes nothing from a guest that the operator excludes. It takes nothing while a
 /// hypervisor moves or saves its guest, because that needs all of the memory. And it takes nothing
@@ -81,10 +82,10 @@ fn is_known(guest: &GuestTick<'_>) -> bool {
     matches!(guest.assessment.verdict, Ok(()) | Err(Held::Stuck { .. }))
 }
 
-/// What a guest that is left alone was granted, if it is to be paged out to that or held there: it
-/// is held already, or has been beyond that for a while. A guest that was never granted anything
-/// has to give only what others lack.
-fn beyond(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, Why)> {
+/// The entitlement of a guest that is left alone, if the guest is to be paged out or held to it:
+/// because it is held already, or because it has been beyond it for longer than the release grace.
+/// A guest that was never granted anything gives only while others lack memory.
+fn entitlement_cap(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, Why)> {
     let (assessment, state) = (&guest.assessment, &*guest.state);
     let is_held = state.resident_cap.in_force().is_some();
     let is_late =
@@ -94,8 +95,8 @@ fn beyond(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, Why)> {
     (is_held || is_due).then_some((entitlement, Why::BeyondEntitlement { entitlement }))
 }
 
-/// What a guest was granted that is held to that and holds more: it answers again, and others have
-/// what the host took of it.
+/// The entitlement of a guest that is capped and still holds more. The guest answers again, but
+/// others have been given what the host took from it.
 fn still_owed(guest: &GuestTick<'_>) -> Option<(Bytes, Why)> {
     let entitlement = guest.state.log.entitlement()?;
     let holds = guest.assessment.allocation?;
@@ -114,8 +115,8 @@ fn owed(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, Why)> {
     let reduction = Reduction { sample: guest.sample, compliance, amount, level, may_page: true };
     match choose(&reduction, &state.rates)? {
         (Mechanism::PageOut, why) => Some((asked, why)),
-        // Others may have what the host took: it is held to what it was asked for until it has
-        // given all of that.
+        // Others may have the memory that the host took, so the cap stays at what was asked for
+        // until the guest has given all of it.
         _ if state.resident_cap.in_force().is_some() => {
             let Compliance::Releasing { left, idle } = compliance else { return None };
             Some((asked, Why::NotGiven { left, asked: idle }))
@@ -125,12 +126,12 @@ fn owed(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, Why)> {
 }
 
 /// What the policy wants for a guest.
-fn part(state: &GuestState) -> Option<Bytes> {
+fn wanted_target(state: &GuestState) -> Option<Bytes> {
     state.goal.as_ref().map(|goal| goal.desired.target)
 }
 
-/// Whether the host takes from each guest because it is among the richest; empty: the host takes
-/// from no guest.
+/// For each guest, whether the host takes from it because it is among the richest. Empty: the host
+/// takes from no guest.
 pub(crate) fn rich(tick: &Tick<'_>, host: Host<'_>) -> Vec<bool> {
     let available = tick.snapshot.host.memory_available;
     let (Some(available), true) = (available, host.level >= PressureLevel::ReclaimRichest) else {
@@ -139,7 +140,7 @@ pub(crate) fn rich(tick: &Tick<'_>, host: Host<'_>) -> Vec<bool> {
     let wealth = |guest: &GuestTick<'_>| {
         let (assessment, state) = (&guest.assessment, &*guest.state);
         let floor = assessment.bounds.map(|Bounds { floor, .. }| floor);
-        let least = part(state).max(floor).unwrap_or(Bytes::MAX);
+        let least = wanted_target(state).max(floor).unwrap_or(Bytes::MAX);
         let holds = assessment.allocation.filter(|_| assessment.verdict.is_ok());
         let beyond = holds.unwrap_or_default().saturating_sub(least);
         Wealth { beyond, was_rich: state.resident_cap.in_force().is_some() }

@@ -1,4 +1,4 @@
-//! The plan: what the phases found, guest by guest, and what it changes once it is carried out.
+//! The plan: what the phases found for each guest, and the state changes once it is carried out.
 //!
 //! Limits: decides nothing. Releases come before grants, each in the order of names.
 
@@ -18,20 +18,20 @@ use crate::transfer::{Transfer, TransferGuests};
 #[derive(Debug)]
 pub(crate) struct Proposal {
     pub(crate) plan: Plan,
-    /// What it promises beyond that, sorted by name.
+    /// Its promises besides the targets, sorted by name.
     pub(crate) promises: Vec<Promise>,
-    /// What it changes of guests' states, sorted by place.
+    /// Its changes to guests' states, sorted by place.
     pub(crate) changes: Vec<StateChange>,
     pub(crate) transfer: Transfer,
 }
 
-/// What a plan changes of the state of the guest at a place.
+/// Change to the state of the guest at a place.
 #[derive(Debug)]
 pub(crate) struct StateChange {
     pub(crate) place: usize,
     /// `None`: the target stays as it is.
     pub(crate) target: Option<Bytes>,
-    /// Whether the guest is entitled to that.
+    /// Whether the guest is entitled to that target.
     pub(crate) entitles: bool,
     pub(crate) ask: Option<Bytes>,
     pub(crate) actuator: Option<NextActuator>,
@@ -39,20 +39,20 @@ pub(crate) struct StateChange {
 }
 
 impl Proposal {
-    /// Whether there is nothing in it that could be wrong.
+    /// Whether it contains nothing that could be wrong.
     pub(crate) fn does_nothing(&self) -> bool {
         let asks_nothing = || self.changes.iter().all(|change| change.ask.is_none());
         self.plan.actions.is_empty() && self.plan.paging.is_empty() && asks_nothing()
     }
 }
 
-/// A proposal in the making.
+/// A proposal under construction.
 #[derive(Debug)]
 pub(crate) struct Draft<'a> {
-    /// Its actions are the releases so far.
+    /// Its actions so far are releases.
     plan: Plan,
     deadline: Timestamp,
-    /// Everybody's credits, of a policy that has guests pay rent.
+    /// Credits of all guests, if the policy has guests pay rent.
     credits: Option<&'a Accounts>,
     /// Actions that take nothing from a guest.
     grants: Vec<Action>,
@@ -62,7 +62,7 @@ pub(crate) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// A proposal of a plan without lines yet. Its orders are not to be begun after `deadline`.
+    /// A proposal from a plan without lines yet. Its orders must begin by `deadline`.
     pub(crate) fn new(plan: Plan, deadline: Timestamp, credits: Option<&'a Accounts>) -> Draft<'a> {
         Draft {
             plan,
@@ -75,7 +75,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The line of the guest at a place. Notes what else comes of its tick.
+    /// The line of the guest at a place. Also records the actions, promises and state changes of
+    /// its tick.
     pub(crate) fn line(
         &mut self,
         place: usize,
@@ -89,7 +90,7 @@ impl<'a> Draft<'a> {
         let id = &sample.id;
         let target = send.or(state.log.target());
         if let Some(to) = order.target {
-            // It is to give some of what it was to hold, and claims to.
+            // A release: less than its target, and less than it claims to hold.
             let claimed = assessment.claimed.unwrap_or_default();
             let is_release = to < state.log.target().unwrap_or(claimed).min(claimed);
             let list = if is_release { &mut self.plan.actions } else { &mut self.grants };
@@ -105,9 +106,9 @@ impl<'a> Draft<'a> {
         let mut cap = state.resident_cap;
         if let Some(paged) = paged {
             cap = paged.cap;
-            if let Some(Page { mechanism, resident, told }) = paged.page {
+            if let Some(Page { mechanism, resident, as_move }) = paged.page {
                 let (generation, deadline) = (self.plan.generation, self.deadline);
-                moves.push(told);
+                moves.push(as_move);
                 let guest = id.clone();
                 self.plan.paging.push(Paging { guest, mechanism, resident, generation, deadline });
             }
@@ -117,9 +118,9 @@ impl<'a> Draft<'a> {
             next.as_ref().map_or(state.log.transient_grant(), NextActuator::transient_grant);
         let entitled = target.map(|target| target.saturating_add(transient_grant));
         let entitles = || {
-            // A guest that is left alone is entitled to no more than it was.
+            // A guest that is left alone is entitled to no more than before.
             let is_moved = assessment.verdict.is_ok() || send <= state.log.entitlement();
-            // Nor is one on its way down to what it was granted, from what it was let keep.
+            // Nor is a guest that still shrinks towards its grant entitled to the steps between.
             let is_on_its_way = matches!(change, Change::Shrink { .. })
                 && state.log.granted().is_some_and(|granted| send > Some(granted));
             let is_called_off = matches!(change, Change::CancelShrink { .. });
@@ -180,7 +181,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// A plan that does nothing in place of `plan`, which the checker found at fault.
+/// A plan that does nothing, in place of `plan`, which the checker refused.
 pub(crate) fn refused(plan: Plan, states: &PerGuest<GuestState>, violation: String) -> Plan {
     let held = |(guest, state): (GuestPlan, &GuestState)| GuestPlan {
         target: state.log.target(),

@@ -1,11 +1,12 @@
-//! What is kept free for guests that are about to start.
+//! Memory kept free for guests that are about to start.
 //!
-//! Idea: what is reserved is not divided, so guests give it up as they would to one another, and
-//! nobody is granted any of it. When the guest appears, the reservation ends and counts as what the
-//! guest was granted; so it does while an empty hypervisor waits for a guest to move in.
+//! Idea: reserved memory is left out of the division, so guests give it up as they would to one
+//! another, and none of them is granted any of it. When the guest appears, the reservation ends and
+//! counts as what the guest was granted. This also holds while an empty hypervisor waits for a
+//! guest to move in.
 //! Cost: O(reservations) a tick.
-//! Limits: a guest whose process is not known gets no promise: its reservation just stays until it
-//! ends. Which of several reservations is free first goes by their names.
+//! Limits: a guest whose process is unknown gets no promise; its reservation stays until it
+//! expires. Where not all reservations are free, those first by name are served first.
 
 use std::collections::BTreeMap;
 
@@ -30,13 +31,13 @@ impl Reservations {
         self.by_name.values()
     }
 
-    /// What is reserved in all.
+    /// Sum of all reservations.
     pub(crate) fn sum(&self) -> Bytes {
         self.all().fold(Bytes::ZERO, |sum, it| sum.saturating_add(it.size))
     }
 
-    /// Ends what is over by `now`, and what guests that appear in `snapshot` take up: these, with
-    /// what they were promised by it.
+    /// Ends reservations that have expired by `now`, and those of guests that appear in `snapshot`.
+    /// Returns these guests with what their reservations promised them.
     pub(crate) fn arrivals(&mut self, snapshot: &Snapshot, now: Timestamp) -> Vec<LeftGuest> {
         let mut arrivals = Vec::new();
         self.by_name.retain(|guest, reservation| {
@@ -53,7 +54,7 @@ impl Reservations {
         arrivals
     }
 
-    /// The reservations; `kept_free` of all they reserve is free.
+    /// The reservations, when `kept_free` of their sum is free.
     pub(crate) fn with(&self, mut kept_free: Bytes) -> Vec<Reservation> {
         let mut reservations: Vec<Reservation> = self.all().cloned().collect();
         for reservation in &mut reservations {

@@ -1,12 +1,12 @@
-//! What a controller hands over to the next one, and takes over from the last one.
+//! State handed over to the next controller and taken over from the last one.
 //!
-//! Idea: the last daemon's promises hold until this one carries out a plan. A guest takes over what
-//! it was promised as soon as it appears, though its process may not be known yet; the rest (cap,
-//! plugging, thrash history) once its process was seen to be the same. Another process under the
-//! same name is another guest and starts without a past.
+//! Idea: the last daemon's promises hold until this one carries out a plan. A guest takes over its
+//! promise as soon as it appears, even if its process is still unknown. It takes over the rest
+//! (cap, plugging, thrash history) once its process is seen to be the same. Another process under
+//! the same name is another guest and starts without a history.
 //!
-//! Cost: nothing once all guests were seen. Limits: what is not handed over begins anew: estimates,
-//! phases of plugging, rates, the time of a release under way.
+//! Cost: nothing once all guests were seen. Limits: state that is not handed over starts anew:
+//! estimates, phases of plugging, rates, and how long a release has been under way.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use ballast_model::{
 use crate::identity::Identity;
 use crate::state::GuestState;
 
-/// A guest that has not appeared by then is not waited for.
+/// Guests that have not appeared by then are forgotten.
 const APPEARS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Guests of the last daemon that have not appeared yet.
@@ -43,8 +43,7 @@ impl Left {
         self.until = None;
     }
 
-    /// Gives the guests that appear in `snapshot` what they were promised. `states` are in step
-    /// with it.
+    /// Gives guests that appear in `snapshot` what they were promised. `states` is aligned with it.
     pub(crate) fn join(&mut self, states: &mut PerGuest<GuestState>, snapshot: &Snapshot) {
         if self.guests.is_empty() {
             return;
@@ -66,7 +65,7 @@ impl Left {
 }
 
 impl GuestState {
-    /// Notes which process the guest is. Another one than before is another guest.
+    /// Notes which process the guest is. A different process is a different guest.
     pub(crate) fn identify(&mut self, sample: &GuestSample) {
         let before = self.identity.process;
         if sample.process.is_some() && before.is_some() && sample.process != before {
@@ -79,11 +78,11 @@ impl GuestState {
         self.take_over(sample);
     }
 
-    /// Takes over what the last daemon left of the guest, once it is certain to be the same.
+    /// Takes over what the last daemon left for the guest, once it is certain to be the same.
     fn take_over(&mut self, sample: &GuestSample) {
         let Some(left) = &mut self.identity.left else { return };
         if sample.link != LinkState::Up {
-            // As with any link that breaks: what it owes and is held to begins anew.
+            // As with any broken link: its being stuck and its cap start anew.
             (left.handover.stuck, left.handover.resident_cap) = (None, None);
             return;
         }
@@ -92,7 +91,7 @@ impl GuestState {
             return;
         }
         self.thrash = ThrashDetector::restored(thrashed, left.regret);
-        // Unless it was sent another target meanwhile.
+        // Unless another target was sent meanwhile.
         if self.log.target() == left.target {
             self.resident_cap = ResidentCap::restored(resident_cap);
             if let Some(stuck) = stuck {
@@ -109,7 +108,8 @@ impl GuestState {
     /// Takes in where the guest thrashed on another host.
     pub(crate) fn carry(&mut self, thrashed: Thrashed) {
         self.thrash.carry(thrashed);
-        // It comes by a reservation, which is taken over yet, and knows nothing of that.
+        // The guest came through a reservation that is still to be taken over, and would overwrite
+        // this.
         if let Some(left) = &mut self.identity.left {
             left.handover.thrashed = Some(thrashed);
         }
@@ -123,7 +123,7 @@ impl GuestState {
         }
     }
 
-    /// What the next daemon has to be told of the guest; `None`: nothing but its target.
+    /// What the next daemon needs to know of the guest; `None`: nothing but its target.
     pub(crate) fn handover(&self, guest: &GuestId) -> Option<Handover> {
         let Identity { process, is_hidden, is_silent, left } = &self.identity;
         if let Some(left) = left {

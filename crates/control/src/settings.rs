@@ -1,4 +1,4 @@
-//! Everything an operator decides, resolved and validated.
+//! All settings of an operator, resolved and validated.
 
 use std::time::Duration;
 
@@ -15,30 +15,31 @@ use ballast_policy::PolicySettings;
 pub struct Settings {
     /// Time between samples.
     pub tick: Duration,
-    /// The same for guests that take part in a transfer.
+    /// Time between samples of guests that take part in a transfer.
     pub transfer_tick: Duration,
     /// Whether plans are carried out.
     pub mode: Mode,
-    /// Who decides.
+    /// The policy that decides.
     pub policy: PolicyName,
-    /// How.
+    /// Its settings.
     pub policy_settings: PolicySettings,
-    /// How working sets are probed for, under whichever policy.
+    /// How working sets are probed for, under any policy.
     pub probing: ProbingSettings,
     /// Time between decisions; `None`: the policy's own.
     pub interval: Option<Duration>,
-    /// Within which envelope.
+    /// The guard's limits.
     pub guard: GuardSettings,
-    /// How memory is plugged in; `None`: it is not.
+    /// How memory is plugged in; `None`: none is plugged in.
     pub hotplug: Option<HotplugSettings>,
-    /// How much of its swap the host uses to page guests that do not give what they were asked for,
-    /// if the caller carries that out; `None`, the default: the host pages no guest.
+    /// How much of its swap the host may use to page out guests that do not give what they were
+    /// asked for. Needs a caller that carries this out. `None`, the default: the host pages no
+    /// guest.
     pub paging: Option<SwapRules>,
-    /// When a guest counts as thrashing with what it was left.
+    /// When a guest counts as thrashing with the memory that it was left.
     pub thrash: ThrashSettings,
-    /// Whether a guest that thrashes with what it was left gets back what it held before, while all
-    /// can have what they need; no by default: what is given back stays out of the division for a
-    /// minute, in which needs change.
+    /// Whether a guest that thrashes with what it was left gets back what it held before, as long
+    /// as all guests can have what they need. Off by default, because what is given back stays out
+    /// of the division for a minute, in which needs change.
     pub undo: bool,
     /// The limits of guests.
     pub limits: LimitTable,
@@ -48,7 +49,7 @@ impl Settings {
     /// Samples are taken once a second, as in Global §4.1.
     pub const TICK_DEFAULT: Duration = Duration::from_secs(1);
 
-    /// A balloon gives some tens of MiB in this time, which is as little as is worth an order.
+    /// A balloon gives some tens of MiB in this time, the least that is worth an order.
     pub const TRANSFER_TICK_DEFAULT: Duration = Duration::from_millis(100);
 
     /// Default settings with this policy.

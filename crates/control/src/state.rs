@@ -1,6 +1,6 @@
 //! What is remembered of one guest from tick to tick.
 //!
-//! Limits: of what a tick decides only the goal is stored here before the plan is checked.
+//! Limits: of a tick's decisions, only the goal is stored here before the plan is checked.
 
 use ballast_actuation::hotplug::Actuator;
 use ballast_actuation::paging::{OVERHEAD, ResidentCap};
@@ -16,38 +16,38 @@ use crate::identity::Identity;
 /// One guest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GuestState {
-    /// What it uses and would need.
+    /// Its use and its demand.
     pub(crate) estimator: Estimator,
     /// Which process it is.
     pub(crate) identity: Identity,
     /// What it claims to hold, and what the host sees of that.
     pub(crate) holding: Holding,
-    /// Its bounds when they were last known, be they within its reach or not.
+    /// The last known bounds, whether or not the guest can reach them.
     pub(crate) bounds: Option<Bounds>,
     /// Since when it has held more than its entitlement without answering for it.
     pub(crate) beyond_since: Option<Timestamp>,
-    /// What it was asked, and whether it complies.
+    /// What it was asked for, and whether it complies.
     pub(crate) log: ComplianceLog,
-    /// Where it is to be by the last decision; `None`: that did not cover it.
+    /// Its goal by the last decision; `None`: that decision did not cover it.
     pub(crate) goal: Option<Goal>,
-    /// What it needed at the last decision that covered it.
+    /// Its need at the last decision that covered it.
     pub(crate) needed: Option<Bytes>,
-    /// The number of its last request that a decision took in.
+    /// Number of its last request that a decision took into account.
     pub(crate) request: Option<u64>,
-    /// What its process is held to.
+    /// The cap on its process.
     pub(crate) resident_cap: ResidentCap,
-    /// Whether somebody else moves it.
+    /// Whether something else moves its balloon.
     pub(crate) owner: OwnerWatch,
-    /// Plugs memory in and out; `None`: it has no device for that.
+    /// Plugs memory in and out; `None`: the guest has no device for that.
     pub(crate) actuator: Option<Box<Actuator>>,
     /// How fast memory was taken from it.
     pub(crate) rates: Rates,
-    /// What that cost it.
+    /// What taking that memory cost it.
     pub(crate) thrash: ThrashDetector,
 }
 
 impl GuestState {
-    /// Takes in a sample. `usable`: its figures may be acted on. Says whether the guest thrashes
+    /// Takes in a sample. `usable`: its figures may be acted on. Returns whether the guest thrashes
     /// with what it was left.
     pub(crate) fn observe(
         &mut self,
@@ -61,7 +61,8 @@ impl GuestState {
         let was_seen = self.holding.in_use().is_some();
         self.holding.observe(sample, now);
         if !was_seen && self.holding.in_use().is_some() && self.log.granted().is_none() {
-            // What was decided on its word alone is decided anew, before it is granted that.
+            // Decisions that rest on the guest's word alone are made anew before it is granted
+            // anything.
             self.goal = None;
         }
         self.owner.observe(sample, &self.log, now);
@@ -71,14 +72,14 @@ impl GuestState {
         matches!(self.thrash.observe(now, sample, &settings.thrash), Some(Verdict::Undo { .. }))
     }
 
-    /// What the process of a guest that owes memory is held to.
+    /// The cap on the process of a guest that owes memory.
     pub(crate) fn cap(&self) -> Option<Bytes> {
         cap_of(self.resident_cap, || self.log.asked().or(self.log.entitlement()))
     }
 }
 
-/// The cap on the process of a guest that owes memory: it follows what is `asked`. The host keeps
-/// what it takes from the richest guests for itself, and grants it to no guest.
+/// The cap on the process of a guest that owes memory, which follows what is `asked`. Memory taken
+/// from the richest guests has no such cap: the host keeps it and grants it to no guest.
 pub(crate) fn cap_of(cap: ResidentCap, asked: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
     Some(cap.in_force()?.max(asked()?.saturating_add(OVERHEAD).page_ceil()))
 }

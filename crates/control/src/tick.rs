@@ -1,8 +1,9 @@
-//! One tick: what each phase found of each guest.
+//! One tick: what each phase found for each guest.
 //!
-//! Idea: a guest has one [`GuestTick`], which is what is known of it, and one [`GuestActuation`],
-//! which is what is done about it; no phase changes an earlier one's part. At the end both become
-//! the guest's line in the plan, and what the plan changes once it is carried out.
+//! Idea: a guest has one [`GuestTick`], which holds what is known of it, and one
+//! [`GuestActuation`], which holds what is done about it. No phase changes the part of an earlier
+//! one. At the end, both become the guest's line in the plan and the state changes that follow once
+//! the plan is carried out.
 
 use ballast_actuation::hotplug::{Actuation, Actuator};
 use ballast_actuation::paging::{Page, ResidentCap};
@@ -15,11 +16,11 @@ use crate::state::GuestState;
 
 /// A guest after `observe`.
 #[derive(Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct ObservedGuest<'a> {
     pub(crate) sample: &'a GuestSample,
     pub(crate) limits: &'a GuestLimits,
     pub(crate) state: &'a mut GuestState,
-    /// Whether it may be moved, leaving its demand to be estimated.
+    /// Whether it may be moved; whether it has a demand is not considered yet.
     pub(crate) verdict: Result<(), Held>,
     /// Whether it thrashes with what it was left.
     pub(crate) thrashes: bool,
@@ -34,13 +35,13 @@ pub(crate) struct Tick<'a> {
     pub(crate) totals: Totals,
     /// Whether a guest thrashes with what it was left.
     pub(crate) thrashes: bool,
-    /// Whether a guest thrashed so lately that it may get back what it held.
+    /// Whether a guest thrashed recently enough that it may get back what it held.
     pub(crate) has_thrashed: bool,
     /// The memory there is to divide.
     pub(crate) budget: Budget,
-    /// What concerns the host as a whole.
-    /// How much of what is reserved is free.
+    /// How much of the reserved memory is free.
     pub(crate) kept_free: Bytes,
+    /// Notes that concern the host as a whole.
     pub(crate) notes: Vec<Note>,
 }
 
@@ -49,7 +50,7 @@ pub(crate) struct Tick<'a> {
 pub(crate) struct GuestTick<'a> {
     pub(crate) sample: &'a GuestSample,
     pub(crate) limits: &'a GuestLimits,
-    /// What is remembered of it. Only `bound` changes that before the plan is carried out.
+    /// Its state. Only `bound` changes this before the plan is carried out.
     pub(crate) state: &'a mut GuestState,
     /// By `assess`: what is known of it.
     pub(crate) assessment: Assessment,
@@ -58,11 +59,11 @@ pub(crate) struct GuestTick<'a> {
 /// What is done about one guest in one tick.
 #[derive(Debug)]
 pub(crate) struct GuestActuation {
-    /// By `grant`: what it is asked, and why.
+    /// By `grant`: what it is asked for, and why.
     pub(crate) grant: Grant,
-    /// By `actuate`: the order to balloon and plugged memory that does that.
+    /// By `actuate`: the order to balloon and plugged memory for that.
     pub(crate) actuated: Actuated,
-    /// By `page`: what its process is held to; `None`: what it was.
+    /// By `page`: the cap on its process; `None`: unchanged.
     pub(crate) paged: Option<Paged>,
 }
 
@@ -70,7 +71,7 @@ pub(crate) struct GuestActuation {
 #[derive(Debug, Default)]
 pub(crate) struct Actuated {
     pub(crate) order: Actuation,
-    /// What becomes of the guest's actuator once the order is carried out; `None`: nothing.
+    /// The guest's actuator once the order is carried out; `None`: unchanged.
     pub(crate) next: Option<NextActuator>,
 }
 
@@ -85,7 +86,7 @@ impl NextActuator {
     }
 }
 
-/// What a guest's process is held to from now on, and what is paged for that.
+/// The cap on a guest's process from now on, and what is paged for it.
 #[derive(Debug)]
 pub(crate) struct Paged {
     pub(crate) cap: ResidentCap,
@@ -93,7 +94,7 @@ pub(crate) struct Paged {
 }
 
 impl GuestTick<'_> {
-    /// Its demand, if it has a part in the division of memory.
+    /// Its estimate, if it takes part in the division of memory.
     pub(crate) fn estimate(&self) -> Option<&Estimate> {
         self.state.estimator.last_estimate().filter(|_| self.assessment.has_part)
     }

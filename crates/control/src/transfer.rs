@@ -1,8 +1,8 @@
 //! Which guests release memory that others wait for.
 //!
-//! Idea: memory that one guest releases is granted to others while it still releases the rest. How
-//! soon depends on the sampling rate: while one guest waits for memory that another releases, these
-//! guests are sampled ten times as often. Cost: O(n) a tick. Limits: ends when a guest has released
+//! Idea: memory is granted to others while the guest that releases it still releases the rest. How
+//! soon depends on the sampling rate, so these guests are sampled ten times as often while one
+//! waits for what another releases. Cost: O(n) a tick. Limits: ends when a guest has released
 //! nothing for a second.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use ballast_model::{Change, Clamped, Compliance, GuestId, GuestPlan, Plan};
 /// A guest that released some memory within this time is giving.
 const GIVING_WITHIN: Duration = Duration::from_secs(1);
 
-/// Guests that give memory and guests that wait for it; none if there is not one of each.
+/// Guests that give memory and guests that wait for it. Empty unless there is at least one of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transfer {
     guests: Vec<GuestId>,
@@ -43,8 +43,8 @@ impl TransferGuests {
         self.waits |= waits;
     }
 
-    /// The transfer under way once `plan`, whose guests these are, is carried out. A reservation
-    /// waits for what guests give as a guest does.
+    /// The transfer under way once `plan`, which has these guests, is carried out. A reservation
+    /// waits for memory just as a guest does.
     pub(crate) fn transfer(self, plan: &Plan) -> Transfer {
         let waits = self.waits || plan.reservations.iter().any(|it| !it.is_ready());
         let guests = if self.gives && waits { self.guests } else { Vec::new() };

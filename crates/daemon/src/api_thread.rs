@@ -1,12 +1,12 @@
 //! The thread that serves the API, watched by the main loop.
 //!
-//! Idea: the API has a thread and a runtime of its own, so that no number of clients takes time
-//! from a tick. When that thread ends before it is to, by a panic or because it can take no more
-//! connections, it wakes the main loop, which logs why and starts another. How often
-//! that happened, and why last, is in the status and the metrics.
+//! Idea: the API has its own thread and runtime, so that no number of clients takes time from a
+//! tick. When that thread ends early, because it panicked or can take no more connections, it wakes
+//! the main loop, which logs the reason and starts another. The status and the metrics have the
+//! number of restarts and the last reason.
 //!
-//! Limits: at most one thread is started in [`APART_MIN`]. Without its thread nobody reaches the
-//! API; the main loop goes on.
+//! Limits: at most one thread is started in [`APART_MIN`]. Without a thread the API cannot be
+//! reached; the main loop goes on.
 
 use std::io;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use tokio::sync::{Notify, oneshot};
 use tracing::{info, warn};
 
 use super::view::{ApiState, Handle};
-use super::worker::words;
+use super::worker::panic_text;
 use crate::server::{MetricsPort, Server, ServerConfig, ServerError};
 
-/// Shortest time between two starts: a fault of the program does not go away by itself.
+/// Shortest time between two starts: a programming fault does not go away by itself.
 const APART_MIN: Duration = Duration::from_secs(5);
 
 /// Serves the API on the thread it is called on, until told to stop.
 type Serve = fn(Server, Handle, oneshot::Receiver<()>) -> Result<(), ServerError>;
 
-/// The thread, and what became of those before it.
+/// The thread, and the history of its predecessors.
 pub(crate) struct ApiThread {
     serve: Serve,
     config: ServerConfig,
@@ -87,19 +87,18 @@ impl ApiThread {
         Ok(api)
     }
 
-    /// Notified when the thread ends; then it is to be looked after.
+    /// Notified when the thread ends; then call [`ApiThread::look_after`].
     pub(crate) fn ended(&self) -> Arc<Notify> {
         Arc::clone(&self.ended)
     }
 
-    /// How often the thread ended before it was to, why last, and what is wrong with the port for
-    /// metrics.
+    /// How often the thread ended early, why last, and what is wrong with the metrics port.
     pub(crate) fn health(&self) -> ApiState {
         let metrics_trouble = self.config.metrics.as_ref().and_then(MetricsPort::trouble);
         ApiState { metrics_trouble, ..self.health.clone() }
     }
 
-    /// Notes that the thread ended, and starts another once it is time. To be called when
+    /// Notes if the thread ended, and starts another once it is time. Call this when
     /// [`ApiThread::ended`] is notified, and at every tick.
     pub(crate) fn look_after(&mut self) {
         if let Some(why) = self.failure() {
@@ -128,7 +127,7 @@ impl ApiThread {
         let _ = stop.send(());
         let ended = thread.join();
         let served =
-            ended.map_err(|panic| anyhow!("the API's thread panicked: {}", words(&*panic)));
+            ended.map_err(|panic| anyhow!("the API's thread panicked: {}", panic_text(&*panic)));
         Ok(served??)
     }
 
@@ -138,7 +137,7 @@ impl ApiThread {
         Some(match running.thread.join() {
             Ok(Ok(())) => "its thread ended".to_owned(),
             Ok(Err(error)) => error.to_string(),
-            Err(panic) => format!("its thread panicked: {}", words(&*panic)),
+            Err(panic) => format!("its thread panicked: {}", panic_text(&*panic)),
         })
     }
 
@@ -167,7 +166,7 @@ fn serve(
     handle: Handle,
     stopped: oneshot::Receiver<()>,
 ) -> Result<(), ServerError> {
-    // The daemon's raised priority is for ticks, not for those who read about them.
+    // The daemon's raised priority is for ticks, not for the API's clients.
     give_up_raised_priority();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(ServerError::Runtime)?;
@@ -214,7 +213,7 @@ mod tests {
         tokio::time::timeout(PATIENCE, api.ended().notified())
             .await
             .expect("its end is reported at once");
-        // The notice comes just before the end.
+        // The notice comes just before the thread ends.
         let end = Instant::now() + PATIENCE;
         while api.health().restarts == 0 {
             api.look_after();

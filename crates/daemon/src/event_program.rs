@@ -1,13 +1,13 @@
 //! Runs the operator's program for every incident that begins or ends.
 //!
-//! Idea: the main loop leaves an incident in a bounded queue of its kind and goes on. A thread runs
-//! the program for one incident of a kind at a time: no shell, an environment of its own, JSON on
-//! standard input, a deadline after which the program and what it started are killed, and its
-//! output in the log.
+//! Idea: the main loop puts an incident into a bounded queue of its kind and goes on. A thread runs
+//! the program for one incident of a kind at a time: without a shell, with its own environment and
+//! JSON on standard input. After a deadline the program and its children are killed. Its output
+//! goes to the log.
 //! Cost: a thread from the first incident on, and a process for each.
-//! Limits: beyond [`WAITING_MAX`] incidents of a kind that wait, new ones are dropped, which is
-//! said. Processes that leave the program's process group are not killed. When the daemon ends,
-//! incidents that wait are dropped.
+//! Limits: when [`WAITING_MAX`] incidents of a kind wait, new ones are dropped, with a warning.
+//! Processes that leave the program's process group are not killed. When the daemon ends, waiting
+//! incidents are dropped.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -29,17 +29,17 @@ use crate::operator_program;
 
 /// Most incidents of a kind that wait: all guests of a full host may get stuck at once.
 const WAITING_MAX: usize = 256;
-/// Most bytes of the program's output, and of its errors, that come into the log.
+/// Most bytes of the program's standard output, and of its standard error, that are logged.
 const OUTPUT_BYTES_MAX: u64 = 4096;
 /// An incident and when it was seen, wall clock.
-type Seen = (SystemTime, Incident);
+type SeenIncident = (SystemTime, Incident);
 
-/// The operator's program, and what waits for it.
+/// The operator's program, and the incidents that wait for it.
 #[derive(Debug)]
 pub(crate) struct EventProgram {
     settings: EventSettings,
-    /// A queue for each kind, in their order; none before the first incident.
-    queues: Vec<mpsc::Sender<Seen>>,
+    /// A queue for each kind, in the order of kinds; empty before the first incident.
+    queues: Vec<mpsc::Sender<SeenIncident>>,
 }
 
 impl EventProgram {
@@ -48,8 +48,8 @@ impl EventProgram {
         EventProgram { settings, queues: Vec::new() }
     }
 
-    /// Has the program run for `incidents`, without waiting.
-    pub(crate) fn tell(&mut self, at: SystemTime, incidents: &[Incident]) {
+    /// Queues a run of the program for each of `incidents`, without waiting.
+    pub(crate) fn report_incidents(&mut self, at: SystemTime, incidents: &[Incident]) {
         for incident in incidents {
             if let Err(why) = self.queue((at, incident.clone())) {
                 let event = incident.kind.code();
@@ -58,9 +58,9 @@ impl EventProgram {
         }
     }
 
-    fn queue(&mut self, seen: Seen) -> Result<(), String> {
+    fn queue(&mut self, seen: SeenIncident) -> Result<(), String> {
         let place = seen.1.kind as usize;
-        // A thread that panicked has left its queues closed.
+        // The queues of a thread that panicked are closed.
         if self.queues.get(place).is_none_or(mpsc::Sender::is_closed) {
             self.start().map_err(|error| format!("no thread can be started: {error}"))?;
         }
@@ -76,7 +76,7 @@ impl EventProgram {
             IncidentKind::ALL.map(|_| mpsc::channel(WAITING_MAX)).into_iter().unzip();
         let settings = self.settings.clone();
         std::thread::Builder::new().name("events".to_owned()).spawn(move || {
-            // The program inherits what this thread has.
+            // The program inherits this thread's priority.
             give_up_raised_priority();
             match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime.block_on(run_all(settings, waiting)),
@@ -88,7 +88,7 @@ impl EventProgram {
     }
 }
 
-async fn run_all(settings: EventSettings, waiting: Vec<mpsc::Receiver<Seen>>) {
+async fn run_all(settings: EventSettings, waiting: Vec<mpsc::Receiver<SeenIncident>>) {
     let mut kinds = JoinSet::new();
     for queue in waiting {
         kinds.spawn(run_of_kind(settings.clone(), queue));
@@ -96,8 +96,8 @@ async fn run_all(settings: EventSettings, waiting: Vec<mpsc::Receiver<Seen>>) {
     while kinds.join_next().await.is_some() {}
 }
 
-/// Runs the program for one incident after the other, at most one in `apart`.
-async fn run_of_kind(settings: EventSettings, mut waiting: mpsc::Receiver<Seen>) {
+/// Runs the program for one incident after the other, at most once in `apart`.
+async fn run_of_kind(settings: EventSettings, mut waiting: mpsc::Receiver<SeenIncident>) {
     while let Some((at, incident)) = waiting.recv().await {
         let begun = Instant::now();
         let (event, program) = (incident.kind.code(), settings.run.display());
@@ -150,7 +150,7 @@ const fn state(incident: &Incident) -> &'static str {
     if incident.is_over { "over" } else { "begun" }
 }
 
-/// What the program reads.
+/// The JSON that the program reads.
 fn form(at: SystemTime, incident: &Incident) -> serde_json::Value {
     let since_1970 = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     json!({
@@ -163,7 +163,7 @@ fn form(at: SystemTime, incident: &Incident) -> serde_json::Value {
     })
 }
 
-/// The kernel's out-of-memory killer is to spare the daemon, not what it starts.
+/// The kernel's out-of-memory killer should spare the daemon, but not what it starts.
 fn forget_protection(child: &Child) {
     if let Some(pid) = child.id() {
         // It may have ended.
@@ -171,7 +171,7 @@ fn forget_protection(child: &Child) {
     }
 }
 
-/// Gives the program its input, logs what it says, and waits for its end.
+/// Gives the program its input, logs its output, and waits for its end.
 async fn finish(
     child: &mut Child,
     input: &str,
@@ -188,7 +188,7 @@ async fn finish(
     child.wait().await
 }
 
-/// Logs what comes, as far as it is not too much, and reads on to the end.
+/// Logs output up to the limit, and reads the rest without logging it.
 async fn log_output(from: Option<impl AsyncRead + Unpin>, event: &'static str) {
     let Some(mut from) = from else { return };
     let mut bytes = Vec::new();

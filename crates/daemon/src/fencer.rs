@@ -5,13 +5,13 @@
 //! swap device hangs, the tick and the other guests go on. A thread lifts its fence when it ends,
 //! by order or by a panic.
 //!
-//! A daemon that was killed left its fences standing. Each process that is not to be fenced is
-//! looked at once, when it is first seen, by a thread that lifts what was left around it.
+//! A daemon that was killed left its fences standing. So each process that should not be fenced is
+//! checked once, when it is first seen, by a thread that lifts what was left around it.
 //!
-//! Cost: a thread for each fenced guest; some hundred microseconds of it a tick.
-//! Limits: [`GUESTS_MAX`] guests, those included whose thread hangs; others are refused, as their
-//! state says. A thread that hangs when the daemon stops may leave its fence standing; this is
-//! logged, and the next daemon lifts it.
+//! Cost: a thread for each fenced guest, which takes some hundred microseconds a tick.
+//! Limits: [`GUESTS_MAX`] guests, including those whose threads hang; others are refused, which
+//! their state says. A thread that hangs when the daemon stops may leave its fence standing; this
+//! is logged, and the next daemon lifts the fence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use ballast_reclaim::{Fence, ReclaimError, SwapBounds};
 use tracing::{debug, info, warn};
 
 use super::warn_once::WarnOnce;
-use super::worker::{Inbox, Letter, Worker, WorkerDeadline, words};
+use super::worker::{Inbox, Letter, Worker, WorkerDeadline, panic_text};
 
 /// Most guests with a fence at the same time.
 const GUESTS_MAX: usize = 256;
@@ -34,7 +34,7 @@ const GUESTS_MAX: usize = 256;
 const HANGS_AFTER: Duration = Duration::from_secs(10);
 /// Longest wait for fences to be lifted when the daemon stops.
 const END_WAIT_MAX: Duration = Duration::from_secs(2);
-/// Pause between two looks at threads that end.
+/// Pause between two checks of threads that end.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// An order, and how much of the host's swap may be used for it.
@@ -44,7 +44,7 @@ struct Assignment {
     swap: SwapBounds,
 }
 
-/// A guest's thread, and what it found last.
+/// A guest's thread, and the state that it found last.
 #[derive(Debug)]
 struct Fenced {
     process: ProcessId,
@@ -52,29 +52,29 @@ struct Fenced {
     found: Arc<Mutex<FenceState>>,
 }
 
-/// The thread that looks for fences of an earlier daemon, and around which processes.
+/// The thread that checks for fences of an earlier daemon, and the processes that it checks.
 #[derive(Debug)]
 struct FenceCheck {
     thread: JoinHandle<()>,
     at: Vec<ProcessId>,
 }
 
-/// The fences of all guests. Dropping it lifts them, and waits for that for a bounded time.
+/// The fences of all guests. Dropping it lifts them, waiting for that for a bounded time.
 #[derive(Debug)]
 pub(crate) struct Fencer {
     root: PathBuf,
     swap: SwapBounds,
     fenced: BTreeMap<GuestId, Fenced>,
-    /// Guests that are to have a fence and have no thread, and why.
+    /// Guests that should have a fence but have no thread, and why.
     refused: BTreeMap<GuestId, String>,
-    /// Processes around which no fence of an earlier daemon stands.
+    /// Processes that were checked: no fence of an earlier daemon stands around them.
     looked_at: BTreeSet<(u32, u64)>,
     looking: Option<FenceCheck>,
     warnings: WarnOnce,
 }
 
 impl Fencer {
-    /// Fences nobody yet.
+    /// Without fences yet.
     pub(crate) fn new(swap: SwapBounds) -> Fencer {
         Fencer::below(PathBuf::from("/"), swap)
     }
@@ -130,7 +130,7 @@ impl Fencer {
 
     fn give(&mut self, order: FenceOrder) {
         let guest = order.guest.clone();
-        // That thread is to be done with it first.
+        // The thread that checks must be done with the process first.
         if self.looking.as_ref().is_some_and(|looking| looking.at.contains(&order.process)) {
             return;
         }
@@ -160,8 +160,8 @@ impl Fencer {
         Ok(Fenced { process, worker, found })
     }
 
-    /// Lifts what an earlier daemon left around processes that were not there before, but those of
-    /// guests that are fenced now: their threads take over what is there.
+    /// Lifts fences of an earlier daemon around processes that are new, except those of guests that
+    /// are fenced now: their threads take over what is there.
     fn lift_left<'a>(
         &mut self,
         present: impl Iterator<Item = (&'a GuestId, ProcessId)> + Clone,
@@ -170,7 +170,7 @@ impl Fencer {
         if let Some(ended) = self.looking.take_if(|looking| looking.thread.is_finished())
             && let Err(panic) = ended.thread.join()
         {
-            self.warnings.warn("fences", &format!("a thread panicked: {}", words(&*panic)));
+            self.warnings.warn("fences", &format!("a thread panicked: {}", panic_text(&*panic)));
         }
         if self.looking.is_some() {
             return;
@@ -214,7 +214,7 @@ impl Fencer {
         }
     }
 
-    /// Forgets threads that ended; warns of those that panicked or hang.
+    /// Forgets threads that ended; warns about those that panicked or hang.
     fn look_after_threads(&mut self) {
         let warnings = &mut self.warnings;
         self.fenced.retain(|guest, fenced| {
@@ -246,7 +246,7 @@ fn lock(found: &Mutex<FenceState>) -> MutexGuard<'_, FenceState> {
     found.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps one guest's fence as ordered, until told to end. However it ends, the fence is lifted.
+/// Keeps one guest's fence as ordered until told to end. However it ends, the fence is lifted.
 fn keep(root: &Path, inbox: &Inbox<Assignment>, found: &Mutex<FenceState>) {
     let mut fence: Option<Fence> = None;
     loop {
@@ -280,9 +280,9 @@ fn hold(
     fence.hold(order.height, order.takes, swap)
 }
 
-/// Lifts what an earlier daemon left around one process.
+/// Lifts the fence that an earlier daemon left around one process.
 fn lift_one(root: &Path, guest: &GuestId, process: ProcessId) {
-    // Where there can be no fence, or none of ours is, none was left.
+    // If there can be no fence, or there is none of Ballast's, none was left.
     let left = match Fence::open(root, process.pid, Some(process.start_ticks)) {
         Ok(left) => left,
         Err(why) => return debug!("{guest}: no fence was left: {why}"),

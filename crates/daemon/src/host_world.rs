@@ -1,7 +1,7 @@
 //! The engine's world on a real host.
 //!
-//! Idea: joins the observer, the backends, the agents, the pager, the journal and the program that
-//! is run for events. It decides nothing.
+//! Idea: joins the observer, the backends, the agents, the pager, the journal and the operator's
+//! programs. It decides nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,8 +42,8 @@ use crate::recorder::Recorder;
 /// Longest wait for the kernel to reclaim what a container's new limit takes.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Longest wait for the outcomes of orders. Each backend has a shorter one of its own (2 s), and
-/// knows better why an outcome is late; this one is for a fault in a backend.
+/// Longest wait for the outcomes of orders. Each backend has a shorter timeout (2 s) and knows
+/// better why an outcome is late; this one is for a fault of a backend.
 const ACT_MAX: Duration = Duration::from_secs(3);
 
 /// Shortest time between emergencies of a guest where agents are off.
@@ -54,17 +54,17 @@ pub(crate) struct HostWorld {
     pub(crate) recorder: Recorder,
     observer: Observer,
     pager: Pager,
-    /// `None`: no program is configured.
+    /// `None`: no policy program is configured.
     program: Option<PolicyProgram>,
-    /// `None`: the search for like pages is not tuned.
+    /// `None`: the search for equal pages is not adjusted.
     merger: Option<Merger>,
-    /// What is run for events; `None`: nothing.
+    /// The program that is run for events; `None`: none is configured.
     event_program: Option<EventProgram>,
 }
 
 impl HostWorld {
-    /// Opens the journal; samples nothing yet. Returns what the last daemon left there, too.
-    /// `guests_max`: most guests that there are files for.
+    /// Opens the journal; samples nothing yet. Also returns what the last daemon left there.
+    /// `guests_max`: most guests for which there are enough file descriptors.
     ///
     /// # Errors
     /// As [`Recorder::open`].
@@ -79,7 +79,7 @@ impl HostWorld {
             seed: u64::from(std::process::id()),
             guests_max,
         });
-        // A guest that has a QMP socket of its own is asked there: that says more.
+        // A guest that also has its own QMP socket is asked there, because that tells more.
         let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(fleet)];
         if let Some(settings) = &config.libvirt {
             backends.push(Box::new(LibvirtHost::new(LibvirtConfig {
@@ -115,7 +115,7 @@ impl HostWorld {
                 guests_max,
             })));
         }
-        // Guests have half a tick to answer; the other half remains to decide and act.
+        // Guests have half a tick to answer; the other half is for deciding and acting.
         let deadline = config.qmp_timeout.min(config.settings.tick / 2);
         let (tracking, agents) = (config.tracking.as_ref(), config.agents.as_ref());
         let mut observer = Observer::new(
@@ -168,7 +168,7 @@ fn by_rest<G: RestGuest + 'static>(settings: &RestSettings, guests_max: usize) -
     Box::new(RestGuests::<G>::new(config, Path::new(PROC)))
 }
 
-/// What tunes the search for like pages, if that is configured. Says if the kernel has none.
+/// Adjusts the search for equal pages, if configured. Warns if the kernel has none.
 fn merger(config: &Config) -> Option<Merger> {
     if config.tunes_merging && matches!(read_merging(Path::new(KSM)), Ok(None)) {
         warn!("[mechanisms.ksm] is on, and this kernel has no merging of pages: nothing is tuned");
@@ -185,7 +185,7 @@ impl World for HostWorld {
         clock::wall()
     }
 
-    async fn look(&mut self, scope: SampleScope, in_transfer: &[GuestId]) -> Snapshot {
+    async fn sample(&mut self, scope: SampleScope, in_transfer: &[GuestId]) -> Snapshot {
         match scope {
             SampleScope::All => self.observer.snapshot().await,
             SampleScope::Urgent => self.observer.urgent_snapshot(in_transfer).await,
@@ -221,7 +221,7 @@ impl World for HostWorld {
 
     fn merge(&mut self, snapshot: &Snapshot, is_held: bool) {
         if let Some(merger) = &mut self.merger {
-            merger.look(snapshot, is_held);
+            merger.adjust(snapshot, is_held);
         }
     }
 
@@ -233,12 +233,12 @@ impl World for HostWorld {
             return Vec::new();
         }
         let order = |paging: &Paging| {
-            let (pid, resident) = self.observer.process_of(&paging.guest)?;
+            let (process, resident) = self.observer.process_of(&paging.guest)?;
             let coldness = self.observer.coldness(&paging.guest);
-            Some(Order { paging: paging.clone(), pid, resident, coldness })
+            Some(Order { paging: paging.clone(), process, resident, coldness })
         };
         self.pager.obey(plan.paging.iter().filter_map(order).collect());
-        self.pager.paged()
+        self.pager.take_outcomes()
     }
 
     fn must_wait(
@@ -265,9 +265,9 @@ impl World for HostWorld {
         }
     }
 
-    fn tell(&mut self, incidents: &[Incident]) {
+    fn report_incidents(&mut self, incidents: &[Incident]) {
         if let Some(program) = &mut self.event_program {
-            program.tell(clock::wall(), incidents);
+            program.report_incidents(clock::wall(), incidents);
         }
     }
 
@@ -275,8 +275,8 @@ impl World for HostWorld {
         self.recorder.tick(tick);
     }
 
-    async fn settle(&mut self) {
-        self.recorder.settle().await;
+    async fn wait_until_recorded(&mut self) {
+        self.recorder.wait_until_recorded().await;
     }
 
     fn record_event(&mut self, event: Recorded) {

@@ -1,13 +1,13 @@
-//! What the last daemon left in the journal, for this one.
+//! What the last daemon left for this one in the journal.
 //!
-//! Idea: of a daemon that ran since the host's boot everything holds that its last plan promised;
-//! of one before that only guests' credits, as guests are other processes then. An operator's pause
-//! holds until the operator resumes or the host is rebooted, also where the daemon ended before its
-//! next tick, or before its first one. A mode that an operator set holds until the configuration
-//! file says another one than it said then, whatever is rebooted.
+//! Idea: if the last daemon ran since the host's boot, everything that its last plan promised still
+//! holds. If it ran before, only guests' credits are taken over, because guests are other processes
+//! then. An operator's pause holds until the operator resumes or the host reboots, even if the
+//! daemon ended before its next tick, or before its first one. A mode that an operator set holds
+//! until the mode in the configuration file changes, across reboots.
 //!
-//! Limits: limits and policies that an operator set do not outlive a daemon. Of a mode that was set
-//! in the very tick in which the file said another one, only the file's is known.
+//! Limits: limits and policies that an operator set do not survive the daemon. If the mode in the
+//! file changed in the very tick in which an operator set one, only the file's is known.
 
 use ballast_model::{GuestId, Mode, ModeChoice, Restart};
 use ballast_store::{Event, Left};
@@ -17,16 +17,16 @@ use super::view::Command;
 /// What the last daemon left to this one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Inherited {
-    /// Of guests that run since then, and of the operator.
+    /// State of guests that have run since then, and of the operator.
     pub restart: Restart,
     /// Each guest's credits, whether it still runs or not.
     pub credits: Vec<(GuestId, u64)>,
-    /// The mode; `None`: nothing is known of one.
+    /// The mode; `None`: unknown.
     pub mode: Option<ModeChoice>,
 }
 
 impl Inherited {
-    /// What `left` means for a daemon that is started in the boot `boot_id`.
+    /// The meaning of `left` for a daemon started in the boot `boot_id`.
     pub fn of(left: Left, boot_id: &str) -> Inherited {
         let mut inherited = Inherited::default();
         if let Some((session, tick)) = left.last {

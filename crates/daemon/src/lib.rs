@@ -1,4 +1,4 @@
-//! The daemon: observe, decide, act, record; once per tick.
+//! The daemon: observes, decides, acts and records, once per tick.
 //!
 //! Idea: the [`engine`] runs ticks over a [`World`](engine::World). [`run()`] drives it over the
 //! host: the mechanisms that sample guests and carry plans out, the API's [`server`], the agents
@@ -26,6 +26,7 @@ mod operator_program;
 mod pager;
 mod policy_program;
 mod proxmox_settings;
+mod rate_limited;
 mod recorder;
 mod run;
 pub mod server;

@@ -1,10 +1,10 @@
-//! The daemon's log: to standard error, or with its fields to systemd's journal where that reads
-//! standard error; at the level of `BALLAST_LOG`.
+//! The daemon's log, at the level of `BALLAST_LOG`: on standard error or, where systemd's journal
+//! reads standard error, with fields in that journal.
 //!
-//! Idea: levels for all modules or by module (`info`, `ballast_qmp=debug`). Filters by span or
-//! field would bring a regular expression engine into the daemon, a tenth of the program. Lines and
-//! panics go through a [`LogQueue`], so that no tick waits for who reads them. The program's end
-//! waits a second at most for the last ones to be written.
+//! Idea: levels are set for all modules or by module (`info`, `ballast_qmp=debug`). Filters by span
+//! or field would bring a regular expression engine into the daemon, a tenth of the program. Lines
+//! and panics go through a [`LogQueue`], so that no tick waits for a reader of the log. At the end,
+//! the program waits at most a second for the last ones to be written.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fs::File;
@@ -31,13 +31,13 @@ static QUEUE: LogQueue = LogQueue::new();
 #[must_use = "the last lines are written when it ends"]
 pub struct DaemonLog(());
 
-/// Logs to standard error from now on, in colour on a terminal. The level is `info` unless the
+/// From now on, logs to standard error, in colour on a terminal. The level is `info` unless the
 /// environment variable `BALLAST_LOG` names another.
 ///
 /// # Errors
 /// Standard error is closed, or no thread can be started.
 pub fn start_log() -> io::Result<DaemonLog> {
-    // Not by way of `Stderr`, whose lock the thread would hold while it waits.
+    // Not through `Stderr`, whose lock the thread would hold while it waits.
     let file = File::from(stderr().as_fd().try_clone_to_owned()?);
     std::thread::Builder::new().name("log".to_owned()).spawn(move || QUEUE.write_to(&file))?;
     std::panic::set_hook(Box::new(log_panic));
@@ -49,7 +49,7 @@ pub fn start_log() -> io::Result<DaemonLog> {
             .with_writer(|| &QUEUE)
             .with_ansi(stderr().is_terminal())
             .with_target(false)
-            // The text has what people need of the other fields.
+            // The text already has what people need of the other fields.
             .fmt_fields(debug_fn(|out, field, value| match field.name() {
                 MESSAGE => write!(out, "{value:?}"),
                 _ => Ok(()),
@@ -59,7 +59,7 @@ pub fn start_log() -> io::Result<DaemonLog> {
     Ok(DaemonLog(()))
 }
 
-/// The journal, if it is what reads standard error and it answers.
+/// The journal, if it reads standard error and answers.
 fn journal() -> Option<JournalLayer> {
     let named = std::env::var("JOURNAL_STREAM").ok()?;
     if !is_stream(&named, stderr()) {
@@ -68,7 +68,7 @@ fn journal() -> Option<JournalLayer> {
     JournalLayer::connect(SOCKET.as_ref(), &QUEUE).ok()
 }
 
-/// What the standard library says of a panic.
+/// Logs a panic with the text of the standard library.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let mut text = format!("\nthread '{}' {panic}\n", thread.name().unwrap_or("<unnamed>"));
@@ -80,14 +80,14 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     QUEUE.flush(END_MAX);
 }
 
-/// Lines dropped since the start because nobody read them.
+/// Lines dropped since the start because no process read them.
 pub(crate) fn lines_dropped() -> u64 {
     QUEUE.dropped()
 }
 
 impl DaemonLog {
-    /// Waits until all lines are written, for a second at most. If it returns `false`, standard
-    /// error takes none, and whoever writes to it would wait.
+    /// Waits at most a second until all lines are written. If it returns `false`, standard error
+    /// takes no lines, and writing to it would block.
     pub fn end(self) -> bool {
         QUEUE.flush(END_MAX)
     }
@@ -130,7 +130,7 @@ mod tests {
                 .stdout(Stdio::null())
                 .stderr(writer);
             let mut running = child.spawn().unwrap();
-            // It has the other end of the pipe.
+            // The child has the other end of the pipe.
             drop(child);
             assert_eq!(running.wait().unwrap().code(), Some(101));
             let mut text = String::new();

@@ -1,13 +1,13 @@
-//! Lines of the log as entries of systemd's journal, with their fields.
+//! Log lines as entries of systemd's journal, with their fields.
 //!
-//! Idea: where standard error goes to that journal anyway (`JOURNAL_STREAM` says so), an entry goes
-//! to the journal's socket in its own protocol, so that fields can be asked for
-//! (`journalctl -u ballast BALLAST_GUEST=web-1`). Sending never waits: what the socket does not
-//! take becomes a line of standard error, as without it.
+//! Idea: if standard error goes to that journal anyway (`JOURNAL_STREAM` says so), each entry is
+//! sent to the journal's socket in its own protocol, so that fields can be queried (`journalctl -u
+//! ballast BALLAST_GUEST=web-1`). Sending never waits: an entry that the socket does not take
+//! becomes a line of standard error.
 //! Source: systemd's "Native Journal Protocol".
 //! Cost: a system call for each line.
-//! Limits: a value of more than [`VALUE_BYTES_MAX`] is cut. Fields with other characters in their
-//! names than letters, digits and `_` are left out.
+//! Limits: a value of more than [`VALUE_BYTES_MAX`] is cut. Fields with names that contain anything
+//! but letters, digits and `_` are left out.
 
 use std::fmt::{Debug, Write as _};
 use std::io;
@@ -22,7 +22,7 @@ use tracing_subscriber::layer::Context;
 
 use super::log_queue::LogQueue;
 
-/// Where the journal listens.
+/// The journal's socket.
 pub(crate) const SOCKET: &str = "/run/systemd/journal/socket";
 /// Most bytes of one value: an entry stays far below what a datagram may hold (208 KiB).
 const VALUE_BYTES_MAX: usize = 16 << 10;
@@ -41,7 +41,7 @@ pub(crate) fn is_stream(named: &str, file: impl AsFd) -> bool {
 #[derive(Debug)]
 pub(crate) struct JournalLayer {
     socket: UnixDatagram,
-    /// What takes lines that the journal does not.
+    /// Takes lines that the journal does not take.
     otherwise: &'static LogQueue,
 }
 
@@ -49,7 +49,7 @@ impl JournalLayer {
     /// A layer that sends to the socket at `path`.
     ///
     /// # Errors
-    /// Nobody listens there.
+    /// No process listens there.
     pub(crate) fn connect(path: &Path, otherwise: &'static LogQueue) -> io::Result<JournalLayer> {
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
@@ -70,7 +70,7 @@ impl<S: Subscriber> Layer<S> for JournalLayer {
     }
 }
 
-/// An entry in the making.
+/// An entry under construction.
 struct Entry {
     message: String,
     bytes: Vec<u8>,
@@ -79,7 +79,7 @@ struct Entry {
 impl Entry {
     fn of(metadata: &Metadata<'_>) -> Entry {
         let mut entry = Entry { message: String::new(), bytes: Vec::new() };
-        // Numbers as syslog has them.
+        // Syslog's numbers.
         let priority = match *metadata.level() {
             Level::ERROR => "3",
             Level::WARN => "4",
@@ -124,7 +124,7 @@ impl Visit for Entry {
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let mut text = String::new();
-        // Writing to memory does not fail; a value that does is shown as far as it came.
+        // Writing to memory does not fail; a value whose formatting fails is cut there.
         let _ = write!(text, "{value:?}");
         self.record(field, &text);
     }
@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// A receiver in place of the journal, and what a program says to it.
+    /// A receiver in place of the journal, with what a program logs to it.
     fn said(otherwise: &'static LogQueue, say: impl FnOnce()) -> (tempfile::TempDir, UnixDatagram) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
@@ -192,7 +192,7 @@ mod tests {
         static QUEUE: LogQueue = LogQueue::new();
         let (mut reader, writer) = std::io::pipe().unwrap();
         std::thread::spawn(move || QUEUE.write_to(writer));
-        // More than any socket holds while nobody reads.
+        // More than any socket holds without a reader.
         let (_folder, _receiver) = said(&QUEUE, || (0..10_000).for_each(|it| info!("line {it}")));
         let mut bytes = [0; 11];
         io::Read::read_exact(&mut reader, &mut bytes).unwrap();

@@ -1,13 +1,13 @@
-//! Lines of the log on their way to a file that may not take them, as a full pipe, or a journal's
-//! service that hangs.
+//! A queue for log lines on their way to a file that may block: a full pipe, or a journal service
+//! that hangs.
 //!
-//! Idea: whoever logs puts a line into a buffer and goes on; a thread writes the buffer to the
-//! file. Once the buffer is full, lines are dropped until the thread takes it, and the thread says
-//! in their place how many. The file stays one that blocks: `O_NONBLOCK` would hold for everybody
-//! who has it open.
+//! Idea: a thread that logs puts its line into a buffer and goes on; another thread writes the
+//! buffer to the file. While the buffer is full, lines are dropped and counted, and the writing
+//! thread reports their number in their place. The file stays blocking, because `O_NONBLOCK` would
+//! apply to every process that has it open.
 //!
-//! Cost: a lock and a copy per line; twice [`HELD_MAX`] of memory once it was full.
-//! Limits: the lock is one of the operating system's, which a thread that logs holds for a copy.
+//! Cost: a lock and a copy per line; twice [`HELD_MAX`] of memory once the buffer was full.
+//! Limits: the lock is one of the operating system's; a logging thread holds it for a copy.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -30,7 +30,7 @@ struct QueueState {
     lines: Vec<u8>,
     /// Lines dropped after these.
     dropped: u64,
-    /// Whether lines that were taken are not written yet.
+    /// Whether lines that were taken out are not written yet.
     is_writing: bool,
 }
 
@@ -57,19 +57,19 @@ impl LogQueue {
         self.dropped.load(Relaxed)
     }
 
-    /// Waits until everything is written, for `wait` at most; returns whether it is.
+    /// Waits at most `wait` until everything is written. Returns whether it is.
     pub(crate) fn flush(&self, wait: Duration) -> bool {
         let is_busy = |state: &mut QueueState| state.is_writing || !state.is_empty();
         let waited = self.changed.wait_timeout_while(self.lock(), wait, is_busy);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Writes all lines to `file`, without end.
+    /// Writes all lines to `file`, forever.
     pub(crate) fn write_to(&self, mut file: impl Write) -> ! {
         let mut lines = Vec::new();
         loop {
             let dropped = self.take(&mut lines);
-            // A file that is closed or refuses gets what comes after.
+            // If the file is closed or refuses lines, it gets the later ones.
             let _ = file.write_all(&lines);
             if dropped > 0 {
                 let _ =
@@ -81,7 +81,7 @@ impl LogQueue {
         }
     }
 
-    /// Waits for lines, exchanges them for `lines`, and returns how many were dropped after them.
+    /// Waits for lines, swaps them with `lines`, and returns how many were dropped after them.
     fn take(&self, lines: &mut Vec<u8>) -> u64 {
         lines.clear();
         let waited = self.changed.wait_while(self.lock(), |state| state.is_empty());
@@ -108,7 +108,7 @@ impl fmt::Debug for LogQueue {
     }
 }
 
-/// A line per call, as a subscriber of `tracing` makes them.
+/// Each call is a line, as `tracing`'s subscribers make them.
 impl Write for &LogQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.push(line);
@@ -155,7 +155,7 @@ mod tests {
     fn what_a_full_pipe_has_no_room_for_is_counted() {
         let (queue, mut reader) = piped();
         let line = [[b'a'; 1023].as_slice(), b"\n"].concat();
-        // More than the pipe, the thread and the queue hold.
+        // More than the pipe, the thread and the queue together hold.
         let sent = 4 * HELD_MAX / line.len();
         for _ in 0..sent {
             queue.push(&line);

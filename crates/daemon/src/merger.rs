@@ -1,11 +1,12 @@
-//! Tunes the kernel's search for like pages of guests (KSM), while nobody else does.
+//! Adjusts the kernel's search for equal pages of guests (KSM), unless another program does.
 //!
-//! Idea: a thread writes what [`MergingTuner`] decides, as the kernel may keep a writer waiting
-//! while it scans; the loop never does. What was found is restored while nothing is moved, and when
-//! the daemon stops. Where another program tunes the search, it is left to that.
+//! Idea: a thread writes the decisions of [`MergingTuner`], because the kernel may block a writer
+//! while it scans. The main loop never waits. The settings found at first are restored while
+//! nothing is moved, and when the daemon stops. If another program adjusts the search, Ballast
+//! leaves it alone.
 //!
 //! Cost: one thread; a look at all processes in each step, every ten seconds.
-//! Limits: a daemon that is killed restores nothing: the search goes on as it was set last.
+//! Limits: a daemon that is killed restores nothing; the search keeps its last settings.
 
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -23,22 +24,22 @@ use super::worker::{Inbox, Letter, Worker, WorkerDeadline};
 const OUTCOMES_MAX: usize = 16;
 /// Writing takes milliseconds; a step that takes this long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(5);
-/// Longest wait for the restoring when the daemon stops.
+/// Longest wait for settings to be restored when the daemon stops.
 const END_WAIT_MAX: Duration = Duration::from_secs(2);
-/// Time between two looks at whether that is done.
+/// Time between two checks whether that is done.
 const END_PAUSE: Duration = Duration::from_millis(5);
-/// What the log calls it.
+/// Its name in the log.
 const SUBJECT: &str = "ksm";
 
-/// What the thread is to do.
+/// An order to the thread.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     Set(MergingKnobs),
-    /// Restore what was found.
+    /// Restore the settings found at first.
     LeaveAlone,
 }
 
-/// Tunes the search. Dropping it restores what was found, for a bounded time.
+/// Adjusts the search. Dropping it restores the settings found at first, within a bounded time.
 #[derive(Debug)]
 pub(crate) struct Merger {
     tuner: MergingTuner,
@@ -64,8 +65,8 @@ impl Merger {
         }
     }
 
-    /// Goes by a snapshot. Never waits.
-    pub(crate) fn look(&mut self, snapshot: &Snapshot, is_held: bool) {
+    /// Takes in a snapshot. Never waits.
+    pub(crate) fn adjust(&mut self, snapshot: &Snapshot, is_held: bool) {
         self.look_after_thread();
         for outcome in self.done.try_iter() {
             match outcome {
@@ -154,7 +155,7 @@ fn work(
             Letter::None => continue,
             Letter::End => break,
         };
-        // If nobody takes outcomes, they only lack in the log.
+        // If outcomes are not taken, they are only missing from the log.
         let _ = outcomes.try_send(outcome);
     }
     if let Err(why) = control.restore() {
@@ -174,7 +175,7 @@ mod tests {
         MergingKnobs { is_running: true, pages_to_scan, sleep: Duration::from_millis(10) }
     }
 
-    /// A folder of processes and one of KSM's files.
+    /// A folder of processes, and one with KSM's files.
     fn folders() -> (tempfile::TempDir, tempfile::TempDir) {
         let (proc, ksm) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for (name, value) in [("run", "0"), ("pages_to_scan", "100"), ("sleep_millisecs", "20")] {
@@ -210,7 +211,7 @@ mod tests {
         worker.order(Order::Set(knobs(664)));
         assert_eq!(done.recv_timeout(PATIENCE), Ok(Ok(())));
         worker.end();
-        // It ends by dropping its end of the channel.
+        // The thread ends by dropping its end of the channel.
         while done.recv_timeout(PATIENCE).is_ok() {}
         assert_eq!(files(ksm.path()), ["0", "100", "20"]);
     }
@@ -223,12 +224,13 @@ mod tests {
         assert_eq!(done.recv_timeout(PATIENCE), Ok(Ok(())));
         fs::create_dir(proc.path().join("7")).unwrap();
         fs::write(proc.path().join("7/comm"), "ksmtuned\n").unwrap();
+        fs::write(proc.path().join("7/status"), "Uid:\t0\t0\t0\t0\n").unwrap();
         worker.order(Order::Set(knobs(664)));
         let why = done.recv_timeout(PATIENCE).unwrap().unwrap_err();
         assert!(why.contains("ksmtuned (process 7)"), "{why}");
         worker.end();
         while done.recv_timeout(PATIENCE).is_ok() {}
-        // As the other one has it by now.
+        // As the other program has set it by now.
         assert_eq!(files(ksm.path()), ["1", "364", "10"]);
     }
 }

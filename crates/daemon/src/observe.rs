@@ -1,8 +1,8 @@
 //! Samples the host and its guests, once per tick.
 //!
 //! Idea: four sources go into one [`Snapshot`]: the hypervisor (each guest's allocation), the
-//! kernel (host memory its process occupies), the trackers (memory it touches) and the agents (the
-//! guest's own statistics).
+//! kernel (host memory that its process occupies), the trackers (memory that it touches) and the
+//! agents (the guest's own statistics).
 //!
 //! Cost: that of the fleet plus two reads of /proc per guest (about 10 µs), and one of its mappings
 //! (about 0.3 ms) when the size of its memory changes. An urgent snapshot samples only the urgent
@@ -37,10 +37,10 @@ use crate::proxmox_settings::ProxmoxSettings;
 use crate::track::{HIDES_LITTLE, PresentGuest, Service};
 use ballast_config::{AgentSettings, TrackingSettings};
 
-/// How long it counts who else moves balloons: all processes are looked at for that.
+/// How long the answer to who else moves balloons counts; finding it takes a look at all processes.
 const OWNER_PERIOD: Duration = Duration::from_secs(60);
 
-/// How long it counts what a hypervisor's open files say: a device may be plugged in.
+/// How long the finding from a hypervisor's open files counts; a device may be plugged in later.
 const PINNED_PERIOD: Duration = Duration::from_secs(60);
 
 /// Age given to a resident size that may be incomplete: too old for any decision to use it.
@@ -51,15 +51,21 @@ const INCOMPLETE_AGE: Duration = Duration::from_secs(3600);
 struct Process {
     reader: ProcessReader,
     latest: Option<(ProcessMemory, Timestamp)>,
-    /// What of its memory was merged when all guests were last sampled.
+    /// How much of its memory was merged when all guests were last sampled.
     merged: Option<Bytes>,
-    /// What its open files say keeps its memory on the host, and when they were looked at.
+    /// What keeps its memory on the host by its open files, and when these were read.
     pinned: Option<Pinned>,
     pinned_at: Option<Timestamp>,
-    /// The most of its guest's memory that was seen in files since that last shrank, and how much
-    /// memory it had then. A tracker that takes permissions away can hide some.
+    /// The most of its guest's memory that was seen in files since that memory last shrank, and how
+    /// much memory the guest had then. A tracker that revokes permissions can hide some of it.
     file_backed: Option<Bytes>,
     file_backed_of: Option<Bytes>,
+}
+
+impl Process {
+    fn id(&self) -> ProcessId {
+        ProcessId { pid: self.reader.pid(), start_ticks: self.reader.start_time() }
+    }
 }
 
 /// Samples the host and every guest.
@@ -68,18 +74,18 @@ pub(super) struct Observer {
     pub(super) backends: Backends,
     deadline: Duration,
     host: HostReader,
-    /// Merging of like pages when all guests were last sampled.
+    /// Merging of equal pages when all guests were last sampled.
     merging: Option<PageMerging>,
     processes: BTreeMap<GuestId, Process>,
     trackers: Option<Service>,
     occupancy: Occupancy,
     pub(super) agents: Option<Agents>,
     pub(super) fencer: Fencer,
-    /// The settings that live with guests, and whether anybody asked for them since they changed.
+    /// The settings that live with guests, and whether they changed since they were last asked for.
     settings: BTreeMap<GuestId, Arc<GuestChange>>,
     /// Settings of guests of Proxmox VE; `None`: not read.
     pub(super) proxmox: Option<ProxmoxSettings>,
-    /// Who else moves balloons, and when that was looked for.
+    /// Who else moves balloons, and when that was last looked up.
     balloon_owner: Option<BalloonOwner>,
     owner_sought_at: Option<Timestamp>,
     are_settings_new: bool,
@@ -145,8 +151,8 @@ impl Observer {
         self.backends.sample(SampleRequest { now, wall, deadline, only }).await
     }
 
-    /// Builds the snapshot from `readings` and the other sources; reads a guest's process again
-    /// only where `is_read`.
+    /// Builds the snapshot from `readings` and the other sources. Reads a guest's process again
+    /// only if `is_read`.
     fn complete_all(
         &mut self,
         readings: Vec<GuestReading>,
@@ -160,6 +166,9 @@ impl Observer {
         if let Some(agents) = &mut self.agents {
             agents
                 .keep(|id| readings.binary_search_by(|reading| reading.sample.id.cmp(id)).is_ok());
+            let ids = readings.iter().map(|reading| &reading.sample.id);
+            let claims = ids.filter_map(|id| Some((id.clone(), self.backends.vsock(id)?)));
+            agents.claimed(claims);
         }
         if let Some(proxmox) = &mut self.proxmox {
             proxmox.look_after();
@@ -195,7 +204,7 @@ impl Observer {
         Snapshot::new(clock::now(), host, guests)
     }
 
-    /// The settings that live with guests; `None`: as at the last call.
+    /// The settings that live with guests; `None`: unchanged since the last call.
     pub(super) fn changed_settings(&mut self) -> Option<BTreeMap<GuestId, GuestChange>> {
         let is_new = std::mem::take(&mut self.are_settings_new);
         let copy = |(id, own): (&GuestId, &Arc<GuestChange>)| (id.clone(), GuestChange::clone(own));
@@ -203,15 +212,15 @@ impl Observer {
     }
 
     /// A guest's process and the host memory it occupied at the last reading.
-    pub(super) fn process_of(&self, id: &GuestId) -> Option<(u32, Bytes)> {
+    pub(super) fn process_of(&self, id: &GuestId) -> Option<(ProcessId, Bytes)> {
         let process = self.processes.get(id)?;
-        let ((memory, at), pid) = (process.latest?, process.reader.pid());
-        Some((pid, self.resident(id, pid, &memory, at).value))
+        let ((memory, at), process) = (process.latest?, process.id());
+        Some((process, self.resident(id, process, &memory, at).value))
     }
 
-    /// Prepares for paging, if `pages`: guests that owe memory or are being paged (every guest if
-    /// the host is short) have their cold pages tracked and their memory counted. The memory of
-    /// guests is counted too whose page table lacks much of it.
+    /// Prepares for paging, if `pages`: guests that owe memory or are being paged (all guests if
+    /// the host is short) have their cold pages tracked and their memory counted. Memory is also
+    /// counted for guests whose page table lacks much of it.
     pub(super) fn expect_paging(&mut self, plan: &Plan, pages: bool) {
         let is_expected = |guest: &GuestPlan| {
             let owes = !matches!(guest.compliance, Compliance::Compliant | Compliance::Inhibited);
@@ -229,7 +238,7 @@ impl Observer {
             }
             let is_counted = is_expected || self.hides_memory(&guest.id);
             let process = self.processes.get(&guest.id).filter(|_| is_counted);
-            counted.extend(process.map(|process| process.reader.pid()));
+            counted.extend(process.map(Process::id));
         }
         self.occupancy.count(counted);
     }
@@ -237,8 +246,7 @@ impl Observer {
     /// Whether the last count of a guest's memory found no more than its page table has.
     fn shows_all(&self, id: &GuestId) -> bool {
         let Some(process) = self.processes.get(id) else { return false };
-        let Some(Some(Count { shared: Ok(Some(shared)), .. })) =
-            self.occupancy.latest(process.reader.pid())
+        let Some(Some(Count { shared: Ok(Some(shared)), .. })) = self.occupancy.latest(process.id())
         else {
             return false;
         };
@@ -247,7 +255,7 @@ impl Observer {
         mapped.is_some_and(|mapped| shared.saturating_sub(mapped) <= little)
     }
 
-    /// Looks for who else moves balloons, if a plan says that somebody does.
+    /// Looks up who else moves balloons, if a plan says that something does.
     pub(super) fn seek_owner(&mut self, plan: &Plan) {
         let is_owned =
             |guest: &GuestPlan| matches!(guest.change, Change::Hold(Held::AnotherOwner { .. }));
@@ -265,11 +273,7 @@ impl Observer {
 
     /// Replaces all fences.
     pub(super) fn fence(&mut self, fences: Fences) {
-        let process_of = |process: &Process| ProcessId {
-            pid: process.reader.pid(),
-            start_ticks: process.reader.start_time(),
-        };
-        let present = self.processes.iter().map(|(id, process)| (id, process_of(process)));
+        let present = self.processes.iter().map(|(id, process)| (id, process.id()));
         self.fencer.obey(fences, present);
     }
 
@@ -282,7 +286,7 @@ impl Observer {
     fn complete(&mut self, reading: GuestReading, is_read: bool) -> GuestSample {
         let pid = reading.pid;
         let mut sample = self.with_process(reading, is_read);
-        // What has no process has no tracker either.
+        // A guest without a process has no tracker either.
         let process = sample.process.filter(|_| pid.is_some());
         if let Some((trackers, process)) = self.trackers.as_mut().zip(process) {
             let status = trackers.status(PresentGuest {
@@ -353,7 +357,7 @@ impl Observer {
             if process.file_backed.is_none() {
                 process.file_backed_of = None;
             }
-            // Who may not look does not know it.
+            // Without permission to read, nothing is known.
             process.pinned = read_pinned(Path::new(PROC), pid).unwrap_or_default();
         }
         if let Some(by) = process.pinned {
@@ -363,8 +367,8 @@ impl Observer {
         if memory.is_some() && memory != process.file_backed_of {
             let was_seen = process.file_backed.filter(|_| memory >= process.file_backed_of);
             process.file_backed_of = memory;
-            // Who may not look does not know it.
-            process.file_backed = in_files(pid, process.reader.start_time()).max(was_seen);
+            // Without permission to read, nothing is known.
+            process.file_backed = in_files(process.id()).max(was_seen);
         }
         sample.file_backed = process.file_backed;
         let mapped = |process: &Process| process.latest.and_then(|(memory, _)| memory.mapped);
@@ -374,7 +378,7 @@ impl Observer {
             match process.reader.read(&mut self.buffer) {
                 Ok(Some(memory)) => {
                     process.latest = Some((memory, now));
-                    // Who may not read it does not know it.
+                    // Without permission to read, nothing is known.
                     let read = || read_merged(Path::new(PROC), pid).ok().flatten();
                     let merges = self.merging.is_some_and(|it| it.saved > Bytes::ZERO);
                     process.merged = if merges { read() } else { None };
@@ -389,15 +393,15 @@ impl Observer {
                 }
             }
         }
-        let start_ticks = process.reader.start_time();
-        sample.process = Some(ProcessId { pid, start_ticks });
+        let process_id = process.id();
+        sample.process = Some(process_id);
         if let Some(mapped) = mapped(process) {
             sample.cut_to_mapped(mapped);
         }
         let Some((memory, at)) = process.latest else { return sample };
         sample.merged = process.merged;
         sample.overhead = overhead(&memory);
-        sample.resident = Some(self.resident(&sample.id, pid, &memory, at));
+        sample.resident = Some(self.resident(&sample.id, process_id, &memory, at));
         for (amount, by) in [(memory.locked, Pinned::Locked), (memory.huge, Pinned::HugePages)] {
             if amount.is_some_and(|amount| holds_guest_memory(amount, &sample)) {
                 sample.pin(by);
@@ -410,7 +414,7 @@ impl Observer {
     fn resident(
         &self,
         id: &GuestId,
-        pid: u32,
+        process: ProcessId,
         memory: &ProcessMemory,
         at: Timestamp,
     ) -> Measured<Bytes> {
@@ -420,7 +424,7 @@ impl Observer {
             (true, false) => Hidden::Little,
             (false, false) => Hidden::Nothing,
         };
-        occupied(memory, at, clock::now(), self.occupancy.latest(pid), hidden)
+        occupied(memory, at, clock::now(), self.occupancy.latest(process), hidden)
     }
 }
 
@@ -432,9 +436,9 @@ enum Hidden {
     Much,
 }
 
-/// The host memory a guest's process occupies at `now`: its page-table counts, read `at`, with the
-/// `count` of its shared memory in place of theirs. `None`: that is not counted; `Some(None)`: it
-/// is to be.
+/// The host memory that a guest's process occupies at `now`: its page-table counts, read `at`, with
+/// shared memory replaced by its `count`. `count` is `None` if the process is not counted, and
+/// `Some(None)` before its first count.
 fn occupied(
     memory: &ProcessMemory,
     at: Timestamp,
@@ -442,16 +446,14 @@ fn occupied(
     count: Option<Option<Count>>,
     hidden: Hidden,
 ) -> Measured<Bytes> {
-    let huge = memory.huge.unwrap_or_default();
-    let value = memory.resident.saturating_add(huge);
-    let mapped = Measured { value, age: now.saturating_since(at) };
-    // A lower bound only: no decision may use it.
+    let mapped = Measured { value: memory.occupied(None), age: now.saturating_since(at) };
+    // Only a lower bound, so no decision may use it.
     let incomplete = Measured { age: INCOMPLETE_AGE, ..mapped };
     let mapped_shared = memory.resident_shared.unwrap_or_default();
     match count {
         Some(Some(Count { shared: Ok(None), .. })) => mapped,
         Some(Some(Count { shared: Ok(Some(shared)), at: counted_at })) => Measured {
-            value: mapped.value.saturating_sub(mapped_shared).saturating_add(shared),
+            value: memory.occupied(Some(shared)),
             age: mapped.age.max(now.saturating_since(counted_at)),
         },
         // The count is unsupported or not permitted. Only a tracker hides much from the page table.
@@ -462,15 +464,15 @@ fn occupied(
     }
 }
 
-/// How much of a guest's memory lies in files.
-fn in_files(pid: u32, start_ticks: u64) -> Option<Bytes> {
-    let ram = GuestRam::AtLeast(RAM_MIN);
-    let memory = GuestMemory::open(Path::new(PROC), pid, Some(start_ticks), ram).ok()?;
+/// How much of a guest's memory is in files.
+fn in_files(process: ProcessId) -> Option<Bytes> {
+    let (start_time, ram) = (Some(process.start_ticks), GuestRam::AtLeast(RAM_MIN));
+    let memory = GuestMemory::open(Path::new(PROC), process.pid, start_time, ram).ok()?;
     memory.in_files().ok()
 }
 
-/// What a hypervisor whose guest's memory is shared needs for itself. `None`: most of its memory is
-/// private, and with that its guest's perhaps.
+/// The hypervisor's own need, if its guest's memory is shared. `None`: most of its memory is
+/// private, which may include its guest's.
 fn overhead(memory: &ProcessMemory) -> Option<Bytes> {
     let shared = memory.resident_shared?;
     let private = memory.resident.saturating_sub(shared);
@@ -478,7 +480,7 @@ fn overhead(memory: &ProcessMemory) -> Option<Bytes> {
     (shared >= RAM_MIN && shared > private).then_some(private)
 }
 
-/// Whether the hypervisor has more memory locked, or in huge pages, than it could without the
+/// Whether the hypervisor has more memory locked, or in huge pages, than it could have without the
 /// guest's. QMP does not report `-overcommit mem-lock=on` and some passthrough devices.
 fn holds_guest_memory(amount: Bytes, sample: &GuestSample) -> bool {
     sample.allocation.is_some_and(|holds| amount >= holds.value.fraction(1, 2))

@@ -1,8 +1,8 @@
-//! What the operator's programs have in common, whatever they are run for: which are refused, how
-//! they are started, and how they are killed together with what they started.
+//! Common parts of running an operator's program: which programs are refused, how they are started,
+//! and how they are killed together with their children.
 //!
-//! Limits: of a script its file is looked at and its interpreter's is not, nor are the folders
-//! above. A process that leaves the program's process group is not killed.
+//! Limits: of a script, the file is checked, but not its interpreter, nor the folders above. A
+//! process that leaves the program's process group is not killed.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -18,8 +18,9 @@ const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 /// Longest wait for a program that was killed.
 const KILLED_IN: Duration = Duration::from_secs(1);
 
-/// Refuses a program that belongs to somebody else than root, the daemon's user and `user`, or that
-/// everybody may write to: whoever can write it has the rights that it runs with, those of `user`.
+/// Refuses a program that belongs to another user than root, the daemon's and `user`, or that
+/// everybody may write to: whoever can write it gains the rights with which it runs, those of
+/// `user`.
 ///
 /// # Errors
 /// What is wrong, as the end of a sentence about the program.
@@ -36,8 +37,8 @@ pub(crate) fn check_owner(program: &Path, user: Option<u32>) -> Result<(), Strin
     Ok(())
 }
 
-/// Runs `program` without a shell, in a process group of its own and with nothing of the daemon's
-/// environment. Dropping the child kills it.
+/// Runs `program` without a shell, in its own process group, and without the daemon's environment.
+/// Dropping the child kills it.
 pub(crate) fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", SEARCH_PATH).env("LANG", "C.UTF-8");
@@ -45,10 +46,10 @@ pub(crate) fn command(program: &Path) -> Command {
     command
 }
 
-/// Kills `child` and its process group, unless it was waited for: its number may be another's then.
+/// Kills `child` and its process group, unless it was waited for: then its PID may be another's.
 pub(crate) fn kill_group(child: &Child) {
     if let Some(pid) = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) {
-        // It may have ended just now; then nothing is left to do.
+        // It may have ended just now; then there is nothing to do.
         let _ = kill_process_group(pid, Signal::KILL);
     }
 }

@@ -1,17 +1,18 @@
 //! Pages guests out and in, as the plan orders.
 //!
 //! Idea: writing to disk takes too long for a tick. Each guest that is paged has a thread, which
-//! works in small steps: where one guest's swap device hangs, the tick and the other guests go on.
+//! works in small steps. If one guest's swap device hangs, the tick and the other guests go on.
 //! Each tick replaces the threads' orders with those of its plan and fetches the outcomes so far.
-//! An order that is not repeated is dropped with its thread. A thread that panics is warned about;
-//! the next order starts another.
+//! An order that is not repeated is dropped with its thread. A thread that panics is logged as a
+//! warning; the next order starts another.
 //!
 //! Where permitted, the thread chooses pages of the guest's process. Otherwise it reclaims an
 //! amount from the guest's own cgroup ([`PagingWay`]). Every step restores the cgroup's limit, so
 //! no limit is left behind however an order ends.
 //!
-//! Cost: none without orders; 1 ms per new order to check permissions.
-//! Limits: [`GUESTS_MAX`] threads, those that hang included; a step moves at most
+//! Cost: none without orders; 1 ms per new order to check permissions, and 4 ms for each GiB of
+//! shared memory of a guest to be paged out.
+//! Limits: [`GUESTS_MAX`] threads, including those that hang; a step moves at most
 //! [`STEP_BYTES_MAX`]; a job stops at its order's deadline; [`OUTCOMES_MAX`] outcomes wait for the
 //! tick, further ones are dropped. A step that hangs when the daemon stops may leave its limit on a
 //! cgroup; this is logged.
@@ -23,8 +24,8 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
 use ballast_config::paging::{PagerSettings, PagingWay};
-use ballast_host::PROC;
-use ballast_model::{Bytes, GuestId, Mechanism, Paging, Timestamp};
+use ballast_host::{PROC, ProcessReader, ReadError};
+use ballast_model::{Bytes, GuestId, Mechanism, Paging, ProcessId, Timestamp};
 use ballast_reclaim::{
     CgroupPageOut, Coldness, FinishReason, GuestMemory, GuestRam, PageIn, PageInLimits, PageOut,
     PageOutLimits, PagingProgress, PagingState, Picker, ReclaimError, capabilities,
@@ -43,7 +44,7 @@ const STEP_BYTES_MAX: Bytes = Bytes::mib(8);
 pub(super) const RAM_MIN: Bytes = Bytes::mib(64);
 /// Pause between two steps of a guest.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Most outcomes that wait for a tick: some for each step of each guest in a tick of a second.
+/// Most outcomes that wait for a tick: several for each step of each guest in a tick of a second.
 const OUTCOMES_MAX: usize = 1 << 14;
 /// A step takes some tens of milliseconds; one that takes this long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(5);
@@ -110,12 +111,12 @@ impl PagingOutcome {
     }
 }
 
-/// A paging order and the process it applies to.
+/// A paging order and the process it applies to, and not one that has its PID by now.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) paging: Paging,
-    pub(crate) pid: u32,
-    /// Host memory its process occupies now.
+    pub(crate) process: ProcessId,
+    /// Host memory that its process occupies now.
     pub(crate) resident: Bytes,
     /// Which of its pages are cold, if known.
     pub(crate) coldness: Option<Arc<Coldness>>,
@@ -128,7 +129,7 @@ struct Assignment {
     settings: PagerSettings,
 }
 
-/// What a guest's thread does.
+/// The work of a guest's thread.
 type Work = fn(&Inbox<Assignment>, &SyncSender<PagingOutcome>);
 
 /// The threads that page guests. Dropping it ends them and waits for steps in progress, for a
@@ -145,7 +146,7 @@ pub(crate) struct Pager {
 }
 
 impl Pager {
-    /// Pages nobody yet; `None`: paging is off.
+    /// A pager without orders. `None`: paging is off.
     pub(crate) fn new(settings: Option<PagerSettings>) -> Pager {
         Pager::doing(page, settings)
     }
@@ -200,11 +201,11 @@ impl Pager {
     }
 
     /// The outcomes since the last call, in order.
-    pub(crate) fn paged(&mut self) -> Vec<PagingOutcome> {
+    pub(crate) fn take_outcomes(&mut self) -> Vec<PagingOutcome> {
         self.paged.try_iter().collect()
     }
 
-    /// Forgets threads that ended; warns of those that panicked or hang.
+    /// Forgets threads that ended; warns about those that panicked or hang.
     fn look_after_threads(&mut self) {
         let warnings = &mut self.warnings;
         self.workers.retain(|guest, worker| {
@@ -235,7 +236,7 @@ impl Drop for Pager {
 /// Pages one guest as ordered, until told to end.
 fn page(inbox: &Inbox<Assignment>, outcomes: &SyncSender<PagingOutcome>) {
     let mut job: Option<Job> = None;
-    // If nobody takes outcomes, they only lack in the log.
+    // If outcomes are not taken, they are only missing from the log.
     let report = |paged: PagingOutcome| drop(outcomes.try_send(paged));
     loop {
         let is_busy = job.as_ref().is_some_and(|job| !job.is_over);
@@ -274,16 +275,16 @@ enum Way {
 }
 
 impl Job {
-    /// Whether it can go on by this order instead of its own.
+    /// Whether it can continue under this order instead of its own.
     fn may_go_on(&self, order: &Order, settings: &PagerSettings) -> bool {
         !self.is_over
             && self.settings == *settings
-            && self.order.pid == order.pid
+            && self.order.process == order.process
             && self.order.paging.mechanism == order.paging.mechanism
             && self.order.paging.resident == order.paging.resident
     }
 
-    /// Does one step; returns the outcome if there is anything new in it.
+    /// Does one step. Returns the outcome if it is new.
     fn step(&mut self, now: Timestamp) -> Option<PagingOutcome> {
         if now > self.order.paging.deadline {
             self.is_over = true;
@@ -318,7 +319,8 @@ impl Job {
             None
         } else {
             let (root, ram) = (Path::new(ROOT), GuestRam::AtLeast(RAM_MIN));
-            let ways = capabilities(root, order.pid, None, ram, &settings.swap);
+            let ProcessId { pid, start_ticks } = order.process;
+            let ways = capabilities(root, pid, Some(start_ticks), ram, &settings.swap);
             ways.page_out.err().filter(ReclaimError::may_use_cgroup)
         };
         let by_cgroup = settings.way == PagingWay::Cgroup || not_by_process.is_some();
@@ -353,18 +355,20 @@ impl Way {
 
     fn page_out(order: &Order, settings: &PagerSettings) -> Result<Way, ReclaimError> {
         let process = process_of(order)?;
-        // Seeded by the plan: each plan chooses other pages, and reproducibly.
+        // Seeded by the plan: each plan picks other pages, but reproducibly.
         let mut picker = Picker::new(order.paging.generation.0);
         if let Some(coldness) = &order.coldness {
             picker = coldness.apply_to(picker, &process.regions()?);
         }
-        let amount = order.resident.saturating_sub(order.paging.resident);
+        let amount = page_out_amount(order, occupied_now(&process)?);
         Ok(Way::Out(process, Box::new(PageOut::new(amount, picker, page_out_limits(settings)))))
     }
 
     fn page_out_by_cgroup(order: &Order, settings: &PagerSettings) -> Result<Way, ReclaimError> {
         let (root, to) = (Path::new(ROOT), order.paging.resident);
-        let group_out = CgroupPageOut::open(root, order.pid, None, to, page_out_limits(settings))?;
+        let ProcessId { pid, start_ticks } = order.process;
+        let limits = page_out_limits(settings);
+        let group_out = CgroupPageOut::open(root, pid, Some(start_ticks), to, limits)?;
         Ok(Way::GroupOut(Box::new(group_out)))
     }
 
@@ -387,8 +391,35 @@ impl Way {
 }
 
 fn process_of(order: &Order) -> Result<GuestMemory, ReclaimError> {
-    let ram = GuestRam::AtLeast(RAM_MIN);
-    GuestMemory::open(Path::new(PROC), order.pid, None, ram)
+    let ProcessId { pid, start_ticks } = order.process;
+    GuestMemory::open(Path::new(PROC), pid, Some(start_ticks), GuestRam::AtLeast(RAM_MIN))
+}
+
+/// How much an order pages out of a process that occupies `now`. The order may have the size of a
+/// reading from before an earlier job, which moved this amount already.
+fn page_out_amount(order: &Order, now: Bytes) -> Bytes {
+    order.resident.min(now).saturating_sub(order.paging.resident)
+}
+
+/// The host memory that a process occupies now, counted as for the plan. Takes about 4 ms for each
+/// GiB of shared memory.
+fn occupied_now(process: &GuestMemory) -> Result<Bytes, ReclaimError> {
+    let pid = process.vmm().pid();
+    let unreadable = |error: ReadError| ReclaimError::Unreadable {
+        path: Path::new(PROC).join(pid.to_string()),
+        why: error.to_string(),
+    };
+    let memory = match ProcessReader::open(Path::new(PROC), pid).map_err(unreadable)? {
+        Some(mut reader) => reader.read(&mut Vec::new()).map_err(unreadable)?,
+        None => None,
+    };
+    // Where its files may not be counted, the plan has the page table's figure too.
+    let shared = process.shared_in_memory().ok().flatten();
+    match memory {
+        // It still lives, so its PID was no other's when it was read.
+        Some(memory) if process.vmm().is_alive() => Ok(memory.occupied(shared)),
+        _ => Err(ReclaimError::Gone { pid }),
+    }
 }
 
 /// Host memory available beyond `reserve`; zero if unknown.

@@ -1,16 +1,17 @@
 //! The program that decides under the policy `external`.
 //!
-//! Idea: it is started at the first question, without a shell, with an environment of its own and
-//! ordinary priority. A decision is a line to it and a line from it, within a deadline. Whatever
-//! goes wrong is a fault, with which the decision is made without it. One that ended, wrote a line
-//! without end or ahead of its questions, or owes an answer for [`STALLED_AFTER`], is killed with
-//! all it started, and started anew after a pause. A late answer is waited for and dropped before
-//! the next question is asked, so that at most one question is unanswered.
+//! Idea: the program is started at the first question, without a shell, with its own environment
+//! and ordinary priority. For a decision it gets one line and answers with one line, within a
+//! deadline. Whatever goes wrong is a fault, and the decision is made without the program. A
+//! program that ended, wrote an endless line, answered ahead of its questions, or owes an answer
+//! for [`STALLED_AFTER`] is killed with all its children, and started again after a pause. A late
+//! answer is awaited and dropped before the next question is asked, so that at most one question is
+//! unanswered.
 //!
 //! Cost: a process, and one line each way for each decision.
-//! Limits: waits at most for the deadline, and [`REAP_WAIT_MAX`] to learn how it ended. A daemon
-//! that is killed leaves it behind with its input closed. What it writes to its standard error goes
-//! where the daemon's does.
+//! Limits: waits at most for the deadline, and [`REAP_WAIT_MAX`] to learn how the program ended. A
+//! daemon that is killed leaves it behind with its input closed. Its standard error is the
+//! daemon's.
 
 use std::io;
 use std::mem;
@@ -33,7 +34,7 @@ use crate::operator_program;
 
 /// A program that owes an answer for this long hangs.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
-/// Pause before it is started again; doubles each time, until it answers.
+/// Pause before it is started again. Doubles each time until it answers.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 /// Longest such pause.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -47,7 +48,7 @@ pub(crate) struct PolicyProgram {
     running: Option<Running>,
     /// The number of the last question.
     asked: u64,
-    /// Why none runs, and until when none is started.
+    /// Why none is running, and until when none is started.
     ended: Option<(AnswerFault, Instant)>,
     pause: Duration,
 }
@@ -58,7 +59,7 @@ impl PolicyProgram {
         PolicyProgram { settings, running: None, asked: 0, ended: None, pause: PAUSE_FIRST }
     }
 
-    /// What it is started by.
+    /// The settings by which it is started.
     pub(crate) fn settings(&self) -> &ExternalSettings {
         &self.settings
     }
@@ -104,10 +105,10 @@ impl PolicyProgram {
             fault => fault,
         };
         drop(running);
-        Err(self.rest(fault))
+        Err(self.pause_starts(fault))
     }
 
-    /// Starts it, unless its pause is not over.
+    /// Starts it, unless the pause is not over.
     fn start(&mut self) -> Result<Running, AnswerFault> {
         if let Some((fault, until)) = &self.ended
             && Instant::now() < *until
@@ -121,38 +122,38 @@ impl PolicyProgram {
             }
             Err(why) => {
                 let why = format!("{}: {why}", self.settings.program.display());
-                Err(self.rest(AnswerFault::NotStarted { why: AnswerFault::text(&why) }))
+                Err(self.pause_starts(AnswerFault::NotStarted { why: AnswerFault::text(&why) }))
             }
         }
     }
 
-    /// Has it not started for a while; returns why.
-    fn rest(&mut self, fault: AnswerFault) -> AnswerFault {
+    /// Keeps it from being started for a while. Returns the fault.
+    fn pause_starts(&mut self, fault: AnswerFault) -> AnswerFault {
         self.ended = Some((fault.clone(), Instant::now() + self.pause));
         self.pause = (2 * self.pause).min(PAUSE_MAX);
         fault
     }
 }
 
-/// A question that is not answered.
+/// A question without an answer yet.
 #[derive(Debug)]
-struct Owed {
+struct OpenQuestion {
     number: u64,
     since: Instant,
-    /// Whether the program was given all of it.
+    /// Whether the whole question was written.
     is_written: bool,
 }
 
-/// The process and both ends of the conversation. Dropping it kills the process and those of its
+/// The process and both ends of the conversation. Dropping it kills the process and its process
 /// group.
 #[derive(Debug)]
 struct Running {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
-    /// What was read of a line that has no end yet.
+    /// The part of a line that was read, until its end comes.
     line: Vec<u8>,
-    owed: Option<Owed>,
+    open: Option<OpenQuestion>,
 }
 
 impl Running {
@@ -164,7 +165,7 @@ impl Running {
         if let Some(name) = &settings.user {
             let user = nix::unistd::User::from_name(name)?;
             let user = user.ok_or_else(|| io::Error::other(format!("no user `{name}` here")))?;
-            // Without other groups: the standard library drops those of root.
+            // Drops supplementary groups too: the standard library removes root's.
             command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
             run_as = Some(user.uid.as_raw());
         }
@@ -179,38 +180,39 @@ impl Running {
         }
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (to, from) = pipes.ok_or_else(|| io::Error::other("its pipes are missing"))?;
-        Ok(Running { child, to, from: BufReader::new(from), line: Vec::new(), owed: None })
+        Ok(Running { child, to, from: BufReader::new(from), line: Vec::new(), open: None })
     }
 
-    /// Asks and waits for the answer. May be dropped while it waits: what is owed is remembered.
+    /// Asks and waits for the answer. May be dropped while it waits; the open question is
+    /// remembered.
     async fn ask(&mut self, number: u64, line: &str) -> Result<Answer, AnswerFault> {
-        if let Some(owed) = &self.owed {
-            let late = self.reply(owed.number).await;
+        if let Some(open) = &self.open {
+            let late = self.reply(open.number).await;
             if let Err(fault) = late
                 && !matches!(fault, AnswerFault::Malformed { .. })
             {
                 return Err(fault);
             }
         }
-        self.owed = Some(Owed { number, since: Instant::now(), is_written: false });
+        self.open = Some(OpenQuestion { number, since: Instant::now(), is_written: false });
         self.to.write_all(line.as_bytes()).await.map_err(|error| ended(&error.to_string()))?;
-        if let Some(owed) = &mut self.owed {
-            owed.is_written = true;
+        if let Some(open) = &mut self.open {
+            open.is_written = true;
         }
         self.reply(number).await
     }
 
-    /// The answer to the question that is owed.
+    /// The answer to the open question.
     async fn reply(&mut self, asked: u64) -> Result<Answer, AnswerFault> {
         loop {
             let line = self.next_line().await?;
             let read = parse_answer(&line);
             let answered = read.as_ref().map_or(asked, |answer| answer.question);
             if answered < asked {
-                // To a question whose answer could not be read.
+                // An answer to an earlier question, whose line could not be read then.
                 continue;
             }
-            self.owed = None;
+            self.open = None;
             return match read {
                 Ok(_) if answered > asked => Err(AnswerFault::OutOfStep { asked, answered }),
                 read => read,
@@ -239,13 +241,13 @@ impl Running {
         }
     }
 
-    /// Whether a question that was late may still be answered.
+    /// Whether a late answer may still come.
     fn may_still_answer(&self) -> bool {
-        let waits = |owed: &Owed| owed.is_written && owed.since.elapsed() < STALLED_AFTER;
-        self.owed.as_ref().is_none_or(waits)
+        let waits = |open: &OpenQuestion| open.is_written && open.since.elapsed() < STALLED_AFTER;
+        self.open.as_ref().is_none_or(waits)
     }
 
-    /// How the process ended, where that shows soon; else `how`.
+    /// How the process ended, if that shows soon; else `how`.
     async fn end(&mut self, how: String) -> String {
         match timeout(REAP_WAIT_MAX, self.child.wait()).await {
             Ok(Ok(status)) => status.to_string(),
@@ -260,13 +262,13 @@ impl Drop for Running {
     }
 }
 
-/// Whether the kernel does not let this process become another user.
+/// Whether the kernel forbids this process to become another user.
 fn is_forbidden(error: &io::Error) -> bool {
-    // A unit's filter answers that there is no such call.
+    // A unit's filter reports that there is no such call.
     matches!(Errno::from_io_error(error), Some(Errno::PERM | Errno::NOSYS))
 }
 
-/// The same error with what it takes.
+/// The same error, with what it requires.
 fn not_as(name: &str, error: &io::Error) -> io::Error {
     io::Error::other(format!(
         "as `{name}`: {error}: takes root, and in systemd's unit \

@@ -1,10 +1,10 @@
 //! The settings that live with guests of Proxmox VE.
 //!
 //! Idea: a guest found by a QMP socket is the machine whose `args` name that socket
-//! (`crates/proxmox`). A thread of its own reads the folder every [`PERIOD`], as Proxmox's file
-//! system may wait for a cluster; the loop takes what was read last.
-//! Cost: one thread; a file a machine every [`PERIOD`].
-//! Limits: while the folder cannot be read, what was read last counts.
+//! (`crates/proxmox`). A thread reads the folder every [`PERIOD`], because Proxmox's file system
+//! may block on a cluster. The main loop uses the last reading.
+//! Cost: one thread; one file per machine every [`PERIOD`].
+//! Limits: while the folder cannot be read, the last reading counts.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,7 +20,7 @@ use crate::worker::{Letter, Worker, WorkerDeadline};
 
 /// Time between two readings.
 const PERIOD: Duration = Duration::from_secs(10);
-/// How long a reading may take before that is said.
+/// How long a reading may take before a warning.
 const DEADLINE: WorkerDeadline<'static> = WorkerDeadline {
     after: Duration::from_secs(30),
     subject: "proxmox folder",
@@ -30,11 +30,11 @@ const DEADLINE: WorkerDeadline<'static> = WorkerDeadline {
 /// Settings by guest.
 type Settings = BTreeMap<GuestId, Arc<GuestChange>>;
 
-/// What was read last.
+/// The result of a reading.
 #[derive(Debug, Default)]
 struct Found {
     settings: Settings,
-    /// What to warn of: the subject, and the warning.
+    /// Warnings by subject.
     warnings: BTreeMap<String, String>,
 }
 
@@ -49,7 +49,8 @@ pub(crate) struct ProxmoxSettings {
 }
 
 impl ProxmoxSettings {
-    /// Of the machines with configurations in `folder` and a QMP socket in one of `socket_folders`.
+    /// Settings of machines with configurations in `folder` and a QMP socket in one of
+    /// `socket_folders`.
     pub(crate) fn new(folder: PathBuf, socket_folders: Vec<PathBuf>) -> ProxmoxSettings {
         ProxmoxSettings {
             folder,
@@ -60,13 +61,13 @@ impl ProxmoxSettings {
         }
     }
 
-    /// The settings of a guest as last read.
+    /// The settings of a guest by the last reading.
     pub(crate) fn of(&self, guest: &GuestId) -> Option<Arc<GuestChange>> {
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         latest.settings.get(guest).cloned()
     }
 
-    /// Keeps the thread going, and says what it found wrong; once a tick.
+    /// Keeps the thread running, and logs its warnings. Call once a tick.
     pub(crate) fn look_after(&mut self) {
         let state = self.worker.as_mut().map(Worker::state);
         let lives = state.is_some_and(|it| it.lives_on("proxmox", DEADLINE, &mut self.warnings));
@@ -100,7 +101,7 @@ impl ProxmoxSettings {
     }
 }
 
-/// Reads the folder; where that fails, what was found before stays.
+/// Reads the folder. If that fails, the earlier result stays.
 fn read(folder: &Path, socket_folders: &[PathBuf], before: &Found) -> Found {
     let mut found = Found::default();
     let read = match VmFolder::read(folder) {
@@ -118,7 +119,7 @@ fn read(folder: &Path, socket_folders: &[PathBuf], before: &Found) -> Found {
     }
     for vm in read.vms() {
         for socket in &vm.monitors {
-            // A socket that two machines name belongs to the first.
+            // A socket named by two machines belongs to the first.
             let is_owner = read.of_socket(socket).is_some_and(|owner| owner.vmid == vm.vmid);
             let Some(guest) = guest_at(socket, socket_folders).filter(|_| is_owner) else {
                 continue;
@@ -137,7 +138,7 @@ fn read(folder: &Path, socket_folders: &[PathBuf], before: &Found) -> Found {
     found
 }
 
-/// The guest that has its QMP socket at that path.
+/// The guest with its QMP socket at that path.
 fn guest_at(socket: &Path, folders: &[PathBuf]) -> Option<GuestId> {
     folders.iter().any(|folder| socket.parent() == Some(folder)).then_some(())?;
     socket.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()
@@ -186,7 +187,7 @@ mod tests {
         let guest: GuestId = "web-1".parse().unwrap();
         let settings = Settings::from([(guest, Arc::new(GuestChange::default()))]);
         let before = Found { settings, ..Found::default() };
-        // A file is no folder.
+        // A file is not a folder.
         let found = read(file.path(), &[], &before);
         assert_eq!((found.settings.len(), found.warnings.len()), (1, 1));
         let found = read(Path::new("/nowhere"), &[], &before);

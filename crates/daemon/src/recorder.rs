@@ -1,11 +1,12 @@
 //! The main loop's journal: recording never makes a tick fail, nor delays one for long.
 //!
-//! Idea: a plan is recorded before it is carried out, so that whoever comes after this daemon knows
-//! all that guests were promised. The loop waits until the kernel has the row
-//! ([`Recorder::settle`]), at most [`SETTLES_IN`]; and not at all while an earlier row still waits
-//! for the disk. A daemon that is killed then leaves nothing behind that is not in the journal.
-//! Limits: without a journal, or with a disk that is slower than that, plans are carried out
-//! unrecorded, which is said.
+//! Idea: a plan is recorded before it is carried out, so that the next daemon knows everything that
+//! guests were promised. The loop waits until the kernel has the row
+//! ([`Recorder::wait_until_recorded`]), but at most [`SETTLES_IN`], and not at all while an earlier
+//! row still waits for the disk. After that, a daemon that is killed loses nothing that it has
+//! carried out.
+//! Limits: without a journal, or with a slower disk, plans are carried out unrecorded, with a
+//! warning.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -25,8 +26,8 @@ use ballast_config::JournalSettings;
 /// Longest wait for the last entries to reach the disk when the daemon stops.
 const CLOSE_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Longest wait for an entry to reach the kernel: an eighth of the time an action may wait, and a
-/// hundred times as long as a write takes.
+/// Longest wait for an entry to reach the kernel: an eighth of the time that an action may wait,
+/// and a hundred times as long as a write takes.
 const SETTLES_IN: Duration = Duration::from_millis(250);
 
 /// Records if a journal is configured; warns once when it cannot.
@@ -34,20 +35,20 @@ const SETTLES_IN: Duration = Duration::from_millis(250);
 pub(super) struct Recorder {
     journal: Option<Journal>,
     warnings: WarnOnce,
-    /// Says when the entry recorded last is written; closed if it is lost.
+    /// Reports when the last recorded entry is written; closed if it is lost.
     pending: Option<oneshot::Receiver<bool>>,
-    /// The same of an entry that was waited for in vain.
+    /// The same for an entry that was not written in time.
     overdue: Option<oneshot::Receiver<bool>>,
-    /// The files moved aside that were told of.
+    /// Files moved aside that were reported.
     told: BTreeSet<PathBuf>,
 }
 
 impl Recorder {
-    /// Opens the journal. Whatever is wrong with the file, or the
-    /// disk under it, is warned of; and so is what the last daemon left, if it cannot be read.
+    /// Opens the journal. Warns about problems with the file and its disk, and if the state left by
+    /// the last daemon cannot be read.
     ///
     /// # Errors
-    /// Another daemon records there, or the host does not say when it was booted.
+    /// Another daemon records there, or the host's boot time cannot be read.
     pub(super) fn open(
         settings: Option<&JournalSettings>,
     ) -> anyhow::Result<(Recorder, Inherited)> {
@@ -116,9 +117,9 @@ impl Recorder {
         }
     }
 
-    /// Waits until the kernel has what was recorded so far, or it is clear that it will not have it
-    /// in time.
-    pub(super) async fn settle(&mut self) {
+    /// Waits until the kernel has what was recorded so far, or it is clear that it will not in
+    /// time.
+    pub(super) async fn wait_until_recorded(&mut self) {
         let Some(mut pending) = self.pending.take() else { return };
         if let Some(overdue) = &mut self.overdue
             && matches!(overdue.try_recv(), Err(TryRecvError::Empty))
@@ -135,7 +136,7 @@ impl Recorder {
         self.warnings.warn("slow journal", what);
     }
 
-    /// Says what is wrong, once, and when it is over; and which files were moved aside.
+    /// Reports once what is wrong and when it is over, and which files were moved aside.
     fn tell_trouble(&mut self, trouble: Option<String>) {
         let JournalStatus { error, moved_aside, .. } = self.status();
         for moved in moved_aside {
@@ -154,7 +155,7 @@ impl Recorder {
         }
     }
 
-    /// The journal's state: nothing where none is configured.
+    /// The journal's state; empty without a journal.
     pub(super) fn status(&self) -> JournalStatus {
         self.journal.as_ref().map(Journal::status).unwrap_or_default()
     }
@@ -214,11 +215,11 @@ mod tests {
         let reader = Reader::open(&path).unwrap();
         for nth in 1..20 {
             record(&mut recorder);
-            recorder.settle().await;
-            // Another process could read it now: nothing of it is in this one alone.
+            recorder.wait_until_recorded().await;
+            // Another process could read it now, so it is not in this process alone.
             assert_eq!(reader.ticks(Range::default()).count(), nth);
         }
-        recorder.settle().await;
+        recorder.wait_until_recorded().await;
         recorder.close("SIGTERM");
         let (_, inherited) = Recorder::open(Some(&settings(&path))).unwrap();
         assert!(inherited.restart.guests.iter().all(|guest| guest.target.is_some()));
@@ -230,14 +231,14 @@ mod tests {
         let path = folder.path().join("journal.db");
         let (mut recorder, _) = Recorder::open(Some(&settings(&path))).unwrap();
         record(&mut recorder);
-        recorder.settle().await;
+        recorder.wait_until_recorded().await;
         // Nothing can be written while another program writes.
         let other = rusqlite::Connection::open(&path).unwrap();
         other.execute_batch("BEGIN IMMEDIATE;").unwrap();
         let began = Instant::now();
         for _ in 0..100 {
             record(&mut recorder);
-            recorder.settle().await;
+            recorder.wait_until_recorded().await;
         }
         assert!(began.elapsed() < 20 * SETTLES_IN, "{:?}", began.elapsed());
     }

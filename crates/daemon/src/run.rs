@@ -1,11 +1,12 @@
 //! The main loop.
 //!
-//! Idea: one task drives the engine over the host. What is due first comes first: ticks, then
-//! signals (SIGHUP reloads, SIGTERM and SIGINT stop), then owners' commands, then readers. The API
-//! has a thread and a runtime of its own, so that no number of clients takes time from a tick.
+//! Idea: one task drives the engine over the host. Of several things that are due, ticks come
+//! first, then signals (SIGHUP reloads, SIGTERM and SIGINT stop), then owners' commands, then
+//! readers. The API has its own thread and runtime, so that no number of clients takes time from a
+//! tick.
 //!
 //! Limits: between two ticks there are at least [`PAUSE_MIN`], even if ticks take longer than their
-//! period: in it the daemon hears signals and commands.
+//! period. In that time the daemon takes signals and commands.
 
 use std::path::Path;
 use std::pin::pin;
@@ -37,25 +38,25 @@ use ballast_config::{Config, OnExit};
 /// Most ticks spent on restoring the guests' first allocations when the daemon stops
 /// (`on_exit = "restore"`).
 const RESTORE_TICKS_MAX: u32 = 60;
-/// Shortest pause between a tick's end and the next one's begin: more than enough to hear a signal,
-/// and little of the shortest tick.
+/// Shortest pause from a tick's end to the beginning of the next: more than enough to take a
+/// signal, and a small part of the shortest tick.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 
 /// Open files of the daemon itself: clients of the API and the page, the journal, signals, the
 /// host's figures.
 const OWN_FILES: u64 = 160;
-/// Open files of a guest: its QMP and agent's sockets, its process, and up to five more while it is
+/// Open files per guest: its QMP and agent's sockets, its process, and up to five more while it is
 /// tracked, paged or fenced.
 const FILES_PER_GUEST: u64 = 8;
 
-/// Most guests for which that many files suffice; `None`: any number of files.
+/// Most guests for which this many files suffice; `None`: no limit of files.
 fn guests_for(files: Option<u64>) -> usize {
     let guests = files.map(|files| files.saturating_sub(OWN_FILES) / FILES_PER_GUEST);
     guests.and_then(|guests| usize::try_from(guests).ok()).unwrap_or(GUESTS_MAX)
 }
 
-/// Runs the daemon until a signal stops it. Its page tells explanations by `explain`. `policy`
-/// decides instead of the configuration's, until that is loaded anew.
+/// Runs the daemon until a signal stops it. Its page shows explanations by `explain`. `policy`
+/// decides instead of the configuration's, until that is loaded again.
 ///
 /// # Errors
 /// The daemon cannot start: another one runs, or the journal or the socket cannot be opened.
@@ -108,7 +109,7 @@ pub async fn run(
     api.stop()
 }
 
-/// What the API's clients ask of the main loop.
+/// Requests of the API's clients to the main loop.
 struct Queues {
     commands: mpsc::Receiver<Request>,
     dry_runs: mpsc::Receiver<DryRunRequest>,
@@ -170,7 +171,7 @@ impl Daemon {
     ) -> &'static str {
         let urgent = self.world.agents().map(Agents::urgent).unwrap_or_default();
         let (pressure, api_ended) = (wake::alarm(), api.ended());
-        // One timer for all iterations: however often others wake the loop, it comes up.
+        // One timer for all iterations, so that it fires however often others wake the loop.
         let mut timer = pin!(sleep(Duration::ZERO));
         let mut is_called = false;
         loop {
@@ -206,9 +207,10 @@ impl Daemon {
                     let decides_anew = command.decides_anew() && self.engine.ticks() > 0;
                     let done = self.engine.obey(command, who, &mut self.world).await;
                     let decides_anew = decides_anew && done.is_ok();
-                    // The journal has a command before its client hears that it was carried out.
-                    self.world.settle().await;
-                    // Whoever asks next sees it carried out.
+                    // The command is in the journal before its client hears that it was carried
+                    // out.
+                    self.world.wait_until_recorded().await;
+                    // The next reader sees it carried out.
                     self.publish(view, api);
                     // The client may be gone; the command is carried out anyway.
                     let _ = answer.send(done);
@@ -233,7 +235,7 @@ impl Daemon {
         }
     }
 
-    /// When to tick next; `is_called`: a guest has called for it.
+    /// When to tick next. `is_called`: a guest has called for a tick.
     fn due(&self, is_called: bool) -> Timestamp {
         let due = self.engine.due();
         let due = if is_called { due.min(self.engine.ticked_at() + URGENT_APART) } else { due };
@@ -329,7 +331,7 @@ mod tests {
         let (commands, command_queue) = mpsc::channel(COMMANDS_MAX);
         let (dry_runs, dry_run_queue) = mpsc::channel(DRY_RUNS_MAX);
         let mut queues = Queues { commands: command_queue, dry_runs: dry_run_queue };
-        // All wait before the first tick, which is due.
+        // All of them wait before the first tick, which is due.
         let (way_back, dry_run) = oneshot::channel();
         dry_runs.try_send(way_back).unwrap();
         let (way_back, _set) = oneshot::channel();

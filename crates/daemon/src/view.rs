@@ -1,7 +1,7 @@
 //! The daemon's published state and the commands it takes.
 //!
 //! Idea: the main loop publishes an immutable [`View`] after every tick. It takes owners'
-//! [`Command`]s and readers' requests from a bounded queue each, so that readers cannot keep owners
+//! [`Command`]s and readers' requests from two bounded queues, so that readers cannot keep owners
 //! out. The API server sees nothing else of the daemon, so a slow client cannot delay a decision.
 
 use std::collections::BTreeMap;
@@ -39,17 +39,17 @@ pub struct View {
     pub policy: PolicyName,
     /// The bounds in force for each guest of the snapshot.
     pub limits: BTreeMap<GuestId, GuestLimits>,
-    /// Who said them.
+    /// The layers that set them.
     pub limit_sources: BTreeMap<GuestId, LimitSources>,
-    /// What was said of guests' limits; a guest without a word is not in it.
-    pub said: BTreeMap<GuestId, GuestChange>,
+    /// Limits set for guests in any layer; a guest without any is not in it.
+    pub limit_changes: BTreeMap<GuestId, GuestChange>,
     /// Where guests thrashed last.
     pub thrashed: BTreeMap<GuestId, Thrashed>,
-    /// What guests brought from other hosts.
-    pub taken: BTreeMap<GuestId, CarriedView>,
+    /// State that guests brought from other hosts.
+    pub carried_in: BTreeMap<GuestId, CarriedView>,
     /// Whether the operator paused acting.
     pub paused: bool,
-    /// The mode, and who said it.
+    /// The mode, and where it comes from.
     pub mode: ModeChoice,
     /// Time between ticks.
     pub tick: Duration,
@@ -67,40 +67,40 @@ pub struct View {
     pub reload_error: Option<String>,
     /// Why the journal fails to record at present, if it does.
     pub journal_error: Option<String>,
-    /// Files that were in the journal's way and were moved aside since the daemon started; their
-    /// names now.
+    /// Present names of files that were in the journal's way and were moved aside since the daemon
+    /// started.
     pub journal_aside: Vec<PathBuf>,
     /// Guests that are left out because the daemon's limit of open files has no room for them.
     pub guests_refused: usize,
-    /// Lines of the log that were dropped since the daemon started, because nobody read them.
+    /// Log lines that were dropped since the daemon started, because no process read them.
     pub log_lines_dropped: u64,
-    /// How the API's thread fared.
+    /// State of the API's thread.
     pub api: ApiState,
 }
 
 impl View {
-    /// What would go along with a guest to another host.
+    /// What a guest would take along to another host.
     pub fn carried(&self, id: &GuestId) -> CarriedView {
         let now = self.snapshot.taken_at;
         let thrashed = self.thrashed.get(id);
         CarriedView {
-            limits: self.said.get(id).cloned().unwrap_or_default(),
+            limits: self.limit_changes.get(id).cloned().unwrap_or_default(),
             credits: self.plan.guest(id).and_then(|guest| guest.credits),
             thrashed: thrashed.and_then(|thrashed| ThrashedView::at(*thrashed, now)),
         }
     }
 }
 
-/// How the API's thread fared since the daemon started.
+/// State of the API's thread since the daemon started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApiState {
-    /// How often it ended by a fault; another one was started each time.
+    /// How often it ended by a fault. Each time another one was started.
     pub restarts: u64,
-    /// Why last.
+    /// The last reason.
     pub trouble: Option<String>,
-    /// Why the page's port is not open though it is to be.
+    /// Why the page's port is not open although it is configured.
     pub page_error: Option<String>,
-    /// Why metrics are not served on their port at present, if they are to be.
+    /// Why metrics are not served on their port at present, if that is configured.
     pub metrics_trouble: Option<String>,
 }
 
@@ -115,15 +115,15 @@ pub enum Command {
     SetGuest(GuestId, GuestChange),
     /// The same, also where the guest itself is defined.
     PersistGuest(GuestId, GuestChange),
-    /// Go on with a guest where another host's daemon left off.
+    /// Continue with a guest where another host's daemon ended.
     TakeCarried(GuestId, Box<CarriedView>),
-    /// Move memory, or only observe. Lasts until the configuration file says another mode.
+    /// Move memory, or only observe. Lasts until the mode in the configuration file changes.
     SetMode(Mode),
     /// Change the policy.
     SetPolicy(PolicyName),
     /// Keep memory free for a guest that is about to start: how much, and for how long.
     Reserve(GuestId, Bytes, Duration),
-    /// Such a reservation is not needed any more.
+    /// A reservation is not needed any more.
     Unreserve(GuestId),
 }
 
@@ -174,7 +174,7 @@ fn arguments(change: &GuestChange) -> String {
     parts.into_iter().flatten().collect()
 }
 
-/// What a guest brought along, as arguments.
+/// State that a guest brought along, as arguments.
 fn words_of(carried: &CarriedView) -> String {
     let CarriedView { limits, credits, thrashed } = carried;
     let credits = credits.map(|credits| format!(" --credits {credits}"));
@@ -191,14 +191,14 @@ fn words_of(carried: &CarriedView) -> String {
 pub struct Request {
     /// The command.
     pub command: Command,
-    /// Who gives it, as the journal names them, such as `uid 0`.
+    /// Who gives it, as named in the journal, such as `uid 0`.
     pub who: String,
     /// The channel for its answer: the new state, or what was wrong, as text for people.
     pub answer: oneshot::Sender<Result<String, String>>,
 }
 
-/// The channel for what the next tick would do, as computed from the latest snapshot; or why it
-/// cannot be computed.
+/// The channel for what the next tick would do by the latest snapshot, or why that cannot be
+/// computed.
 pub type DryRunRequest = oneshot::Sender<Result<Arc<Plan>, String>>;
 
 /// The daemon as the API server sees it. Cheap to clone.

@@ -1,12 +1,12 @@
 //! A thread that works for the main loop and may hang or panic without harm to it.
 //!
-//! Idea: the loop leaves the latest order in a inbox and never waits for the thread. An order
-//! replaces the one before it, so a thread that hangs piles nothing up. The loop asks now and then
-//! what has become of the thread, and starts another in place of one that panicked.
+//! Idea: the loop leaves the latest order in an inbox and never waits for the thread. An order
+//! replaces the one before it, so orders do not pile up when a thread hangs. The loop checks the
+//! thread now and then, and replaces one that panicked.
 //!
 //! Cost: one thread, and a lock for each order.
 //! Limits: a thread that hangs in the kernel cannot be ended. Whoever starts workers bounds their
-//! number, those that hang included.
+//! number, including those that hang.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use super::warn_once::WarnOnce;
 /// Longest text of a panic in the log, in characters.
 const PANIC_CHARS_MAX: usize = 200;
 
-/// What the loop and the thread share.
+/// State shared by the loop and the thread.
 #[derive(Debug)]
 pub(crate) struct Inbox<Order> {
     state: Mutex<State<Order>>,
@@ -33,14 +33,14 @@ struct State<Order> {
     is_closed: bool,
 }
 
-/// What a thread finds in its inbox.
+/// The content of the inbox.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Letter<Order> {
-    /// An order, in place of the one before it.
+    /// An order, which replaces the one before it.
     Order(Order),
-    /// No order came in time: go on with the one before.
+    /// No order came in time: continue with the one before.
     None,
-    /// The thread is to end.
+    /// The thread has to end.
     End,
 }
 
@@ -70,14 +70,14 @@ impl<Order> Inbox<Order> {
     }
 }
 
-/// What has become of a worker's thread.
+/// The state of a worker's thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerState {
     /// It waits, or has worked at one thing for this long.
     Lives(Duration),
     /// It ended because it was asked to.
     Ended,
-    /// It panicked; the text says how.
+    /// It panicked, with this text.
     Panicked(String),
 }
 
@@ -90,8 +90,8 @@ pub(crate) struct WorkerDeadline<'a> {
 }
 
 impl WorkerState {
-    /// Whether the thread still runs. Warns of one that hangs and, under `subject`, of one that
-    /// panicked.
+    /// Whether the thread still runs. Warns about a thread that hangs and, under `subject`, about
+    /// one that panicked.
     pub(crate) fn lives_on(
         self,
         subject: &str,
@@ -116,11 +116,11 @@ impl WorkerState {
     }
 }
 
-/// The loop's handle of a thread. Dropping it tells the thread to end, without waiting for it.
+/// The loop's handle for a thread. Dropping it tells the thread to end, without waiting for it.
 #[derive(Debug)]
 pub(crate) struct Worker<Order> {
     inbox: Arc<Inbox<Order>>,
-    /// `None`: it was seen to end.
+    /// `None`: it was found to have ended.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -142,7 +142,7 @@ impl<Order: Send + 'static> Worker<Order> {
 }
 
 impl<Order> Worker<Order> {
-    /// Leaves an order, in place of one that was not taken yet.
+    /// Leaves an order, replacing one that was not taken yet.
     pub(crate) fn order(&self, order: Order) {
         self.inbox.lock().order = Some(order);
         self.inbox.changed.notify_all();
@@ -154,12 +154,12 @@ impl<Order> Worker<Order> {
         self.inbox.changed.notify_all();
     }
 
-    /// What has become of the thread.
+    /// The state of the thread.
     pub(crate) fn state(&mut self) -> WorkerState {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             return match thread.join() {
                 Ok(()) => WorkerState::Ended,
-                Err(panic) => WorkerState::Panicked(words(&*panic)),
+                Err(panic) => WorkerState::Panicked(panic_text(&*panic)),
             };
         }
         if self.thread.is_none() {
@@ -177,7 +177,7 @@ impl<Order> Drop for Worker<Order> {
 }
 
 /// The text of a panic.
-pub(crate) fn words(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("without a text").chars().take(PANIC_CHARS_MAX).collect()

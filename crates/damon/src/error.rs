@@ -8,7 +8,7 @@ use thiserror::Error;
 /// Why DAMON cannot be used, or its use ended.
 #[derive(Debug, Error)]
 pub enum DamonError {
-    /// The kernel has no DAMON, or none that is steered by sysfs.
+    /// The kernel has no DAMON, or no sysfs interface to it.
     #[error(
         "this kernel has no DAMON ({0} is missing): it needs CONFIG_DAMON_SYSFS, as Debian's 6.12 has"
     )]
@@ -19,47 +19,47 @@ pub enum DamonError {
          with CONFIG_DAMON_VADDR)"
     )]
     Operations(String),
-    /// Nowhere is tracefs mounted.
+    /// Tracefs is not mounted.
     #[error("tracefs is not mounted on {0}: `mount -t tracefs tracefs {0}`")]
     NoTracefs(PathBuf),
     /// The kernel has no `damon_aggregated`.
     #[error("this kernel cannot tell what DAMON saw ({0} is missing): it needs CONFIG_TRACING")]
     NoTracepoint(PathBuf),
-    /// Nobody may trace the kernel.
+    /// The kernel is locked down against tracing.
     #[error("the kernel is locked down (confidentiality), so what DAMON saw cannot be read")]
     Lockdown,
     /// Another program of Ballast uses it.
     #[error("another program of Ballast uses DAMON: stop `ballast track`, or the other daemon")]
     Ours,
-    /// Somebody else uses its sysfs files.
+    /// Another program uses its sysfs files.
     #[error(
         "DAMON is in use by somebody else ({kdamonds} kdamonds in {admin}): it is left alone; stop that \
          use, or write 0 to nr_kdamonds there if nobody needs it"
     )]
     Foreign {
-        /// How many kernel threads are set up.
+        /// Number of kernel threads that are set up.
         kdamonds: u64,
-        /// Where.
+        /// The folder of its sysfs files.
         admin: PathBuf,
     },
-    /// A module of the kernel uses it, and shares it with nobody.
+    /// A module of the kernel uses it exclusively.
     #[error(
         "DAMON is in use by the kernel itself (DAMON_RECLAIM, DAMON_LRU_SORT or DAMON_STAT): see \
          /sys/module/damon_*/parameters/enabled"
     )]
     Kernel,
-    /// More pages are to be sampled than it is made for, or none.
+    /// Too many or too few pages to sample.
     #[error("{0} pages to sample: expected 3 to {max}", max = crate::SAMPLES_MAX)]
     Samples(usize),
-    /// The kernel thread has ended: all guests are gone, or somebody stopped it.
+    /// The kernel thread has ended: all guests are gone, or it was turned off.
     #[error("DAMON has stopped: all sampled guests have ended, or somebody turned it off")]
     Stopped,
-    /// A file does not hold what it should.
+    /// A file has unexpected contents.
     #[error("{path}: `{found}`: expected {expected}")]
     Unexpected {
         /// The file.
         path: PathBuf,
-        /// What it holds.
+        /// Its contents.
         found: String,
         /// What was expected.
         expected: &'static str,
@@ -67,7 +67,7 @@ pub enum DamonError {
     /// The system refused something.
     #[error("cannot {what} {path}: {source}")]
     System {
-        /// What was tried, a verb.
+        /// The operation, a verb.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -77,7 +77,7 @@ pub enum DamonError {
 }
 
 impl DamonError {
-    /// Whether it stays so as long as this kernel runs, so that retrying is useless.
+    /// Whether the error lasts as long as this kernel runs, so that a retry is useless.
     pub fn is_lasting(&self) -> bool {
         matches!(
             self,

@@ -1,16 +1,16 @@
 //! How much of a guest's memory is in huge pages.
 //!
-//! Idea: a huge page has one accessed bit, so a touch of 4 KiB counts for 2 MiB. What is estimated
-//! of memory in huge pages is an upper bound.
+//! Idea: a huge page has one accessed bit, so a touch of 4 KiB counts as 2 MiB. An estimate of
+//! memory in huge pages is therefore an upper bound.
 //! Cost: the kernel walks the page tables for `smaps`, 10 ms for a guest of some hundred MiB.
 //! Source: proc_pid_smaps(5).
-//! Limits: lines that are malformed are skipped; what is unknown counts as small pages.
+//! Limits: malformed lines are skipped; memory without a figure counts as small pages.
 
 use std::ops::Range;
 
 use ballast_tracker_proto::Mapping;
 
-/// Memory of a guest in the page tables of its hypervisor, in bytes.
+/// Guest memory in the page tables of the hypervisor, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HugeShare {
     /// All of it.
@@ -40,7 +40,7 @@ impl HugeShare {
                 sum.huge = sum.huge.saturating_add(huge);
             }
         }
-        // `Rss` does not have the host's own huge pages.
+        // `Rss` does not include hugetlbfs pages.
         sum.resident = sum.resident.max(sum.huge);
         sum
     }
@@ -51,7 +51,7 @@ impl HugeShare {
     }
 }
 
-/// Lines that tell memory in huge pages.
+/// Lines with memory in huge pages.
 const NAMES: [&str; 5] =
     ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:", "Private_Hugetlb:", "Shared_Hugetlb:"];
 

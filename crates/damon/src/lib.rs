@@ -1,19 +1,19 @@
 //! Page touches of running guests, sampled by the kernel's DAMON (Data Access MONitor).
 //!
-//! Idea: DAMON clears the accessed bits of chosen pages and looks at them a window later, also in
-//! the tables of KVM, which the process's own files do not show. With regions of one page each,
+//! Idea: DAMON clears the accessed bits of chosen pages and checks them a window later, also in
+//! KVM's page tables, which the process's own files do not show. With regions of one page each,
 //! chosen by a hash ([`choose_pages`]), that is SHARDS without traps: a page is always or never
 //! sampled, the guest does not stop, and the hypervisor needs no library, no shared memory and no
 //! restart. [`DamonSession`] has one kdamond with a target for each guest and delivers each guest's
-//! touches of a window; what they say of a working set is for `ballast-working-set`.
+//! touches of a window; `ballast-working-set` estimates working sets from them.
 //!
-//! Begin here: `session.rs`, then `window.rs`.
-//! Cost: the kernel walks to each sampled page twice a window, about a microsecond each; no time of
-//! the guest but a page-table walk for each sampled page.
+//! Start reading at `session.rs`, then `window.rs`.
+//! Cost: the kernel walks to each sampled page twice per window, about a microsecond each. The
+//! guest only pays for a page-table walk per sampled page.
 //! Source: Linux, Documentation/admin-guide/mm/damon/usage.rst; Waldspurger 2015 (SHARDS).
-//! Limits: root only. Touches within a window have no order. In huge pages accessed bits count 2
-//! MiB at a time ([`HugeShare`]). DAMON's sysfs files have one user at a time; another one's are
-//! left alone.
+//! Limits: root only. Touches within a window have no order. A huge page has one accessed bit for 2
+//! MiB ([`HugeShare`]). DAMON's sysfs files have one user at a time; if another program uses them,
+//! they are left alone.
 
 mod error;
 mod huge;

@@ -1,12 +1,12 @@
-//! Whose DAMON it is.
+//! Decides whether DAMON is free, ours, or in use by others.
 //!
-//! Idea: DAMON's sysfs files have one user, and nothing in them says who. A program of Ballast
-//! locks `nr_kdamonds` as long as it uses them (`flock`), which ends with its process. And it signs
-//! what it sets up: `update_us` means nothing to `fvaddr`, so it has a number that nobody else
-//! writes. What is signed while nobody has the lock was left by a killed daemon and is stopped;
-//! what is not signed is somebody else's and is left alone.
-//! Limits: a daemon killed between its first three writes leaves a kdamond that is not signed, does
-//! not run, and must be removed by hand; the error says how.
+//! Idea: DAMON's sysfs files have one user, and do not show who that is. A program of Ballast locks
+//! `nr_kdamonds` (`flock`) as long as it uses them; the lock ends with its process. It also signs
+//! its set-up: `fvaddr` does not use `update_us`, so that file holds a number that no other program
+//! writes. A signed set-up without a lock was left by a killed daemon, and is stopped; one without
+//! the signature belongs to another program, and is left alone.
+//! Limits: a daemon killed between its first three writes leaves a kdamond that is not signed and
+//! does not run. It must be removed by hand; the error says how.
 
 use std::fs::{self, File};
 
@@ -25,8 +25,8 @@ const KTHREADD: &str = "2";
 /// Locks DAMON's sysfs files and stops what a killed daemon left in them.
 ///
 /// # Errors
-/// [`DamonError::Absent`]; somebody else uses it: [`DamonError::Ours`], [`DamonError::Foreign`],
-/// [`DamonError::Kernel`]; the system's.
+/// [`DamonError::Absent`]; if it is in use, [`DamonError::Ours`], [`DamonError::Foreign`] or
+/// [`DamonError::Kernel`]; the system's errors.
 pub(crate) fn claim(paths: &DamonPaths) -> Result<File, DamonError> {
     let count = paths.kdamonds.join("nr_kdamonds");
     if !count.exists() {
@@ -43,7 +43,7 @@ pub(crate) fn claim(paths: &DamonPaths) -> Result<File, DamonError> {
         1 if is_signed(paths) => release(paths)?,
         kdamonds => return Err(DamonError::Foreign { kdamonds, admin: paths.kdamonds.clone() }),
     }
-    // Those of modules are not in sysfs.
+    // The kdamonds of kernel modules are not in sysfs.
     if has_kdamond(paths) { Err(DamonError::Kernel) } else { Ok(lock) }
 }
 

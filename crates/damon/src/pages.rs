@@ -1,11 +1,12 @@
-//! Which pages of a guest are sampled.
+//! Chooses the pages of a guest that are sampled.
 //!
-//! Idea: those whose number within the guest's memory has the smallest hashes, as many as wanted
-//! ([`GranuleSample`], as the tracker samples). The multiply-add hash spreads them evenly, so that
-//! the sampled share of a run of memory is close to that of all memory.
-//! Cost: one multiplication for each page of the guest and O(log samples) for some.
+//! Idea: a page is identified by its number within the guest's memory; the pages whose numbers have
+//! the smallest hashes are sampled, as many as wanted ([`GranuleSample`], as in the tracker). The
+//! multiply-add hash spreads them evenly, so that the sampled share of a run of memory is close to
+//! that of all memory.
+//! Cost: one multiplication per page of the guest, and O(log samples) for some pages.
 //! Source: Waldspurger 2015 (SHARDS).
-//! Limits: another size of memory is another sample.
+//! Limits: if the guest's memory changes its size, the sample changes, too.
 
 use std::ops::Range;
 
@@ -19,7 +20,7 @@ pub struct ChosenPages {
     pub addresses: Vec<u64>,
     /// Their numbers within the guest's memory, in the same order.
     pub numbers: Vec<u64>,
-    /// Pages of the guest.
+    /// Number of all pages of the guest.
     pub all: u64,
 }
 
@@ -31,7 +32,7 @@ impl ChosenPages {
 }
 
 /// Chooses `count` pages of `regions`, or all if there are fewer. Regions are address ranges of
-/// whole pages, ascending; `seed` chooses among samples.
+/// whole pages, ascending; `seed` determines the sample.
 pub fn choose_pages(regions: &[Range<u64>], count: usize, seed: u64) -> ChosenPages {
     let pages = |region: &Range<u64>| region.end.saturating_sub(region.start) / PAGE_SIZE;
     let all: u64 = regions.iter().map(pages).sum();
@@ -66,7 +67,7 @@ mod tests {
         assert_eq!(choose_pages(&[], 5, 1).share(), 0.0);
     }
 
-    /// A run of memory has as many samples as its part of all memory, within a few.
+    /// A run of memory has its share of the samples, within a few.
     #[test]
     fn a_run_of_memory_has_its_part_of_the_sample() {
         let chosen = choose_pages(&REGIONS, 1024, 1);

@@ -1,6 +1,6 @@
-//! Where the kernel's files are, and reading and writing them.
+//! The kernel's files of DAMON and tracefs: their paths, and reading and writing them.
 //!
-//! Limits: files are read up to [`READ_BYTES_MAX`]; what is missing is never created.
+//! Limits: files are read up to [`READ_BYTES_MAX`]; a missing file is never created.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use crate::error::DamonError;
 
-/// Longest file read.
+/// Longest file read, in bytes.
 const READ_BYTES_MAX: u64 = 4096;
-/// Longest piece of it told in an error, in characters.
+/// Longest part of a file shown in an error, in characters.
 const TOLD_CHARS_MAX: usize = 80;
 
 /// The files of one kernel.
@@ -18,16 +18,16 @@ const TOLD_CHARS_MAX: usize = 80;
 pub struct DamonPaths {
     /// `kdamonds` of DAMON's sysfs files.
     pub(crate) kdamonds: PathBuf,
-    /// Where tracefs may be mounted, the best first.
+    /// The places where tracefs may be mounted, the preferred one first.
     pub(crate) tracing: [PathBuf; 2],
-    /// What is locked down.
+    /// The file with the kernel's lockdown state.
     pub(crate) lockdown: PathBuf,
     /// `/proc`.
     pub(crate) proc: PathBuf,
 }
 
 impl DamonPaths {
-    /// Those under `root`, which is `/` except for tests.
+    /// The files under `root`, which is `/` except in tests.
     pub fn under(root: &Path) -> DamonPaths {
         DamonPaths {
             kdamonds: root.join("sys/kernel/mm/damon/admin/kdamonds"),

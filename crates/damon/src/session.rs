@@ -1,19 +1,21 @@
-//! DAMON's use by one program: set up, read, and removed.
+//! Use of DAMON by one program: set-up, reading, and removal.
 //!
 //! Idea: one kdamond has one context with the operations `fvaddr` (virtual addresses, fixed
 //! regions) and a target for each guest. A window is one sample: the sampling and the aggregation
 //! interval are the same, so the kernel clears a page's accessed bit at the window's start and
-//! looks at its end. What it saw comes through the event `damon_aggregated`, in a tracefs instance
-//! of our own. As many regions are the least as the most, so the kernel merges and splits none.
+//! checks it at the end. The results come through the event `damon_aggregated`, in a tracefs
+//! instance of our own. The minimum and the maximum number of regions are the same, so that the
+//! kernel neither merges nor splits regions.
 //!
-//! The event is used rather than `tried_regions` of a scheme because 6.1 does not have that (6.2
-//! does), it needs a folder of four files for each page and window, and it must be asked for, while
+//! The event is used rather than `tried_regions` of a scheme: that needs Linux 6.2 (Debian 12 has
+//! 6.1), it has a folder of four files for each page and window, and it must be requested, while
 //! the event comes by itself. A scheme's `sz_tried`, which 6.1 has, is one sum over all guests.
 //!
-//! Other guests are another set-up: the kdamond is stopped, and its window in progress is lost.
+//! When the set of guests changes, the kdamond is stopped and set up again, and its window in
+//! progress is lost.
 //!
-//! Cost: two small files to write for each page when guests change; 64 bytes for each page and
-//! processor of the host as the kernel's buffer.
+//! Cost: two small files to write per page when guests change; a kernel buffer of 128 bytes per
+//! page, for each processor of the host.
 //! Source: Linux, mm/damon/sysfs.c, mm/damon/vaddr.c.
 //! Limits: [`SAMPLES_MAX`] pages, windows of [`WINDOW_MIN`] and more: newer kernels do not flush
 //! translations when they clear accessed bits, so a page in use may look idle for a shorter time.
@@ -31,29 +33,29 @@ use crate::ownership::{SIGNATURE_US, claim, release};
 use crate::paths::{DamonPaths, read, read_number, write};
 use crate::window::{DamonTarget, DamonWindow, WindowReader};
 
-/// Most pages sampled, of all guests: 16 guests with 1,024 each.
+/// Most pages sampled of all guests together: 16 guests with 1,024 each.
 pub const SAMPLES_MAX: usize = 1 << 14;
-/// Fewest that DAMON accepts.
+/// Fewest pages that DAMON accepts.
 const SAMPLES_MIN: usize = 3;
 /// Shortest window.
 pub const WINDOW_MIN: Duration = Duration::from_secs(1);
-/// Our instance of tracefs.
+/// The name of our tracefs instance.
 const INSTANCE: &str = "ballast-damon";
 /// Space that one event takes in the kernel's buffer, in bytes, rounded up.
 const EVENT_BYTES: usize = 64;
 /// Smallest buffer for each processor, in KiB.
 const BUFFER_KIB_MIN: usize = 64;
-/// Bytes read at once, and most pieces read before the caller is heard again.
+/// Bytes per read, and most reads before returning to the caller.
 const PIECE_BYTES: usize = 1 << 16;
 const PIECES_MAX: usize = 64;
 
-/// DAMON, used by this program alone. Dropping it leaves nothing behind.
+/// Exclusive use of DAMON by this program. Dropping it leaves nothing behind.
 #[derive(Debug)]
 pub struct DamonSession {
     paths: DamonPaths,
     instance: PathBuf,
     running: Option<Running>,
-    /// Locked as long as it is open.
+    /// The file that is locked while it is open.
     _lock: File,
 }
 
@@ -65,10 +67,10 @@ struct Running {
 }
 
 impl DamonSession {
-    /// Takes DAMON into use, after stopping what a killed program of Ballast left.
+    /// Takes DAMON into use, after stopping a kdamond that a killed program of Ballast left.
     ///
     /// # Errors
-    /// The kernel lacks something, or somebody else uses it; then nothing is changed.
+    /// The kernel lacks something, or DAMON is in use. Nothing is changed then.
     pub fn begin(paths: DamonPaths) -> Result<DamonSession, DamonError> {
         if read(&paths.lockdown).is_ok_and(|text| text.contains("[confidentiality]")) {
             return Err(DamonError::Lockdown);
@@ -87,14 +89,14 @@ impl DamonSession {
         let instance = instances.join(INSTANCE);
         match fs::create_dir(&instance) {
             Ok(()) => {}
-            // Left by a killed daemon; what it recorded is thrown away before it is used.
+            // The instance was left by a killed daemon; its records are dropped before use.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(DamonError::system("create", &instance)(error)),
         }
         Ok(DamonSession { paths, instance, running: None, _lock: lock })
     }
 
-    /// Tries whether DAMON could be taken into use now; nothing is left.
+    /// Checks by trying that DAMON can be taken into use now. Leaves nothing behind.
     ///
     /// # Errors
     /// Those of [`DamonSession::begin`] and [`DamonError::Operations`].
@@ -108,7 +110,7 @@ impl DamonSession {
     /// Samples these guests from now on, in place of those before, window by window.
     ///
     /// # Errors
-    /// [`DamonError::Samples`]; a guest is gone, or the kernel refuses; then no guest is sampled.
+    /// [`DamonError::Samples`]; a guest is gone, or the kernel refuses. No guest is sampled then.
     pub fn watch(&mut self, targets: &[DamonTarget], window: Duration) -> Result<(), DamonError> {
         self.stop();
         let samples: usize = targets.iter().map(|target| target.pages.len()).sum();
@@ -123,16 +125,16 @@ impl DamonSession {
         Ok(())
     }
 
-    /// Makes later windows `window` long, of the same pages; the window in progress is lost. While
-    /// nobody is sampled, it does nothing.
+    /// Changes the length of windows to `window`, with the same pages. The window in progress is
+    /// lost. Does nothing while no guest is sampled.
     ///
     /// # Errors
-    /// A guest is gone, or the kernel refuses; then no guest is sampled.
+    /// A guest is gone, or the kernel refuses. No guest is sampled then.
     pub fn set_window(&mut self, window: Duration) -> Result<(), DamonError> {
         if self.running.is_none() {
             return Ok(());
         }
-        // The files keep the regions, which are most of what a set-up writes.
+        // The files keep the regions, which are the larger part of a set-up.
         let changed = write(&self.kdamond().join("state"), "off")
             .and_then(|()| write_window(&self.kdamond().join("contexts/0"), window))
             .and_then(|()| self.turn_on());
@@ -142,10 +144,11 @@ impl DamonSession {
         changed
     }
 
-    /// Reads what has come since the last call, without waiting: a window a guest as it ends.
+    /// Returns the windows that have ended since the last call, one per guest and window. Does not
+    /// wait.
     ///
     /// # Errors
-    /// [`DamonError::Stopped`]; the kernel's.
+    /// [`DamonError::Stopped`], or an error of the kernel.
     pub fn read(&mut self) -> Result<Vec<DamonWindow>, DamonError> {
         let mut windows = Vec::new();
         let Some(Running { pipe, reader }) = &mut self.running else { return Ok(windows) };
@@ -167,7 +170,7 @@ impl DamonSession {
         if is_on || !windows.is_empty() { Ok(windows) } else { Err(DamonError::Stopped) }
     }
 
-    /// Processor time of the kdamond since it was turned on; `None`: unknown.
+    /// Processor time of the kdamond since it was turned on; `None` if unknown.
     pub fn cost(&self) -> Option<Duration> {
         self.running.as_ref()?;
         let pid = read_number(&self.kdamond().join("pid")).ok()?;
@@ -208,7 +211,7 @@ impl DamonSession {
         })
     }
 
-    /// Creates the kdamond's context, signed and for chosen addresses; its folder.
+    /// Creates the kdamond's context, signed and for chosen addresses. Returns its folder.
     fn create_context(&self) -> Result<PathBuf, DamonError> {
         let kdamond = self.kdamond();
         let context = kdamond.join("contexts/0");
@@ -224,7 +227,7 @@ impl DamonSession {
         Ok(context)
     }
 
-    /// Begins to record what DAMON sees, in an empty buffer.
+    /// Begins to record DAMON's events, in an empty buffer.
     fn trace(&self, samples: usize) -> Result<File, DamonError> {
         let instance = |name: &str| self.instance.join(name);
         // The kernel reports all regions at once: the buffer must hold two whole windows.
@@ -240,7 +243,7 @@ impl DamonSession {
         options.open(&path).map_err(DamonError::system("open", &path))
     }
 
-    /// Samples nobody from now on; errors do not matter, as the next step tells them.
+    /// Stops sampling. Errors are ignored, because the next step reports them.
     pub fn stop(&mut self) {
         if self.running.take().is_some() {
             let _ = release(&self.paths);
@@ -256,12 +259,12 @@ impl Drop for DamonSession {
     }
 }
 
-/// Where tracefs is mounted.
+/// The place where tracefs is mounted.
 fn mounted_tracefs(paths: &DamonPaths) -> Result<&Path, DamonError> {
     let [first, _] = &paths.tracing;
     match paths.tracing.iter().find(|it| it.join("instances").is_dir()) {
         Some(mounted) => Ok(mounted),
-        // Root alone may look into it.
+        // Only root may list tracefs.
         None => match fs::read_dir(first) {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 Err(DamonError::system("read", first)(error))

@@ -1,24 +1,24 @@
-//! Parses lines of tracefs about the event `damon_aggregated`.
+//! Parses lines of tracefs with the event `damon_aggregated`.
 //!
 //! Source: Linux, include/trace/events/damon.h, the same in 6.1 and 6.12.
-//! Limits: only a line's end is read, after the event's name; what stands before (task, processor,
-//! time) may be anything.
+//! Limits: only the part of a line after the event's name is read; the part before (task,
+//! processor, time) may be anything.
 
-/// What DAMON saw of one region in one window.
+/// DAMON's result for one region in one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionRecord {
     /// The guest: the position of its target.
     pub target: u64,
-    /// First address of the region.
+    /// The first address of the region.
     pub start: u64,
-    /// The address after its last.
+    /// The address after the region's last.
     pub end: u64,
-    /// In how many of the window's samples it was seen touched.
+    /// Number of the window's samples in which it was touched.
     pub touches: u32,
 }
 
 /// Parses a line such as `kdamond.0-77 [000] ..... 9.1: damon_aggregated: target_id=0 nr_regions=10
-/// 4096-8192: 1 3`; `None`: it is of something else, or malformed.
+/// 4096-8192: 1 3`; `None` if it is another event, or malformed.
 pub fn parse_record(line: &str) -> Option<RegionRecord> {
     let (_, event) = line.rsplit_once("damon_aggregated: ")?;
     let mut words = event.split_ascii_whitespace();

@@ -1,11 +1,11 @@
-//! Puts together what DAMON saw of each guest in a window.
+//! Assembles DAMON's records of each guest into windows.
 //!
-//! Idea: at a window's end the kernel tells every region of every target, in the order of their
+//! Idea: at a window's end the kernel reports every region of every target, in the order of
 //! addresses. So a guest's window begins with its first sampled page and is complete with its last.
-//! One that lacks a page, because the kernel's buffer was full or reading began in its middle, is
-//! dropped whole: half of a window would look like an idle guest.
-//! Cost: O(1) a line.
-//! Limits: a line longer than [`LINE_BYTES_MAX`] is no line of DAMON.
+//! A window that lacks a page, because the kernel's buffer was full or reading began in the middle,
+//! is dropped as a whole: half a window would look like an idle guest.
+//! Cost: O(1) per line.
+//! Limits: a line longer than [`LINE_BYTES_MAX`] is ignored, because DAMON's lines are shorter.
 
 use ballast_model::PAGE_SIZE;
 
@@ -23,7 +23,7 @@ pub struct DamonTarget {
     pub pages: Vec<u64>,
 }
 
-/// What was seen of one guest in one window.
+/// One guest's touches in one window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamonWindow {
     /// Position of its target.
@@ -40,7 +40,7 @@ pub struct WindowReader {
     is_line_too_long: bool,
 }
 
-/// How much of a guest's window was read.
+/// The part of a guest's window that was read.
 #[derive(Debug)]
 struct Progress {
     pages: Vec<u64>,

@@ -2,8 +2,8 @@
 //!
 //! Idea: the LRU list cannot hold more pages than the guest has, so memory it lacks shows only in
 //! its swap: `demand = WSS + swap in use` (MEB §3.6). Swap in use is better than the distances of
-//! swap traffic because it falls once the guest frees the memory. It does not fall while memory
-//! that the guest no longer touches stays in its swap, so what moves neither in nor out is slowly
+//! swap traffic because it falls once the guest frees the memory. But it does not fall while pages
+//! that the guest no longer touches stay in swap. So swap that moves neither in nor out is slowly
 //! forgotten:
 //!
 //! ```text
@@ -21,10 +21,10 @@
 //! beyond    = min(beyond, allocation)
 //! ```
 //!
-//! So the demand of a guest that grows into swap rises before it reads anything back, and that of
-//! one that thrashes stays. After a grant the demand stays too while the guest reads its pages
-//! back: `beyond` falls as the working set grows. Pages swapped out because the allocation was
-//! reduced count only once they are read back; pages never read back are forgotten.
+//! So the demand of a guest that grows into swap rises before it reads anything back, and the
+//! demand of a guest that thrashes stays. After a grant the demand also stays while the guest reads
+//! its pages back: `beyond` falls as the working set grows. Pages swapped out because the
+//! allocation was reduced count only once they are read back; pages never read back are forgotten.
 //!
 //! A guest waiting for swap touches little, so its working set appears to shrink. Its demand
 //! therefore does not fall while it reads pages back. A guest that swaps out for lack of room needs
@@ -47,8 +47,8 @@
 //!
 //! Cost: O(1). Source: MEB §3.6; the rule for swap traffic is ours.
 //! Limits: from swap-ins alone, repeated reads of a page and read-ahead all count, so the demand is
-//! too high for a tick rather than too low. So it is while a guest swaps some pages in and out
-//! again: all that it has in swap then counts.
+//! too high for a tick rather than too low. It is also too high while a guest swaps some pages in
+//! and out again, because everything that it has in swap then counts.
 
 use ballast_model::Bytes;
 
@@ -57,8 +57,8 @@ use ballast_model::Bytes;
 const FORGET_PART: u64 = 8;
 
 /// An interval forgets this part of the swap in use that did not move: half of it after 89
-/// intervals, so that it outlasts phases of a guest and a guest that gets no processor, and nine
-/// tenths after 294.
+/// intervals, and nine tenths after 294. That outlasts phases of a guest, and times in
+/// which it gets no processor.
 const COLD_PART: u64 = 128;
 
 /// Swap traffic below this is ignored: a guest with enough memory reads back as much now and then.
@@ -100,8 +100,8 @@ pub struct BeyondOutput {
     pub demand: Bytes,
     /// The part beyond the allocation.
     pub beyond: Bytes,
-    /// Swapped out for lack of room in this interval. If swap in use is not reported and it is
-    /// more: the figure of earlier intervals, less an eighth for each since.
+    /// Swapped out for lack of room in this interval. Without reported swap in use, at least the
+    /// figure of earlier intervals, less an eighth for each interval since.
     pub displaced: Bytes,
     /// What the result is based on.
     pub evidence: SwapEvidence,
@@ -113,12 +113,12 @@ pub struct DemandBeyond {
     beyond: Bytes,
     /// Total demand in the last interval.
     demand: Bytes,
-    /// The least demand, as swapping implies.
+    /// The least demand that swapping implies.
     demand_min: Bytes,
     displaced: Bytes,
     /// Swap in use in the last interval.
     swap_used: Bytes,
-    /// The part of it that did not move for long.
+    /// The part of `swap_used` that has not moved for long.
     cold: Bytes,
     /// Allocation in the last interval; zero at first.
     allocation: Bytes,
@@ -322,8 +322,8 @@ mod tests {
             prop_assert!(intervals.is_some());
         }
 
-        /// Beyond is at most what is in use; all of it while all moves, and in the end nothing
-        /// while nothing moves.
+        /// `beyond` is at most the swap in use: all of it while everything moves, and finally
+        /// nothing while nothing moves.
         #[test]
         fn only_swap_that_moves_stays_in_demand(
             series in prop::collection::vec((0..1u64 << 42, 0..1u64 << 42), 1..30),

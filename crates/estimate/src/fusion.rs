@@ -7,18 +7,18 @@
 //! 2. A source older than the limit of its kind is stale and cannot be chosen.
 //! 3. The most trusted kind is chosen, in this order: tracked working set, sampled working set,
 //!    probing, used memory, working set in huge pages, `Committed_AS`. Tracking sees the order of
-//!    touches; a sample by DAMON does not; probing shows what the guest has managed with; used
-//!    memory includes idle pages; a touch in a huge page counts 2 MiB, so what that gives is an
-//!    upper bound that never stands before the guest's own figures; committed memory may never be
-//!    touched and excludes page cache.
+//!    touches; a sample by DAMON does not. Probing shows what the guest has managed with. Used
+//!    memory includes idle pages. A touch of a huge page counts 2 MiB, so a working set in huge
+//!    pages is an upper bound and never comes before the guest's own figures. Committed memory may
+//!    never be touched, and excludes page cache.
 //! 4. Confidence starts at the kind's and falls linearly with age, to half when it becomes stale.
 //! 5. Each other fresh source that contradicts the chosen one halves the confidence:
 //!    - tracking, sampling and probing estimate the same quantity, so none should exceed twice
 //!      another;
 //!    - a working set of over twice the memory in use is doubtful: it exceeds memory in use only by
 //!      page cache that counts as available;
-//!    - an upper bound contradicts nothing, and neither does `Committed_AS`: it excludes page
-//!      cache, and may never be touched.
+//!    - an upper bound contradicts nothing, and neither does `Committed_AS`, which excludes page
+//!      cache and may never be touched.
 //!
 //!    Amounts less than 64 MiB apart never contradict: kernel and page cache account for as much.
 //!

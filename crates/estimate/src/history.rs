@@ -2,24 +2,24 @@
 //!
 //! Idea: statistics describe the guest some time ago, so they must be compared with the allocation
 //! of that time. A few past readings are enough to find it. Most guests hold the same for hours, so
-//! readings in a row that agree are kept as one run.
-//! Cost: O(runs kept), at most [`READINGS_MAX`]; no memory elsewhere while the allocation stays.
+//! successive equal readings are kept as one run.
+//! Cost: O(runs kept), at most [`READINGS_MAX`]; no memory on the heap while the allocation stays.
 //! Limits: for times before the oldest reading, the oldest reading is returned.
 
 use std::collections::VecDeque;
 
 use ballast_model::{Bytes, Timestamp};
 
-/// Readings kept: at one a second they reach back further than any statistics still acted on.
+/// Readings kept. At one a second they reach back further than any statistics that are acted on.
 const READINGS_MAX: u32 = 32;
 
-/// Readings in a row of one allocation.
+/// Successive readings of one allocation.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     allocation: Bytes,
     first: Timestamp,
     last: Timestamp,
-    /// The one before the last; of a single reading the same.
+    /// Time of the reading before the last; for a single reading, `last`.
     before_last: Timestamp,
     readings: u32,
 }
@@ -27,11 +27,11 @@ struct Run {
 /// Past allocations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AllocationHistory {
-    /// The last readings; `None`: there are none.
+    /// The latest run; `None`: no readings.
     latest: Option<Run>,
-    /// Those before, the oldest first.
+    /// Earlier runs, the oldest first.
     earlier: VecDeque<Run>,
-    /// Readings in all of these.
+    /// Number of readings in all runs.
     readings: u32,
 }
 
@@ -70,7 +70,7 @@ impl AllocationHistory {
         }
     }
 
-    /// When the first reading left was made does not matter: the oldest one stands for all times
+    /// The time of the first remaining reading does not matter: the oldest one stands for all times
     /// before it.
     fn drop_first(&mut self) {
         self.readings -= 1;
@@ -91,7 +91,7 @@ impl AllocationHistory {
         if latest.first <= from {
             return Some((least, most));
         }
-        // Backwards: what was read after the first reading at or after `until` does not count.
+        // Backwards: readings after the first one at or after `until` do not count.
         for Run { allocation, first, last, .. } in self.earlier.iter().rev() {
             (least, most) = match *last < until {
                 true => (least.min(*allocation), most.max(*allocation)),
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(every, (Bytes::mib(968), Bytes::mib(999)), "the last 32");
     }
 
-    /// The same as a list of readings.
+    /// The oracle: a list of readings.
     #[derive(Default)]
     struct Readings(Vec<(Timestamp, Bytes)>);
 

@@ -4,11 +4,11 @@
 //! [`Estimate`](ballast_model::Estimate) or the reason for having none. It never sees shares,
 //! bounds or actuators. Begin with `used.rs`.
 //!
-//! Each module covers one aspect and knows nothing of the others: [`phase`] decides when a working
-//! set need not be tracked, [`hot_set`] and [`granularity`] how finely it is tracked, [`beyond`]
-//! adds the memory that a tracked guest lacks, [`swap_need`] what a guest's swap traffic shows that
-//! it lacks, [`statistical`] and [`probing`] do without a tracker, `sampled_need` with nothing but
-//! one, and [`fusion`] chooses among the results and says why.
+//! Each module covers one aspect and knows nothing of the others. [`phase`] decides when a working
+//! set need not be tracked; [`hot_set`] and [`granularity`] how finely it is tracked. [`beyond`]
+//! adds the memory that a tracked guest lacks, [`swap_need`] what swap traffic shows to be lacking.
+//! [`statistical`] and [`probing`] need no tracker, `sampled_need` nothing but one. [`fusion`]
+//! chooses among the results and says why.
 //!
 //! Limits: no clock, no I/O; the history kept of each guest is bounded.
 

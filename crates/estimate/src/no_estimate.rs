@@ -5,16 +5,16 @@ use ballast_model::{Bytes, Implausible};
 /// Why a guest has no estimate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoEstimate {
-    /// Its allocation is not known.
+    /// Its allocation is unknown.
     NoAllocation,
     /// It has sent no statistics, or none that include its available memory.
     NoStatistics,
-    /// It has sent no statistics, and what the host sees it touch does not say that it lacks
-    /// memory.
+    /// It has sent no statistics, and the memory that the host sees it touch does not show that it
+    /// lacks memory.
     SampledAlone {
-        /// What it touches.
+        /// The memory that it touches.
         working_set: Bytes,
     },
-    /// Its statistics cannot be true.
+    /// Its statistics are impossible.
     Implausible(Implausible),
 }

@@ -1,4 +1,4 @@
-//! Refuses statistics of a guest that cannot be true.
+//! Refuses impossible statistics of a guest.
 //!
 //! Idea: a guest can lie, so statistics that contradict what the hypervisor knows are refused as a
 //! whole. A plausible lie harms only the guest itself: it moves its own target within its own
@@ -6,8 +6,9 @@
 
 use ballast_model::{Bytes, GuestStats, Implausible};
 
-/// Refuses statistics that a guest with at most `memory_max` cannot have. That is its boot memory
-/// plus all memory that can be plugged in: statistics may be older than the last unplug.
+/// Refuses statistics that are impossible for a guest with at most `memory_max`. That is its boot
+/// memory plus all memory that can be plugged in, because statistics may be older than the last
+/// unplug.
 pub(crate) fn check(stats: &GuestStats, memory_max: Option<Bytes>) -> Result<(), Implausible> {
     if let (Some(total), Some(boot)) = (stats.total, memory_max)
         && total > boot

@@ -18,8 +18,8 @@
 //!
 //! An epoch is a second. Cost: O(1). Source: TWS §2, Fig. 1. Ours:
 //!
-//! - Pages swapped out also count, unless they left for the balloon or for pages that came back:
-//!   they made room for new pages, and with that much more memory would have stayed. A guest that
+//! - Pages swapped out also count, unless they left for the balloon or for pages that came back.
+//!   They made room for new pages, and would have stayed with that much more memory. A guest that
 //!   fills its memory reads nothing back; it would look quiet and be lowered until it thrashes. A
 //!   kernel reclaims ahead, so up to 64 MiB taken by the balloon in earlier epochs are accounted
 //!   for.
@@ -37,7 +37,7 @@ use std::fmt;
 use ballast_model::Bytes;
 
 /// Most memory taken by the balloon that may still have to be swapped out: about a kernel's high
-/// watermark, which it reclaims ahead to.
+/// watermark, up to which it reclaims ahead.
 const TAKEN_MAX: Bytes = Bytes::mib(64);
 
 /// Basis points (hundredths of a percent) in a whole.
@@ -371,7 +371,7 @@ mod tests {
         }
     }
 
-    /// The balloon took 900 MiB of free memory. At most 64 MiB of later swap-outs are put down to
+    /// The balloon took 900 MiB of free memory. At most 64 MiB of later swap-outs are attributed to
     /// it.
     #[test]
     fn earlier_ballooning_explains_at_most_64_mib_of_swap_outs() {

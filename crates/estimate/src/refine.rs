@@ -8,20 +8,20 @@
 //! ([`MissCurve::extended`](ballast_model::MissCurve::extended)). Each reading counts once:
 //! statistics not renewed since the last tick change nothing.
 //!
-//! A tracker sees a working set with an error. Two that differ by no more than an error may make
-//! them ([`SAME_WITHIN`]) are the same. Of the last [`REPORTS`] that are the same, at least, the
-//! largest working set counts, and at each size the most misses. So what a guest that does the same
-//! all the time is taken to need comes to rest, and one that needs more, or clearly less, is
-//! followed at once.
+//! A tracker sees a working set with an error. Two working sets count as the same if they differ by
+//! no more than an error can explain ([`SAME_WITHIN`]). Of at least the last [`REPORTS`] that are
+//! the same, the largest working set counts, and at each size the most misses. So the estimated
+//! need of a guest that does the same all the time comes to rest, and a guest that needs more, or
+//! clearly less, is followed at once.
 //!
 //! A kernel that clears pages on allocation (`init_on_alloc`, the default of distributions) touches
-//! the pages it gives to its balloon, so a guest whose allocation is reduced seems to use more.
-//! While it shrinks and for one interval after, a growing working set and its curve are ignored. If
-//! the growth is real the guest swaps, and swapping counts.
+//! the pages that it gives to its balloon, so a guest whose allocation is reduced seems to use
+//! more. While it shrinks, and for one interval after, a growing working set and its curve are
+//! ignored. If the growth is real the guest swaps, and swapping counts.
 //!
-//! Cost: O(1) a guest and tick, O(points) a report.
-//! Source: IMT §4.2 for how much is an error; the largest of the last is ours, as ESX follows what
-//! is used up at once and down slowly (Waldspurger 2002 §5.3).
+//! Cost: O(1) per guest and tick, O(points) per report.
+//! Source: IMT §4.2 for the size of an error. Using the largest of the last reports is ours; ESX
+//! likewise follows use up at once and down slowly (Waldspurger 2002 §5.3).
 //! Limits: misses that fall while the working set is the same are followed after up to twice
 //! [`REPORTS`]. After counters fall (the guest rebooted) there are no rates until the next reading.
 
@@ -50,12 +50,13 @@ pub(crate) const KERNEL_AND_FREE: Bytes = Bytes::mib(128);
 /// reclaims, and loses pages of its working set.
 pub(crate) const KEPT_FREE: Bytes = Bytes::mib(64);
 
-/// Of two samples within 5 % of their mean, which are equal to IMT, the smaller is less than the
-/// larger by at most 9.5 % of it. The next simple part is an eighth.
+/// Two samples within 5 % of their mean are equal by IMT. Then the smaller is less than the larger
+/// by at most 9.5 %; the next simple fraction is an eighth.
 const SAME_WITHIN: u64 = 8;
 
-/// Of so many the largest errors are nearly as large as errors can be, so what is remembered hardly
-/// changes. At a report each 5 s, misses that fell are followed within five to ten minutes.
+/// Among this many reports the largest errors are nearly as large as errors can be, so the
+/// remembered maximum hardly changes. With a report each 5 s, misses that fell are followed within
+/// five to ten minutes.
 const REPORTS: u32 = 64;
 
 /// Intervals in which a growing working set is ignored: the one in which the guest shrank, and the
@@ -68,7 +69,7 @@ pub(crate) struct Refiner {
     counters: Option<Counters>,
     swapped_pages_per_s: Option<u64>,
     swap_need: SwapNeed,
-    /// `None`: what its kernel has promised to processes was never read.
+    /// `None`: its `Committed_AS` was never read.
     probing: Option<Box<Probing>>,
     probed: Option<(Bytes, Timestamp)>,
     /// Swapped in and out since the tracker last reported.
@@ -83,7 +84,7 @@ pub(crate) struct Refiner {
 struct TrackerHistory {
     beyond: DemandBeyond,
     tracked: Option<(TrackedDemand, Timestamp)>,
-    /// The largest of the last [`REPORTS`] to twice as many that are the same and not ignored.
+    /// The largest of the last [`REPORTS`] (up to twice as many) that are the same and not ignored.
     accepted: Option<TrackerReport>,
     /// The largest of the last `recent_reports` of them.
     recent: Option<TrackerReport>,
@@ -142,19 +143,19 @@ impl TrackerHistory {
             }
         }
         let working_set = self.accepted.as_ref().unwrap_or(report).working_set;
-        // What was swapped out since is counted there.
+        // Memory swapped out since then is counted as swapped.
         working_set.min(held.max(report.working_set))
     }
 }
 
-/// Whether two reports differ by no more than errors may make them.
+/// Whether two reports differ by no more than an error can explain.
 fn is_same(last: &TrackerReport, report: &TrackerReport) -> bool {
     let apart = last.working_set.abs_diff(report.working_set);
     let larger = last.working_set.max(report.working_set);
     report.source == last.source && apart <= larger.fraction(1, SAME_WITHIN)
 }
 
-/// The larger working set of two that are the same, and at each size the larger misses.
+/// Of two reports that are the same, the larger working set, and at each size the larger misses.
 fn larger(last: &TrackerReport, report: &TrackerReport) -> TrackerReport {
     let curve = match (&last.curve, &report.curve) {
         (Some(before), Some(now)) => Some(Arc::new(now.at_least(before))),
@@ -281,8 +282,8 @@ impl Refiner {
         self.probed = run.observe(epoch).map(|probed| (probed.wss, at));
     }
 
-    /// Adds everything known to the `estimate` from memory in use alone. No curve is longer than it
-    /// takes to judge sizes up to `most`, whatever the guest is said to hold.
+    /// Adds everything known to an `estimate` from memory in use alone. Curves end at the size
+    /// needed to judge sizes up to `most`, whatever the guest is claimed to hold.
     pub(crate) fn refine(
         &self,
         estimate: &mut Estimate,
@@ -567,8 +568,8 @@ mod tests {
     }
 
     proptest! {
-        /// Oracle: the largest since the last but one time that a full number of reports had come.
-        /// Errors of 5 % move it by 10.5 % at most, whatever they are.
+        /// The oracle: the largest since the last but one time that a full number of reports was
+        /// reached. Errors of 5 % move it by at most 10.5 %, whatever they are.
         #[test]
         fn the_largest_of_the_last_same_reports_counts(
             needs in 1u64 << 20..1 << 40,

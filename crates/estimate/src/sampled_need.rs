@@ -1,18 +1,20 @@
-//! What a guest needs that says nothing itself, by what the host sees it touch.
+//! The need of a silent guest, by the memory that the host sees it touch.
 //!
-//! Idea: a working set seen by the host is evidence of need, and none of what could be given back.
-//! What the guest does not touch may be memory of a program for which it has no swap; and a guest
-//! from which too much was taken touches no more than it is left, so that nothing the host sees
-//! would say so. So such a guest grows, and never shrinks: it lacks memory while its working set
-//! and what its kernel takes and keeps free do not fit what it holds, and then grows up to that
-//! much. What the kernel takes and keeps free is mostly not touched: a guest that swaps for want of
-//! memory is never seen to touch all it holds. As it does not give it back, one report is not
-//! enough, as a scan of a file fills any memory once; [`REPORTS_MIN`] of the last eight are. They
-//! need not be in a row: a guest that waits for its swap touches next to nothing in between.
+//! Idea: a working set seen by the host is evidence of need, but no evidence of what could be given
+//! back. Memory that the guest does not touch may belong to a program for which it has no swap. And
+//! a guest from which too much was taken touches no more than it is left, so nothing that the host
+//! sees would reveal the mistake. So such a guest grows, and never shrinks. It lacks memory while
+//! its working set, plus what its kernel takes and keeps free, does not fit its allocation; then it
+//! grows up to that sum. What the kernel takes and keeps free is mostly untouched: a guest that
+//! swaps for lack of memory is never seen to touch all it holds. Because the guest does not give
+//! memory back, one report is not enough: a scan of a file fills any memory once. [`REPORTS_MIN`]
+//! of the last eight are enough. They need not be consecutive: a guest that waits for its swap
+//! touches next to nothing in between.
 //!
-//! Cost: O(1) a guest and report. Source: ours; a lab guest of 256 MiB that was left 160 MiB and
-//! swapped for a loop of 140 MiB was seen to touch 80 to 101 MiB in half of its reports.
-//! Limits: it grows by what its kernel takes and keeps free at most, and is looked at again after.
+//! Cost: O(1) per guest and report. Source: ours; a lab guest of 256 MiB that was left 160 MiB, and
+//! swapped for a loop of 140 MiB, was seen to touch 80 to 101 MiB in half of its reports.
+//! Limits: a step of growth is at most what its kernel takes and keeps free; then reports are
+//! counted again.
 
 use ballast_model::{Bytes, DemandSource, Estimate, GuestSample, Provenance, Timestamp};
 
@@ -21,17 +23,17 @@ use crate::fusion::{SourceDemand, fuse};
 use crate::no_estimate::NoEstimate;
 use crate::refine::KERNEL_AND_FREE;
 
-/// A guest lacks memory once this many of its last eight reports say so, the very last among them.
+/// A guest lacks memory once this many of its last eight reports, including the latest, say so.
 const REPORTS_MIN: u32 = 3;
 
-/// How the working set of a guest without statistics fits what it holds.
+/// How the working set of a guest without statistics fits its allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SampledNeed {
-    /// When the last report was made; `None`: there is none, or it says itself what it needs.
+    /// Time of the last report; `None`: there is none, or the guest reports its need itself.
     last: Option<Timestamp>,
-    /// A bit for each of the last eight reports, the last one the lowest: set if it did not fit.
+    /// One bit for each of the last eight reports, the latest lowest: set if it did not fit.
     lacking: u8,
-    /// What it needs by the last report.
+    /// Its need by the last report.
     need: Bytes,
 }
 
@@ -51,11 +53,11 @@ impl SampledNeed {
         self.lacking = self.lacking << 1 | u8::from(self.need > held.value);
     }
 
-    /// Its demand by the sample last observed: more than it holds. All that it holds counts as
-    /// used.
+    /// Its demand by the last observed sample, which exceeds its allocation. Everything that it
+    /// holds counts as used.
     ///
     /// # Errors
-    /// Nothing is seen of it, or that does not say that it lacks memory.
+    /// Nothing is seen of it, or what is seen does not show that it lacks memory.
     pub(crate) fn estimate(
         &self,
         guest: &GuestSample,
@@ -108,7 +110,7 @@ mod tests {
         Timestamp::from_millis(second * 1000)
     }
 
-    /// What it needs in MiB by samples of one source, each a second after the one before.
+    /// Its need in MiB by samples of one source, a second apart.
     fn needs(source: TrackingSource, samples: &[(u64, u64)]) -> Vec<Result<u64, NoEstimate>> {
         let mut need = SampledNeed::default();
         let of_sample = |((held, working_set), second): (&(u64, u64), u64)| {
@@ -137,7 +139,7 @@ mod tests {
     fn one_report_counts_once_and_none_when_it_is_old() {
         let mut need = SampledNeed::default();
         for second in 0..60 {
-            // Made at second 1.
+            // The report was made at second 1.
             let guest = guest(100, 100, TrackingSource::Damon, second);
             need.observe(&guest, at(second + 1));
             let estimate = need.estimate(&guest, Bytes::mib(100), at(second + 1));
@@ -165,7 +167,7 @@ mod tests {
                 if reports_itself {
                     lacking.clear();
                 } else {
-                    // In halves of a MiB.
+                    // In half MiB.
                     lacking.push(2 * working_set.min(held) + held.min(2 * 128) > 2 * held);
                 }
                 let of_late = lacking.iter().rev().take(8).filter(|lacks| **lacks).count();

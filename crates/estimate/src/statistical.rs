@@ -4,8 +4,8 @@
 //! `touched` of them have trapped, so about `touched / n` of the allocation is in use.
 //!
 //! Cost: O(n log n) to pick, O(1) to estimate, at most `n` traps a period.
-//! Source: Waldspurger, *Memory Resource Management in VMware ESX Server*, OSDI 2002, §5.3;
-//! compared with in MEB §5.2.1.
+//! Source: Waldspurger, *Memory Resource Management in VMware ESX Server*, OSDI 2002, §5.3; MEB
+//! §5.2.1 compares itself with it.
 //! Limits: never above the allocation, so it cannot tell how much a guest lacks. The standard error
 //! with 100 granules is up to 5 % of the allocation, highest when half is in use.
 

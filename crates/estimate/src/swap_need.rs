@@ -1,8 +1,8 @@
-//! Estimates the memory a guest needs and has in its swap, from swap traffic alone.
+//! Estimates the memory that a guest needs of its swap, from swap traffic alone.
 //!
-//! Idea: memory in use cannot show what a guest lacks, as it ends at the allocation. A guest that
+//! Idea: memory in use ends at the allocation, so it cannot show what a guest lacks. A guest that
 //! lacks memory swaps out although nothing is taken from it, and reads back what it swapped out.
-//! From one reading of its counters to the next
+//! From one reading of its counters to the next:
 //!
 //! ```text
 //! evicted = max(swapped out, swapped in − growth of memory in use)
@@ -12,33 +12,34 @@
 //! ```
 //!
 //! A page that was read back and not written since is evicted without a swap-out, but then memory
-//! in use does not grow by what is read back; that is the second term. So `swapped` stays while a
-//! guest thrashes, and falls by as much as memory in use grows while it fills what it was granted.
+//! in use does not grow by what is read back; that is the second term of `evicted`. So `swapped`
+//! stays while a guest thrashes, and falls by as much as memory in use grows while it fills a
+//! grant.
 //!
-//! Only what a guest could read back in the next seconds counts, and swap-outs only where its
-//! allocation shrank neither in this interval nor in the one before, as swap-outs lag. An idle
-//! guest whose cold pages were swapped out because its allocation was reduced thus needs hardly
-//! more than it uses. In an interval without traffic the need is halved, and an eighth of what is
-//! in swap is forgotten.
+//! Only what a guest could read back in the next seconds counts. Swap-outs count only if its
+//! allocation shrank neither in this interval nor in the one before, because swap-outs lag. So an
+//! idle guest whose cold pages were swapped out when its allocation was reduced needs hardly more
+//! than it uses. In an interval without traffic the need is halved, and an eighth of `swapped` is
+//! forgotten.
 //!
-//! Cost: O(1) a reading. Source: ours; that demand lies beyond the allocation is MEB §3.6.
-//! Limits: read-ahead counts as needed. A working set that is larger than the memory by more than
-//! 8 s of swap-ins shows in steps. The demand of a tracked guest is
-//! computed in `beyond.rs`; this counts beside its memory in use only.
+//! Cost: O(1) per reading. Source: ours; MEB §3.6 has demand beyond the allocation.
+//! Limits: read-ahead counts as needed. A working set that exceeds the memory by more than 8 s of
+//! swap-ins shows in steps. For a tracked guest, the demand is computed in `beyond.rs`, and this
+//! counts only together with its memory in use.
 
 use std::time::Duration;
 
 use ballast_model::Bytes;
 
-/// How much of what is in swap counts: what the guest would read back in this time. The next grant
-/// comes within two decisions, and it takes about as long again to arrive.
+/// Only what the guest would read back in this time counts. The next grant comes within two
+/// decisions, and takes about as long again to arrive.
 const HORIZON: Duration = Duration::from_secs(8);
 
-/// Less than this in an interval is no sign of need: a guest with enough memory swaps as much now
-/// and then.
+/// Less traffic in an interval is no sign of need: a guest with enough memory swaps as much now and
+/// then.
 const TRAFFIC_MIN: Bytes = Bytes::pages(64);
 
-/// Part of what is in swap that an interval without traffic forgets: a half in five intervals.
+/// Part of `swapped` that an interval without traffic forgets: half of it in five intervals.
 const FORGET_PART: u64 = 8;
 
 /// Swap traffic of one guest between two readings.
@@ -48,18 +49,18 @@ pub struct SwapTraffic {
     pub swapped_in: Bytes,
     /// Memory swapped out.
     pub swapped_out: Bytes,
-    /// How much memory in use grew; `None`: not known.
+    /// How much memory in use grew; `None`: unknown.
     pub use_growth: Option<Bytes>,
-    /// The guest's allocation: as much can be needed beyond it at most.
+    /// The guest's allocation, which is also the most that can be needed beyond it.
     pub allocation: Bytes,
     /// Time between the readings; more than zero.
     pub interval: Duration,
 }
 
-/// What one guest needs of what is in its swap.
+/// How much of its swap one guest needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwapNeed {
-    /// What is in its swap and not forgotten.
+    /// Memory that is in its swap and not forgotten.
     swapped: Bytes,
     need: Bytes,
     /// Its allocation at the last reading and at the one before; zero: there was none.
@@ -72,10 +73,10 @@ impl SwapNeed {
         self.need
     }
 
-    /// Takes the traffic since the last reading in.
+    /// Takes in the traffic since the last reading.
     pub fn update(&mut self, seen: SwapTraffic) {
         let SwapTraffic { swapped_in, swapped_out, use_growth, allocation, interval } = seen;
-        // With growth unknown, all that is read back is assumed to stay.
+        // If growth is unknown, everything that is read back is assumed to stay.
         let evicted_clean =
             use_growth.map_or(Bytes::ZERO, |grown| swapped_in.saturating_sub(grown));
         let evicted = swapped_out.max(evicted_clean);
@@ -134,7 +135,7 @@ mod tests {
     fn cold_pages_of_an_idle_guest_are_not_needed() {
         let mut need = SwapNeed::default();
         for second in 1..12u64 {
-            // The last swap-outs come after the balloon rests.
+            // The last swap-outs come after the balloon has stopped.
             let allocation = Bytes::mib(512 - 30 * second.min(10));
             need.update(SwapTraffic {
                 swapped_in: Bytes::pages(80),

@@ -17,9 +17,9 @@
 //!   a second, so memory in use is known to what the balloon moved in that second. The largest
 //!   allocation of that second is used: too high an estimate costs a neighbour idle memory for a
 //!   tick, too low a one costs the guest its working set. But a guest that releases memory would
-//!   seem to use a step more for as long as it does, and policies that follow use would want that
-//!   back for it, and never settle: of what is possible it is taken to use what is nearest to what
-//!   it used before. A need that grows by less than a step shows when the balloon rests.
+//!   then seem to use a step more for as long as it releases; policies that follow use would give
+//!   that back, and never settle. So a releasing guest is taken to use the possible amount nearest
+//!   to what it used before. A need that grows by less than a step shows when the balloon stops.
 //!
 //! Cost: O(1) per guest and snapshot. Source: Global §3.1, Table 1; matching the times is ours.
 //! Limits: the constant is measured again whenever the allocation does not change; a guest that
@@ -51,9 +51,9 @@ pub struct Estimator {
     sampled_need: SampledNeed,
     /// Allocation less the guest's total, if that difference is constant.
     uncounted: Option<Bytes>,
-    /// What it used by the last sample.
+    /// Its use by the last sample.
     in_use: Option<Bytes>,
-    /// What it held at the time of the statistics in the last sample; `None`: not known.
+    /// Its allocation at the time of the statistics in the last sample; `None`: unknown.
     held_then: Option<Bytes>,
     last_estimate: Option<Estimate>,
 }
@@ -104,7 +104,7 @@ impl Estimator {
         Ok(estimate)
     }
 
-    /// What [`Estimator::estimate`] last returned; `None`: it never found the demand.
+    /// The last result of [`Estimator::estimate`]; `None`: it never succeeded.
     pub fn last_estimate(&self) -> Option<&Estimate> {
         self.last_estimate.as_ref()
     }
@@ -143,14 +143,14 @@ impl Estimator {
         Some(in_use.map_or(most, |in_use| in_use.saturating_add(available).clamp(least, most)))
     }
 
-    /// The least and the most that it held about the time of its statistics.
+    /// The least and the most that it held around the time of its statistics.
     fn held_within(&self, stats: &Measured<GuestStats>, now: Timestamp) -> Option<(Bytes, Bytes)> {
         let stats_at = before(now, stats.age);
         self.allocations.between(before(stats_at, AGE_UNCERTAINTY), stats_at)
     }
 
-    /// What it uses by its statistics: the most that is possible or, of a guest that releases
-    /// memory, what is nearest to what it used before.
+    /// Its use by its statistics: the most that is possible or, for a guest that releases memory,
+    /// the possible amount nearest to its use before.
     fn nearest_use(&self, guest: &GuestSample) -> Option<Bytes> {
         let stats = guest.stats.as_ref()?;
         let available = stats.value.available.or(stats.value.free)?;

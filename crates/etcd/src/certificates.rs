@@ -1,6 +1,6 @@
-//! Certificates for tests: an authority, and what it signs.
+//! Certificates for tests: an authority and the certificates that it signs.
 //!
-//! Idea: made anew in the folder of each test, so that none expires in the tree.
+//! Idea: they are made in the folder of each test, so that no certificate in the tree can expire.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ pub struct TestAuthority {
     pub certificate: PathBuf,
 }
 
-/// How a certificate is to be.
+/// The validity of a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CertificateAge {
     /// Valid.
@@ -34,7 +34,7 @@ pub enum CertificateAge {
 }
 
 impl TestAuthority {
-    /// A new authority, whose files lie in `folder` and begin with `name`.
+    /// A new authority, with files in `folder` whose names begin with `name`.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -53,11 +53,11 @@ impl TestAuthority {
         })
     }
 
-    /// A certificate for `names` (DNS or IP) and its key, for servers and clients: etcd's gateway
-    /// is a client of its own server.
+    /// Signs a certificate for `names` (DNS or IP) with a new key. It is for servers and clients,
+    /// as etcd's gateway is a client of its own server.
     ///
     /// # Errors
-    /// A file cannot be written, or a name is none.
+    /// A file cannot be written, or a name is not valid.
     pub fn sign(&self, file: &str, names: &[&str], age: CertificateAge) -> io::Result<TlsIdentity> {
         let key = KeyPair::generate().map_err(io::Error::other)?;
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();

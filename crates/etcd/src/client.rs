@@ -1,15 +1,15 @@
 //! etcd as a coordinator.
 //!
-//! Idea: calls go to one member until that fails, then to the next. A call is never repeated by
-//! itself after it was sent, as it may have been carried out: the caller reads again, or its
-//! condition tells. All members must be of the cluster that answered first.
-//! Limits: every call ends within the time limit of the client; a watch lasts.
+//! Idea: calls go to one member until one fails, then to the next member. A call is not repeated
+//! after it was sent, because it may have been carried out: the caller reads again, or its
+//! condition shows. All members have to be of the cluster that answered first.
+//! Limits: every call ends within the client's time limit; a watch has none.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ballast_fleet_proto::{
-    Changes, Condition, Coordinator, CoordinatorError, Follow, KeyWrite, LeaseId, Listing,
+    Changes, Condition, Coordinator, CoordinatorError, KeyWatch, KeyWrite, LeaseId, Listing,
     PutResult, Revision,
 };
 use serde::Serialize;
@@ -18,14 +18,14 @@ use serde_json::json;
 use crate::connection::{Member, Stream, WATCH};
 use crate::tls::EtcdTls;
 use crate::wire::{
-    Grant, Range, Renewal, Token, Transaction, TransactionRequest, WatchAnswer, parse, parse_line,
-    range, wants_token, watch,
+    Grant, Range, Renewal, Token, Transaction, TransactionRequest, WatchAnswer, needs_new_token,
+    parse, parse_line, range, watch,
 };
 
-/// Most pages of one listing: with 500 keys each, three for each of 65,536 hosts.
+/// Most pages of one listing: enough for 65,536 hosts with three keys each, at 500 keys a page.
 const PAGES_MAX: usize = 400;
 
-/// Who the client is.
+/// The user that the client logs in as.
 #[derive(Clone)]
 pub struct EtcdUser {
     /// Its name.
@@ -44,29 +44,41 @@ pub struct EtcdClient {
 
 #[derive(Default)]
 struct State {
-    /// The member that is asked.
-    at: usize,
+    /// Index of the member that is called.
+    current: usize,
     token: Option<String>,
 }
 
-/// An endpoint that cannot be used.
+/// Why endpoints are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("endpoint `{endpoint}`: expected {scheme}HOST:PORT")]
-pub struct EndpointError {
-    endpoint: String,
-    scheme: &'static str,
+pub enum EndpointError {
+    /// There is none.
+    #[error("the list of endpoints is empty: expected at least one {scheme}HOST:PORT")]
+    Missing {
+        /// The scheme of endpoints, with its slashes.
+        scheme: &'static str,
+    },
+    /// One has the wrong form.
+    #[error("endpoint `{endpoint}`: expected {scheme}HOST:PORT")]
+    Malformed {
+        /// The endpoint.
+        endpoint: String,
+        /// The scheme of endpoints, with its slashes.
+        scheme: &'static str,
+    },
 }
 
-/// Follows keys.
+/// Watches keys for changes.
 pub struct EtcdWatch {
     stream: Stream,
 }
 
 impl EtcdClient {
-    /// A client of the cluster with these members, at least one, each `http://HOST:PORT`. Calls end after `timeout`.
+    /// A client of the cluster with these members, at least one, each as `http://HOST:PORT`. Calls
+    /// end after `timeout`.
     ///
     /// # Errors
-    /// An endpoint is of another form.
+    /// There is no endpoint, or one has another form.
     pub fn new(
         endpoints: &[String],
         user: Option<EtcdUser>,
@@ -78,7 +90,7 @@ impl EtcdClient {
     /// The same with TLS: each endpoint is `https://HOST:PORT`.
     ///
     /// # Errors
-    /// An endpoint is of another form.
+    /// There is no endpoint, or one has another form.
     pub fn with_tls(
         endpoints: &[String],
         tls: EtcdTls,
@@ -98,10 +110,6 @@ impl EtcdClient {
             Some(_) => "https://",
             None => "http://",
         };
-        let wrong = |endpoint: &str| EndpointError {
-            endpoint: endpoint.escape_debug().to_string(),
-            scheme,
-        };
         let (mut members, cluster) = (Vec::new(), Arc::new(OnceLock::new()));
         for endpoint in endpoints {
             let address = endpoint.strip_prefix(scheme).map(|it| it.trim_end_matches('/'));
@@ -113,42 +121,45 @@ impl EtcdClient {
                 Some(address) if is_valid => {
                     members.push(Member::new(address.to_owned(), tls.clone(), cluster.clone()));
                 }
-                _ => return Err(wrong(endpoint)),
+                _ => {
+                    let endpoint = endpoint.escape_debug().to_string();
+                    return Err(EndpointError::Malformed { endpoint, scheme });
+                }
             }
         }
         if members.is_empty() {
-            return Err(wrong(""));
+            return Err(EndpointError::Missing { scheme });
         }
         Ok(EtcdClient { members, user, timeout, state: Mutex::default() })
     }
 
-    /// The member that is asked now.
+    /// The address of the member that is called now, `HOST:PORT`.
     pub fn endpoint(&self) -> &str {
-        &self.members[self.at()].address
+        &self.members[self.current()].address
     }
 
-    fn at(&self) -> usize {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).at
+    fn current(&self) -> usize {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).current
     }
 
     fn token(&self) -> Option<String> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).token.clone()
     }
 
-    /// Asks another member from now on, unless somebody else has moved on from `at` already.
-    fn move_on(&self, at: usize) {
+    /// Calls the next member from now on, unless another call has moved on from `at` already.
+    fn use_next_member(&self, at: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.at == at {
-            state.at = (at + 1) % self.members.len();
+        if state.current == at {
+            state.current = (at + 1) % self.members.len();
         }
     }
 
-    /// One call to the current member. After a failure the next call goes to the next one.
+    /// One call to the current member. If it fails, the next call goes to the next member.
     async fn attempt<T>(
         &self,
         call: impl AsyncFnOnce(&Member) -> Result<T, CoordinatorError>,
     ) -> Result<T, CoordinatorError> {
-        let at = self.at();
+        let at = self.current();
         let member = &self.members[at];
         let result = match tokio::time::timeout(self.timeout, call(member)).await {
             Ok(result) => result,
@@ -165,12 +176,12 @@ impl EtcdClient {
             | CoordinatorError::OtherCluster { .. },
         ) = &result
         {
-            self.move_on(at);
+            self.use_next_member(at);
         }
         result
     }
 
-    /// One call and the body of its answer.
+    /// One call; returns the body of its answer.
     async fn call(
         &self,
         path: &str,
@@ -181,8 +192,8 @@ impl EtcdClient {
             self.attempt(async |member| member.ask(path, body.clone(), token).await).await
         };
         match ask(self.token_or_new().await?.as_deref()).await {
-            // Refused before anything was done.
-            Err(error) if self.user.is_some() && wants_token(&error) => {
+            // It was refused before anything was done, so it may be repeated with a new token.
+            Err(error) if self.user.is_some() && needs_new_token(&error) => {
                 ask(Some(&self.new_token().await?)).await
             }
             answer => answer,
@@ -244,7 +255,7 @@ impl Coordinator for EtcdClient {
         for _ in 0..PAGES_MAX {
             let request = range(prefix, &from, state);
             let page: Range = parse(&self.call("/v3/kv/range", &request).await?)?;
-            // Later pages are of the state of the first one.
+            // Later pages are read at the revision of the first one.
             if state == 0 {
                 state = page.header.revision;
             }
@@ -281,12 +292,12 @@ impl Coordinator for EtcdClient {
         let answer: Transaction = parse(&self.call("/v3/kv/txn", &request).await?)?;
         Ok(match answer.succeeded {
             true => PutResult::Written(Revision(answer.header.revision)),
-            false => PutResult::Differs,
+            false => PutResult::Conflict,
         })
     }
 }
 
-impl Follow for EtcdWatch {
+impl KeyWatch for EtcdWatch {
     async fn next(&mut self) -> Result<Changes, CoordinatorError> {
         loop {
             let line = self.stream.line().await?;

@@ -1,10 +1,10 @@
-//! Connections to etcd's members: one request, one answer or a stream.
+//! Connections to etcd's members: one request, then one answer or a stream.
 //!
-//! Idea: connections are kept and used again; a request takes one that rests, or makes one. What
-//! goes wrong with one closes it. A new one is first asked for its cluster: nothing is ever written
-//! to another than that which answered first.
-//! Limits: HTTP/1.1, with TLS or without. Every body is at most [`BODY_BYTES_MAX`], every line of a
-//! stream, too.
+//! Idea: connections are kept and reused. A request takes an idle one or opens a new one. A
+//! connection that fails is closed. On a new connection the cluster's identity is read first, so
+//! that nothing is ever written to another cluster than the one that answered first.
+//! Limits: HTTP/1.1, with or without TLS. Every body, and every line of a stream, has at most
+//! [`BODY_BYTES_MAX`] bytes.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -21,21 +21,22 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::tls::{EtcdTls, tls_cause};
-use crate::wire::{Plain, excerpt, parse, refused};
+use crate::wire::{HeaderOnly, error_of_body, excerpt, parse};
 
-/// Largest body, and largest line of a stream: a page of 500 keys, or the events of one answer.
+/// Largest body, and largest line of a stream, in bytes: a page of 500 keys, or the events of one
+/// answer.
 pub(crate) const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// The path of watches.
 pub(crate) const WATCH: &str = "/v3/watch";
 
-/// Most connections that rest.
-const RESTING_MAX: usize = 4;
+/// Most idle connections that are kept.
+const IDLE_MAX: usize = 4;
 
-/// One connection; dropping it closes it.
+/// One connection; it is closed when this is dropped.
 struct Connection {
     sender: SendRequest<Full<Bytes>>,
-    /// Drives it.
+    /// The task that drives the connection.
     driver: JoinSet<()>,
 }
 
@@ -43,18 +44,18 @@ struct Connection {
 pub(crate) struct Member {
     /// `HOST:PORT`.
     pub(crate) address: String,
-    /// `None`: plain HTTP.
+    /// `None` for plain HTTP.
     tls: Option<Arc<EtcdTls>>,
-    /// The cluster that answered first, of all members.
+    /// The cluster that answered first; shared by all members.
     cluster: Arc<OnceLock<u64>>,
-    resting: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<Connection>>,
 }
 
-/// Answers that come one after the other, each a line.
+/// A stream of answers, one a line.
 pub(crate) struct Stream {
     body: Incoming,
     read: Vec<u8>,
-    /// Keeps the connection.
+    /// Keeps the connection open.
     _driver: JoinSet<()>,
 }
 
@@ -64,10 +65,10 @@ impl Member {
         tls: Option<Arc<EtcdTls>>,
         cluster: Arc<OnceLock<u64>>,
     ) -> Member {
-        Member { address, tls, cluster, resting: Mutex::new(Vec::new()) }
+        Member { address, tls, cluster, idle: Mutex::new(Vec::new()) }
     }
 
-    /// One request and its whole answer.
+    /// Sends one request and reads its whole answer.
     pub(crate) async fn ask(
         &self,
         path: &str,
@@ -75,29 +76,30 @@ impl Member {
         token: Option<&str>,
     ) -> Result<Vec<u8>, CoordinatorError> {
         let (response, connection) = self.send(path, body, token).await?;
-        let answer = self.whole(response).await?;
-        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        if resting.len() < RESTING_MAX {
-            resting.push(connection);
+        let answer = self.read_body(response).await?;
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX {
+            idle.push(connection);
         }
         answer
     }
 
-    /// The body of an answer, or why it was refused; the outer error is the connection's.
-    async fn whole(
+    /// The body of an answer, or why etcd refused (inner error); the outer error is the
+    /// connection's.
+    async fn read_body(
         &self,
         response: Response<Incoming>,
     ) -> Result<Result<Vec<u8>, CoordinatorError>, CoordinatorError> {
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| self.broken(&*error))?.to_bytes();
+        let body = body.map_err(|error| self.connection_error(&*error))?.to_bytes();
         Ok(match parts.status.is_success() {
             true => Ok(body.into()),
-            false => Err(refused(parts.status.as_u16(), &body)),
+            false => Err(error_of_body(parts.status.as_u16(), &body)),
         })
     }
 
-    /// One request and an answer that does not end.
+    /// Sends one request whose answer is a stream.
     pub(crate) async fn stream(
         &self,
         path: &str,
@@ -106,7 +108,7 @@ impl Member {
     ) -> Result<Stream, CoordinatorError> {
         let (response, connection) = self.send(path, body, token).await?;
         if !response.status().is_success() {
-            let why = self.whole(response).await?.err();
+            let why = self.read_body(response).await?.err();
             let why = why.unwrap_or(CoordinatorError::Protocol("no stream".to_owned()));
             return Err(why);
         }
@@ -121,10 +123,10 @@ impl Member {
         token: Option<&str>,
     ) -> Result<(Response<Incoming>, Connection), CoordinatorError> {
         let mut connection = loop {
-            let Some(mut rested) = self.rested() else { break self.connect().await? };
-            // The other side may have closed it while it rested.
-            if rested.sender.ready().await.is_ok() {
-                break rested;
+            let Some(mut idle) = self.take_idle() else { break self.connect().await? };
+            // etcd may have closed it while it was idle.
+            if idle.sender.ready().await.is_ok() {
+                break idle;
             }
         };
         let response = self.request(&mut connection, path, body, token).await?;
@@ -139,7 +141,7 @@ impl Member {
         token: Option<&str>,
     ) -> Result<Response<Incoming>, CoordinatorError> {
         let mut request = Request::post(path).header(HOST, &self.address);
-        // A partitioned member ends the watch, instead of staying silent.
+        // With this header a partitioned member ends the watch instead of staying silent.
         if path == WATCH {
             request = request.header("Grpc-Metadata-hasleader", "true");
         }
@@ -150,26 +152,26 @@ impl Member {
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| CoordinatorError::Protocol(error.to_string()))?;
         let response = connection.sender.send_request(request).await;
-        response.map_err(|error| self.broken(&error))
+        response.map_err(|error| self.connection_error(&error))
     }
 
-    fn rested(&self) -> Option<Connection> {
-        self.resting.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    fn take_idle(&self) -> Option<Connection> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
     async fn connect(&self) -> Result<Connection, CoordinatorError> {
         let stream = TcpStream::connect(&self.address).await.map_err(|error| {
             CoordinatorError::Unreachable(format!("cannot connect to {}: {error}", self.address))
         })?;
-        // Requests are one packet each.
-        stream.set_nodelay(true).map_err(|error| self.broken(&error))?;
+        // Each request is one packet, so waiting for more only delays it.
+        stream.set_nodelay(true).map_err(|error| self.connection_error(&error))?;
         let mut connection = match &self.tls {
-            Some(tls) => self.drive(tls.shake_hands(&self.address, stream).await?).await?,
-            None => self.drive(stream).await?,
+            Some(tls) => self.start_http(tls.shake_hands(&self.address, stream).await?).await?,
+            None => self.start_http(stream).await?,
         };
-        match self.ask_for_cluster(&mut connection).await {
+        match self.check_cluster(&mut connection).await {
             Ok(()) => Ok(connection),
-            // A member with TLS ends a connection without it, and says nothing.
+            // A member with TLS closes a plain connection without an answer.
             Err(CoordinatorError::Unreachable(why)) if self.tls.is_none() => {
                 let hint = "if etcd has TLS there, its endpoint begins with https://";
                 Err(CoordinatorError::Unreachable(format!("{why}; {hint}")))
@@ -178,26 +180,26 @@ impl Member {
         }
     }
 
-    /// Speaks HTTP over `stream`.
-    async fn drive(
+    /// Starts HTTP over `stream`.
+    async fn start_http(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) -> Result<Connection, CoordinatorError> {
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = handshake.map_err(|error| self.broken(&error))?;
+        let (sender, connection) = handshake.map_err(|error| self.connection_error(&error))?;
         let mut driver = JoinSet::new();
         driver.spawn(async {
-            // How it ends, the request learns.
+            // The request gets the error.
             let _ = connection.await;
         });
         Ok(Connection { sender, driver })
     }
 
-    async fn ask_for_cluster(&self, connection: &mut Connection) -> Result<(), CoordinatorError> {
+    async fn check_cluster(&self, connection: &mut Connection) -> Result<(), CoordinatorError> {
         let path = "/v3/maintenance/status";
         let response = self.request(connection, path, b"{}".to_vec(), None).await?;
-        let Plain { header } = parse(&self.whole(response).await??)?;
-        connection.sender.ready().await.map_err(|error| self.broken(&error))?;
+        let HeaderOnly { header } = parse(&self.read_body(response).await??)?;
+        connection.sender.ready().await.map_err(|error| self.connection_error(&error))?;
         let (expected, found) =
             (*self.cluster.get_or_init(|| header.cluster_id), header.cluster_id);
         match expected == found {
@@ -206,8 +208,8 @@ impl Member {
         }
     }
 
-    fn broken(&self, error: &(dyn Error + 'static)) -> CoordinatorError {
-        // A server that refuses a client's certificate says so after its handshake.
+    fn connection_error(&self, error: &(dyn Error + 'static)) -> CoordinatorError {
+        // A server refuses a client's certificate only after the handshake.
         if let (Some(tls), Some(cause)) = (&self.tls, tls_cause(error)) {
             return CoordinatorError::Unreachable(tls.explain(&self.address, cause));
         }

@@ -1,14 +1,14 @@
-//! etcd 3.4 and later by its HTTP gateway.
+//! A client of etcd, 3.4 and later, by its HTTP gateway.
 //!
 //! | file | answers |
 //! |---|---|
-//! | `wire` | what are requests and answers as JSON, and what does a refusal mean? |
+//! | `wire` | how do requests and answers look as JSON, and what does a refusal mean? |
 //! | `connection` | how does a request reach a member, and how large may an answer be? |
-//! | `tls` | which files prove who etcd and the host are, and what does a refusal mean? |
-//! | `client` | which member is asked, and what makes etcd a coordinator? |
-//! | `testing`, `certificates` | members and certificates that are made for a test |
+//! | `tls` | which files prove the identities of both sides, and what does a refusal mean? |
+//! | `client` | which member is called, and how does etcd implement a coordinator? |
+//! | `testing`, `certificates` | members of etcd, and certificates, for tests |
 //!
-//! Limits: HTTP/1.1. Without TLS, user and password are sent for everybody on the way to read.
+//! Limits: HTTP/1.1. Without TLS, user and password cross the network in clear text.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,9 @@
-//! Members of a real etcd for tests, and a door to them.
+//! Members of a real etcd for tests, and a proxy in front of them.
 //!
 //! Idea: Debian's `etcd` runs in a folder of its own on free ports of the loopback device, and ends
-//! with its test. A test of what a partition does shuts the door in front of a member.
-//! Limits: a port that was free when it was chosen may be taken a moment later: another try then.
+//! with its test. A test of a partition shuts the proxy, a `Door`, in front of a member.
+//! Limits: a port that was free when it was chosen may be taken a moment later; then other ports
+//! are tried.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +24,7 @@ use crate::certificates::TestAuthority;
 
 /// Longest wait for members to elect a leader.
 const START_MAX: Duration = Duration::from_secs(60);
-/// Tries to find ports that stay free.
+/// How often other ports are tried.
 const TRIES: usize = 5;
 
 /// Members of one cluster of etcd; they end when this is dropped.
@@ -35,13 +36,13 @@ pub struct EtcdCluster {
 
 struct EtcdMember {
     client: u16,
-    /// Where it says over plain HTTP how it is.
+    /// Port at which it reports its health over plain HTTP.
     metrics: u16,
     arguments: Vec<String>,
     child: Option<Child>,
 }
 
-/// Whether `etcd` is installed; a test that finds it is not says so and returns.
+/// Whether `etcd` is installed; if not, a test says that it is skipped and returns.
 pub fn is_installed() -> bool {
     let found = Command::new("etcd").arg("--version").stdout(Stdio::null()).status();
     let is_there = found.is_ok_and(|status| status.success());
@@ -60,7 +61,7 @@ impl EtcdCluster {
         EtcdCluster::start_with(count, &[]).await
     }
 
-    /// The same with further options of etcd.
+    /// The same with more options of etcd.
     ///
     /// # Errors
     /// They do not start, or not in time.
@@ -68,8 +69,8 @@ impl EtcdCluster {
         EtcdCluster::start_at("http", count, options).await
     }
 
-    /// The same with TLS: members show `identity`, and ask clients for a certificate that
-    /// `authority` has signed.
+    /// The same with TLS: members show `identity`, and require clients to show a certificate signed
+    /// by `authority`.
     ///
     /// # Errors
     /// They do not start, or not in time.
@@ -130,7 +131,7 @@ impl EtcdCluster {
                 ("initial-advertise-peer-urls", url(ports[count + at])),
                 ("initial-cluster", peers.join(",")),
                 ("initial-cluster-token", format!("t{}", ports[0])),
-                // It waits for no disk: nobody's data is here.
+                // It does not wait for the disk, as the data are only a test's.
                 ("unsafe-no-fsync", "true".to_owned()),
             ] {
                 arguments.push(format!("--{name}={value}"));
@@ -156,7 +157,8 @@ impl EtcdCluster {
         let log = File::create(self.log(at))?;
         let member = &mut self.members[at];
         let mut command = Command::new("etcd");
-        // Debian's package has no version 2 of the API's flags left; the environment may have some.
+        // The environment may set options of etcd (`ETCD_…`) that Debian's version lacks, such as
+        // those of version 2 of the API.
         command.args(&member.arguments).env_clear().stdin(Stdio::null());
         if let Some(path) = std::env::var_os("PATH") {
             command.env("PATH", path);
@@ -174,10 +176,10 @@ impl EtcdCluster {
         }
     }
 
-    /// Waits until a member answers, with a leader.
+    /// Waits until a member answers and has a leader.
     ///
     /// # Errors
-    /// It ended, or does not answer in time: with the end of its log.
+    /// The member ended, or does not answer in time; the error has the end of its log.
     pub async fn wait_for(&mut self, at: usize) -> io::Result<()> {
         let began = Instant::now();
         loop {
@@ -199,7 +201,7 @@ impl EtcdCluster {
         self.members.iter().map(|it| format!("{scheme}://127.0.0.1:{}", it.client)).collect()
     }
 
-    /// The folder of all members.
+    /// The folder of all members' files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -218,14 +220,14 @@ impl Drop for EtcdCluster {
 }
 
 fn free_ports(count: usize) -> io::Result<Vec<u16>> {
-    // All at once, so that they differ.
+    // All are held at once, so that they differ.
     let listeners: Vec<StdListener> = (0..count)
         .map(|_| StdListener::bind((Ipv4Addr::LOCALHOST, 0)))
         .collect::<Result<_, _>>()?;
     listeners.iter().map(|it| Ok(it.local_addr()?.port())).collect()
 }
 
-/// Whether the member says that it is healthy: it has a leader.
+/// Whether the member reports that it is healthy, which includes a leader.
 async fn health(port: u16) -> io::Result<bool> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let ask = async {
@@ -244,7 +246,7 @@ fn last_lines(log: &Path) -> String {
     format!("etcd does not answer: {}", lines.join(" | "))
 }
 
-/// A door in front of a member: counts what passes, and can be shut.
+/// A proxy in front of a member: it counts the bytes that pass, and can be shut.
 pub struct Door {
     address: SocketAddr,
     passed: Arc<AtomicU64>,
@@ -253,7 +255,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// A door in front of `endpoint`, `http://127.0.0.1:PORT`.
+    /// Opens a proxy in front of `endpoint`, `http://127.0.0.1:PORT`.
     ///
     /// # Errors
     /// There is no such endpoint, or no free port.
@@ -283,7 +285,7 @@ impl Door {
         });
     }
 
-    /// Shuts it: connections end, and new ones are refused.
+    /// Shuts it: its connections end, and new ones are refused.
     pub async fn shut(&mut self) {
         self.connections.shutdown().await;
     }
@@ -291,14 +293,14 @@ impl Door {
     /// Opens it again.
     ///
     /// # Errors
-    /// Its port is taken meanwhile.
+    /// Another program has taken its port.
     pub async fn reopen(&mut self) -> io::Result<()> {
         let listener = TcpListener::bind(self.address).await?;
         self.serve(listener);
         Ok(())
     }
 
-    /// The endpoint in front of it.
+    /// The endpoint at which clients connect to it.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -309,7 +311,7 @@ impl Door {
     }
 }
 
-/// Counts what is read and written.
+/// Counts the bytes that are read and written.
 struct Counted<'a> {
     stream: &'a mut TcpStream,
     passed: Arc<AtomicU64>,

@@ -1,11 +1,12 @@
 //! TLS to etcd's members.
 //!
-//! Idea: etcd's certificate has to be signed by an authority in one file, whatever else the machine
-//! trusts; the host shows a certificate of its own if etcd asks for one. The files are read for
-//! each new connection, so a certificate that was renewed needs no restart.
+//! Idea: etcd's certificate has to be signed by an authority in one file; the machine's other
+//! authorities do not count. The host shows its own certificate if etcd asks for one. The files are
+//! read for each new connection, so a renewed certificate needs no restart.
 //! Cost: reading three files and a handshake for each new connection; connections are kept.
 //! Source: TLS 1.2 and 1.3 by rustls with ring.
-//! Limits: no lists of revoked certificates. etcd's gateway takes no user from a certificate: users
+//! Limits: no revocation lists. etcd's gateway does not take the user from a certificate, so users
+//! need passwords also with TLS.
 //! have passwords all the same.
 
 use std::error::Error;
@@ -27,25 +28,25 @@ use crate::wire::excerpt;
 /// Largest file of certificates or of a key, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// How etcd's members and this client prove who they are.
+/// How etcd's members and this client prove their identities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdTls {
     /// Certificates of the authorities that may sign etcd's, in PEM.
     pub authorities: PathBuf,
-    /// What the client shows; `None`: nothing.
+    /// What the client shows, if anything.
     pub identity: Option<TlsIdentity>,
 }
 
 /// A certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsIdentity {
-    /// The certificate, then those between it and its authority, in PEM.
+    /// The certificate, followed by intermediate ones, in PEM.
     pub certificate: PathBuf,
     /// Its private key, in PEM.
     pub key: PathBuf,
 }
 
-/// A file that TLS cannot be spoken with.
+/// A file that cannot be used for TLS.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", .file.display())]
 pub struct TlsFileError {
@@ -54,10 +55,10 @@ pub struct TlsFileError {
 }
 
 impl EtcdTls {
-    /// Reads the files once, and says what is wrong with them.
+    /// Reads the files once to find out whether they can be used.
     ///
     /// # Errors
-    /// A file cannot be read, is not PEM, has not what is expected, or certificate and key do not
+    /// A file cannot be read, is not PEM, or lacks what is expected; or certificate and key do not
     /// belong together.
     pub fn check(&self) -> Result<(), TlsFileError> {
         self.configuration().map(drop)
@@ -90,7 +91,7 @@ impl EtcdTls {
         })
     }
 
-    /// Speaks TLS over `stream`, which leads to `address`, `HOST:PORT`.
+    /// Starts TLS over `stream`, which is connected to `address`, `HOST:PORT`.
     pub(crate) async fn shake_hands(
         &self,
         address: &str,
@@ -113,7 +114,7 @@ impl EtcdTls {
         })
     }
 
-    /// What `error` on a connection to `address` means, for whoever has to mend it.
+    /// What `error` on a connection to `address` means, for the person who has to fix it.
     pub(crate) fn explain(&self, address: &str, error: &rustls::Error) -> String {
         match error {
             rustls::Error::InvalidCertificate(why) => self.distrusted(address, why),
@@ -166,7 +167,7 @@ fn host(address: &str) -> &str {
     host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host)
 }
 
-/// Alerts that a server sends when it refuses a client's certificate or misses one.
+/// Whether a server sends this alert because it refuses or misses a client's certificate.
 fn is_about_client(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -191,14 +192,14 @@ fn between(from: UnixTime, to: UnixTime) -> String {
     }
 }
 
-/// The error of TLS from which `error` comes, if it comes from one.
+/// The TLS error that caused `error`, if one did.
 pub(crate) fn tls_cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let mut at = Some(error);
     while let Some(error) = at {
         if let Some(found) = error.downcast_ref::<rustls::Error>() {
             return Some(found);
         }
-        // An error of I/O passes over the very error that it holds.
+        // The `source` of an I/O error skips the error that it wraps.
         let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         at = match held {
             Some(held) => Some(held),
@@ -212,7 +213,7 @@ fn wrong(file: &Path, why: String) -> TlsFileError {
     TlsFileError { file: file.to_owned(), why: excerpt(&why) }
 }
 
-/// At least one certificate in PEM.
+/// Reads the certificates in a file: at least one, in PEM.
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
     let text = contents(file)?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_told_in_one_unit() {
+    fn durations_are_shown_in_one_unit() {
         let at = |s: u64| UnixTime::since_unix_epoch(Duration::from_secs(s));
         for (s, expected) in [
             (0, "0 s"),

@@ -1,7 +1,7 @@
-//! Requests and answers of etcd's gateway, as JSON.
+//! Requests and answers of etcd's gateway as JSON.
 //!
-//! Idea: only what a coordinator needs. Keys and values are in base64, 64-bit numbers are text, and
-//! what is zero, false or empty is left out by the other side.
+//! Idea: only what a coordinator needs. Keys and values are base64, 64-bit numbers are text, and
+//! etcd leaves out fields that are zero, false or empty.
 //! Source: etcd's `rpc.proto` and `kv.proto`, by the mapping of Protocol Buffers to JSON.
 
 use ballast_fleet_proto::{
@@ -13,28 +13,28 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-/// Most keys of one page of a range.
+/// Most keys in one page of a range.
 pub(crate) const PAGE_KEYS: u64 = 500;
 
-/// Most characters of a foreign text in an error.
+/// Most characters of etcd's texts in an error.
 const EXCERPT_CHARS_MAX: usize = 160;
 
-/// What every answer says of where it comes from.
+/// The header of every answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Header {
-    /// The cluster.
+    /// The identity of the cluster.
     #[serde(deserialize_with = "number")]
     pub(crate) cluster_id: u64,
-    /// The state of all keys.
+    /// The revision of all keys.
     #[serde(deserialize_with = "number")]
     pub(crate) revision: u64,
 }
 
-/// An answer with nothing else that counts.
+/// Any answer; only its header is read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Plain {
+pub(crate) struct HeaderOnly {
     pub(crate) header: Header,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Grant {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Renewal {
-    /// Seconds; none: there is no such lease.
+    /// Seconds; 0 or less if there is no such lease.
     #[serde(rename = "TTL", deserialize_with = "number")]
     pub(crate) ttl: i64,
 }
@@ -110,25 +110,25 @@ struct Event {
 }
 
 impl WatchAnswer {
-    /// What happened; `None`: nothing, as when a watch begins.
+    /// The changes; `None` if there are none, as when a watch begins.
     pub(crate) fn changes(self) -> Result<Option<Changes>, CoordinatorError> {
         if self.compact_revision != 0 {
             return Err(CoordinatorError::Compacted(self.compact_revision));
         }
         if self.canceled {
-            return Err(refusal(&self.cancel_reason));
+            return Err(error_of_text(&self.cancel_reason));
         }
         if self.events.is_empty() {
             return Ok(None);
         }
         let mut events = Vec::with_capacity(self.events.len());
-        // The header may be ahead of the events: a watch that catches up gets them in pieces.
+        // The header may be ahead of the events, as a watch that catches up gets them in parts.
         let mut revision = Revision(0);
         for event in self.events {
             let entry = event.kv.entry()?;
             revision = revision.max(entry.written);
             events.push(match event.r#type.as_str() {
-                "DELETE" => KeyEvent::Gone(entry.key),
+                "DELETE" => KeyEvent::Deleted(entry.key),
                 _ => KeyEvent::Written(entry),
             });
         }
@@ -157,15 +157,15 @@ pub(crate) fn parse_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, Coordina
     let Line { result, error } = parse(line)?;
     match (result, error) {
         (Some(result), _) => Ok(result),
-        (None, Some(error)) => Err(refusal(message(&error))),
+        (None, Some(error)) => Err(error_of_text(message(&error))),
         (None, None) => Err(CoordinatorError::Protocol("a line of nothing".to_owned())),
     }
 }
 
-/// Why etcd refused, by the body of its refusal.
-pub(crate) fn refused(status: u16, body: &[u8]) -> CoordinatorError {
+/// Why etcd refused, from the body of its answer.
+pub(crate) fn error_of_body(status: u16, body: &[u8]) -> CoordinatorError {
     match serde_json::from_slice::<Value>(body) {
-        Ok(value) => refusal(message(&value)),
+        Ok(value) => error_of_text(message(&value)),
         Err(_) => {
             let text = String::from_utf8_lossy(body);
             CoordinatorError::Protocol(format!("HTTP status {status}: {}", excerpt(&text)))
@@ -178,8 +178,8 @@ fn message(error: &Value) -> &str {
     text.unwrap_or("refused without a reason")
 }
 
-/// etcd has few numbers for its refusals and many texts.
-fn refusal(text: &str) -> CoordinatorError {
+/// The error that a text of etcd means. Its status numbers are too few to tell errors apart.
+fn error_of_text(text: &str) -> CoordinatorError {
     let says = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
     let shown = excerpt(text);
     if says(&["requested lease not found"]) {
@@ -197,18 +197,19 @@ fn refusal(text: &str) -> CoordinatorError {
     }
 }
 
-/// Whether a refusal only says that a token has to be asked for again.
-pub(crate) fn wants_token(error: &CoordinatorError) -> bool {
+/// Whether a call was refused only because it needs a new token.
+pub(crate) fn needs_new_token(error: &CoordinatorError) -> bool {
     let texts = ["invalid auth token", "user name is empty", "revision of auth store is old"];
     matches!(error, CoordinatorError::Denied(text) if texts.iter().any(|it| text.contains(it)))
 }
 
-/// One line for logs and terminals.
+/// A text as one short line for logs and terminals.
 pub(crate) fn excerpt(text: &str) -> String {
     text.trim().chars().flat_map(char::escape_debug).take(EXCERPT_CHARS_MAX).collect()
 }
 
-/// A page of all keys with `prefix`, from `from`, of one state unless that is none.
+/// The request for a page of the keys with `prefix`, from the key `from` on, at the revision
+/// `state`; 0: the latest.
 pub(crate) fn range(prefix: &str, from: &[u8], state: u64) -> Value {
     json!({
         "key": BASE64.encode(from),
@@ -226,7 +227,7 @@ pub(crate) fn watch(prefix: &str, after: Revision) -> Value {
     }})
 }
 
-/// A transaction, as short as can be: hosts send one a tick.
+/// A transaction in as few bytes as possible, as each host sends one a tick.
 #[derive(Serialize)]
 pub(crate) struct TransactionRequest {
     compare: Vec<Compare>,
@@ -256,7 +257,7 @@ enum Write {
 
 impl TransactionRequest {
     pub(crate) fn new(conditions: &[Condition], writes: Vec<KeyWrite>) -> TransactionRequest {
-        // A key that does not exist has the revision 0; "equal" is what is compared by default.
+        // A key that does not exist has revision 0. etcd compares for equality by default.
         let compare = conditions.iter().map(|it| Compare {
             key: BASE64.encode(&it.key),
             target: "MOD",
@@ -274,10 +275,10 @@ impl TransactionRequest {
     }
 }
 
-/// The first key behind all that begin with `prefix`, which is text.
+/// The first key after all that begin with `prefix`.
 fn end_of(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
-    // No byte of text is 255.
+    // UTF-8 has no byte 255, so this does not overflow.
     if let Some(last) = end.last_mut() {
         *last += 1;
     }
@@ -313,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_zero() {
+    fn missing_fields_are_zero() {
         let range: Range = parse(br#"{"header":{"cluster_id":"7","revision":"3"}}"#).unwrap();
         assert_eq!((range.header.cluster_id, range.kvs.len(), range.more), (7, 0, false));
         let lease: Renewal = parse_line(br#"{"result":{"header":{},"ID":"5"}}"#).unwrap();
@@ -322,7 +323,7 @@ mod tests {
 
     #[test]
     fn refusals_are_told_apart() {
-        let of = |text: &str| refused(400, format!("{{\"message\": \"{text}\"}}").as_bytes());
+        let of = |text: &str| error_of_body(400, format!("{{\"message\": \"{text}\"}}").as_bytes());
         assert_eq!(of("etcdserver: requested lease not found"), CoordinatorError::LeaseGone);
         for (text, is_right) in [
             (
@@ -336,7 +337,7 @@ mod tests {
         ] {
             assert!(is_right(of(text)), "{text}");
         }
-        let page = refused(502, b"<html>\n<b>bad gateway</b>").to_string();
+        let page = error_of_body(502, b"<html>\n<b>bad gateway</b>").to_string();
         assert!(page.starts_with("HTTP status 502: <html>\\n"), "{page}");
     }
 
@@ -353,7 +354,7 @@ mod tests {
         assert!(matches!(lost, Err(CoordinatorError::NoLeader(_))));
         let events = r#"{"result":{"header":{"revision":"9"},"events":[{"kv":{"key":"YQ==","value":"Yg==","mod_revision":"4"}},{"type":"DELETE","kv":{"key":"YQ==","mod_revision":"5"}}]}}"#;
         let changes = of(events).unwrap().unwrap();
-        assert_eq!(changes.events[1], KeyEvent::Gone("a".to_owned()));
+        assert_eq!(changes.events[1], KeyEvent::Deleted("a".to_owned()));
         assert_eq!(changes.revision, Revision(5), "that of the last event");
     }
 
@@ -367,7 +368,7 @@ mod tests {
         ) {
             let errors = [
                 parse::<Range>(&body).err(), parse_line::<WatchAnswer>(&body).err(),
-                Some(refused(400, &body)),
+                Some(error_of_body(400, &body)),
             ];
             for error in errors.into_iter().flatten() {
                 let text = error.to_string();

@@ -1,6 +1,6 @@
-//! What is read of Firecracker's answers. No I/O.
+//! The fields that are read of Firecracker's answers. No I/O.
 //!
-//! Limits: what is not named here is passed over, so that a later version may say more.
+//! Limits: other fields are ignored, so that a later version may have more.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub struct Instance {
     pub app_name: String,
     /// `Not started`, `Running` or `Paused`.
     pub state: String,
-    /// Such as `1.16.1`.
+    /// The version, such as `1.16.1`.
     pub vmm_version: String,
 }
 
@@ -49,7 +49,7 @@ impl MachineConfig {
 pub(crate) struct BalloonConfig {
     #[serde(default)]
     pub(crate) deflate_on_oom: bool,
-    /// Seconds between two reports; 0: there are none, and there never will be.
+    /// Seconds between two reports; 0: no reports, which cannot be changed after boot.
     #[serde(default)]
     pub(crate) stats_polling_interval_s: u64,
     #[serde(default)]
@@ -58,7 +58,7 @@ pub(crate) struct BalloonConfig {
     pub(crate) free_page_reporting: bool,
 }
 
-/// That memory can be plugged in: how much, `/hotplug/memory` says.
+/// Present if memory can be plugged in; `/hotplug/memory` has the amounts.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct HotplugConfig {}
 
@@ -67,18 +67,17 @@ pub(crate) struct VsockConfig {
     pub(crate) uds_path: PathBuf,
 }
 
-/// The answer to `/balloon/statistics`. The first two are Firecracker's own, in pages of 4 KiB; the
-/// rest is what the guest last reported, each figure `None` until it first did. Amounts are in
-/// bytes.
+/// The answer to `/balloon/statistics`. `actual_pages` is always present. The other figures are the
+/// guest's last report, each `None` until it was reported; amounts are in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct BalloonStats {
-    /// What the balloon holds, as the guest says.
+    /// The balloon's size as the guest's driver confirmed it, in pages of 4 KiB.
     pub actual_pages: u64,
     #[serde(flatten)]
     pub(crate) reported: ReportedStats,
 }
 
-/// What a guest reports, and nothing else.
+/// The figures that a guest reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct ReportedStats {
@@ -93,7 +92,7 @@ pub(crate) struct ReportedStats {
 }
 
 impl BalloonStats {
-    /// What the balloon holds.
+    /// The balloon's size.
     pub fn held(&self) -> Bytes {
         Bytes::new(self.actual_pages.saturating_mul(4096))
     }
@@ -123,13 +122,13 @@ pub struct HotplugStatus {
     pub total_size_mib: u64,
     /// Amounts are whole multiples of this.
     pub block_size_mib: u64,
-    /// What is plugged in.
+    /// The size plugged in.
     pub plugged_size_mib: u64,
-    /// What was asked to be plugged in.
+    /// The size requested to be plugged in.
     pub requested_size_mib: u64,
 }
 
-/// An amount of the API, which counts in MiB.
+/// Converts an amount of the API, which counts in MiB.
 pub(crate) fn mib(amount: u64) -> Bytes {
     Bytes::new(amount.saturating_mul(1 << 20))
 }

@@ -1,11 +1,12 @@
-//! How old statistics without a date are.
+//! The age of statistics that carry no time.
 //!
-//! Idea: Firecracker passes on what the guest last reported, and does not say when that was. What
-//! changed between two looks came after the first of them was asked for; what did not change may be
-//! as old as its last change. So a guest that falls silent ages, as it must.
-//! Limits: an age is too high by at most the time between two looks. A guest in which nothing at
-//! all happens, no page fault and no page allocated, looks silent too. How old the first report is
-//! nobody knows.
+//! Idea: Firecracker returns the guest's last report, and does not say when it was made. Figures
+//! that differ between two queries were reported after the first query; figures that are the same
+//! may be as old as their last change. So the statistics of a guest that stops reporting age, as
+//! they must.
+//! Limits: an age is too high by at most the time between two queries. A guest in which nothing at
+//! all happens (no page fault, no allocation) seems to have stopped reporting, too. The age of the
+//! first report is unknown.
 
 use std::time::Duration;
 
@@ -21,12 +22,12 @@ pub struct Freshness<T> {
 struct Look<T> {
     figures: T,
     asked_at: Timestamp,
-    /// The earliest that they can have been reported; `None`: that is not known.
+    /// The earliest time at which they can have been reported; `None` if it is not known.
     since: Option<Timestamp>,
 }
 
 impl<T: PartialEq> Freshness<T> {
-    /// Takes in `figures`, which were asked for at `asked_at`.
+    /// Takes in `figures`, which were queried at `asked_at`.
     pub fn observe(&mut self, figures: T, asked_at: Timestamp) {
         let since = match &self.last {
             None => None,
@@ -36,7 +37,7 @@ impl<T: PartialEq> Freshness<T> {
         self.last = Some(Look { figures, asked_at, since });
     }
 
-    /// The figures and the most that they can be old at `now`; `None`: that is not known.
+    /// The figures and their greatest possible age at `now`; `None` if it is not known.
     pub fn aged(&self, now: Timestamp) -> Option<(&T, Duration)> {
         let last = self.last.as_ref()?;
         Some((&last.figures, now.saturating_since(last.since?)))

@@ -1,7 +1,7 @@
-//! One guest of Firecracker: which calls make up a sample, and what the answers mean.
+//! One guest of Firecracker: the calls of a sample and of an order, and the meaning of the answers.
 //!
-//! Limits: which guest it is its socket's name says; Firecracker's own name for it is often the
-//! default, `anonymous-instance`.
+//! Limits: the guest's name is that of its socket, because Firecracker's own name for it is often
+//! the default, `anonymous-instance`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,43 +23,44 @@ const CONFIG: Call = Call::get("/vm/config");
 const STATISTICS: Call = Call::get("/balloon/statistics");
 const PLUGGED: Call = Call::get(HOTPLUG);
 
-/// A guest is asked for pages that it does not use once in this time, while the host is short.
+/// While the host is short of memory, a guest is asked once in this time for pages that it does not
+/// use (free page hinting).
 const HINTING_PERIOD: Duration = Duration::from_secs(30);
 
-/// What it says that it is.
+/// The name that Firecracker reports for itself.
 const APP_NAME: &str = "Firecracker";
 
 /// A guest of Firecracker.
 #[derive(Debug, Default)]
 pub struct FirecrackerGuest {
-    /// What is to be asked next.
+    /// The calls to make next.
     next: Vec<Call>,
     instance: Option<Instance>,
     instance_at: Timestamp,
-    /// What it was booted with; `None`: not known yet, or not booted.
+    /// Its configuration at boot; `None` if not read yet, or not booted.
     config: Option<VmConfig>,
-    /// What its balloon held, and when that was asked for.
+    /// The size of its balloon, and when it was queried.
     balloon: Option<(Bytes, Timestamp)>,
     reported: Freshness<ReportedStats>,
     hotplug: Option<(Hotplug, Timestamp)>,
-    /// Whether its reports were asked for every second.
+    /// Whether a reporting period of a second was requested.
     has_period: bool,
-    /// Whether the host is short, and when the guest was last asked for what it does not use.
+    /// Whether the host is short of memory, and when the guest was last asked for unused pages.
     is_short: bool,
     hinted_at: Option<Timestamp>,
-    /// What was last refused, so that it is said once.
+    /// The last refusal, so that it is reported once.
     refused: Option<String>,
     notices: Vec<String>,
 }
 
 impl FirecrackerGuest {
-    /// Whether its balloon may be moved: it has one, and Firecracker says what that holds.
+    /// Whether its balloon can be used: it has one, and Firecracker reports the balloon's size.
     fn has_balloon(&self) -> bool {
         let balloon = self.config.as_ref().and_then(|config| config.balloon.as_ref());
         balloon.is_some_and(|it| it.stats_polling_interval_s > 0)
     }
 
-    /// What is asked at every sample of a guest that was booted with `config`.
+    /// The calls of every sample of a booted guest; none while its configuration is not known.
     fn calls_of_sample(&mut self, now: Timestamp) -> Vec<Call> {
         let mut calls = Vec::new();
         let Some(config) = &self.config else { return calls };
@@ -102,8 +103,8 @@ impl FirecrackerGuest {
         self.instance.as_ref().is_some_and(|it| matches!(it.state.as_str(), "Running" | "Paused"))
     }
 
-    /// What it holds: `None`: that is not known. A balloon that does not say what it holds counts
-    /// as empty.
+    /// The memory that it holds; `None` if it is not known. A balloon of unknown size counts as
+    /// empty.
     fn holds(&self, now: Timestamp) -> Option<Measured<Bytes>> {
         let config = self.config.as_ref()?;
         let mut asked_at = self.instance_at;
@@ -119,7 +120,7 @@ impl FirecrackerGuest {
         Some(Measured { value: value.page_floor(), age: now.saturating_since(asked_at) })
     }
 
-    /// Something was refused that the rest does not depend on.
+    /// Reports a refused call on which the rest of the sample does not depend.
     fn note_refusal(&mut self, call: &Call, answer: &Answer) {
         let refusal = answer.refusal(call);
         if self.refused.as_ref() != Some(&refusal) {
@@ -166,7 +167,7 @@ impl RestGuest for FirecrackerGuest {
             let config = answer.read(call)?;
             self.take_config(config, now);
         } else if !answer.is_success() {
-            // The last figures stand, and age.
+            // The last figures stay, and age.
             self.note_refusal(call, answer);
         } else if *call == STATISTICS {
             let stats: BalloonStats = answer.read(call)?;

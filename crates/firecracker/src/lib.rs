@@ -1,19 +1,19 @@
-//! Firecracker: its guests, by the REST API on each one's socket.
+//! The guests of Firecracker, through the REST API on each guest's socket.
 //!
-//! Idea: `/vm/config` says once what a guest was booted with; `/balloon/statistics` and
-//! `/hotplug/memory` say what it holds, and `/balloon` and `/hotplug/memory` move that.
-//! [`FirecrackerGuest`] is that without I/O; `ballast-rest` makes the calls.
+//! Idea: `/vm/config` is read once, for the configuration at boot; `/balloon/statistics` and
+//! `/hotplug/memory` return what a guest holds, and `/balloon` and `/hotplug/memory` change that.
+//! [`FirecrackerGuest`] has no I/O; `ballast-rest` makes the calls.
 //!
 //! ```text
-//! api        what is read of the answers
-//! freshness  how old statistics without a date are
-//! memory     what an order asks for
-//! guest      which calls make up a sample, and what the answers mean
+//! api        the fields that are read of the answers
+//! freshness  the age of statistics that carry no time
+//! memory     the calls of an order
+//! guest      the calls of a sample and of an order, and the meaning of the answers
 //! ```
 //!
-//! Source: src/firecracker/swagger/firecracker.yaml of Firecracker 1.16.1, and what its code does
-//! where that says nothing. Limits: Firecracker says with a balloon's statistics alone what that
-//! holds, and those have to be configured before boot: a balloon without them is not used.
+//! Source: src/firecracker/swagger/firecracker.yaml of Firecracker 1.16.1, and its code where that
+//! says nothing. Limits: Firecracker reports the size of a balloon only with its statistics, which
+//! have to be configured before boot: a balloon without statistics is not used.
 
 #![forbid(unsafe_code)]
 

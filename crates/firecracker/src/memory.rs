@@ -1,8 +1,9 @@
-//! What an order asks for.
+//! The calls of an order.
 //!
-//! Idea: as for Cloud Hypervisor: what is plugged in less what the balloon takes from boot memory
-//! has to come out at the target, never below; plugged in before the balloon moves, and out after.
-//! Limits: Firecracker counts in MiB; a balloon is asked for whole ones, rounded down, so that the
+//! Idea: as for Cloud Hypervisor, boot memory less the balloon, plus the plugged memory, must be
+//! the target or slightly more, and never less. Memory is plugged in before the balloon moves, and
+//! out after.
+//! Limits: Firecracker counts in MiB. A balloon's size is rounded down to whole MiB, so that the
 //! guest keeps the rest.
 
 use ballast_model::{Bytes, Hotplug, HotplugKind};
@@ -15,29 +16,29 @@ use crate::api::{HotplugStatus, mib};
 pub(crate) const BALLOON: &str = "/balloon";
 pub(crate) const HOTPLUG: &str = "/hotplug/memory";
 
-/// How a guest's memory is made up.
+/// The parts of a guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// What it was booted with.
+    /// Boot memory.
     pub boot: Bytes,
-    /// Whether its balloon may be moved: it has one, and Firecracker says what that holds.
+    /// Whether its balloon can be used: it has one, and Firecracker reports the balloon's size.
     pub has_balloon: bool,
-    /// What can be plugged in beside; `None`: nothing can.
+    /// Its pluggable memory; `None` if nothing can be plugged in.
     pub hotplug: Option<Hotplug>,
 }
 
-/// What an order asks for: the calls, and the amounts in them.
+/// The calls of an order, and the amounts in them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Orders {
-    /// One after the other.
+    /// The calls, to be made one after the other.
     pub calls: Vec<Call>,
-    /// What is asked to be plugged in.
+    /// The size requested to be plugged in.
     pub plugged: Bytes,
-    /// What the balloon is asked to hold; `None`: it stays.
+    /// The size requested of the balloon; `None` if it stays as it is.
     pub balloon: Option<Bytes>,
 }
 
-/// What can be plugged in, by the API; `None`: it makes no sense.
+/// The pluggable memory by the API's figures; `None` if they are impossible.
 pub(crate) fn hotplug(status: HotplugStatus) -> Option<Hotplug> {
     let block = mib(status.block_size_mib);
     let most = in_blocks(mib(status.total_size_mib), block)?;
@@ -51,10 +52,11 @@ pub(crate) fn hotplug(status: HotplugStatus) -> Option<Hotplug> {
 }
 
 impl Layout {
-    /// What leads to `target`, with `plug` plugged in (`None`: as much as was asked for).
+    /// The calls that lead to `target`, with `plug` plugged in (`None`: as much as was requested
+    /// last).
     ///
     /// # Errors
-    /// It cannot be; says why.
+    /// The target is impossible; the text says why.
     pub fn orders(&self, target: Bytes, plug: Option<Bytes>) -> Result<Orders, String> {
         let most = self.hotplug.map_or(Bytes::ZERO, |it| it.max);
         if let Some(plug) = plug.filter(|plug| *plug > most) {
@@ -97,7 +99,7 @@ impl Layout {
     }
 }
 
-/// Whole multiples of `block`, rounded down; `None`: it is no block.
+/// `amount` rounded down to whole multiples of `block`; `None` if `block` is zero.
 fn in_blocks(amount: Bytes, block: Bytes) -> Option<Bytes> {
     let rest = amount.get().checked_rem(block.get())?;
     Some(Bytes::new(amount.get() - rest))
@@ -157,7 +159,7 @@ mod tests {
     }
 
     proptest! {
-        /// A guest that does what it is asked holds its target, or all that it has: never less.
+        /// A guest that complies holds its target or all its memory, and never less.
         #[test]
         fn nothing_is_asked_for_below_the_target(
             boot in 1u64..1 << 22,

@@ -1,6 +1,6 @@
 //! A server that follows Firecracker's API, for tests without the real program.
 //!
-//! Source: as of `guest/tests.rs`, which holds it to the published API. Limits: one guest.
+//! Source: that of `guest/tests.rs`, which compares it with the published API. Limits: one guest.
 
 use ballast_rest::testing::{Asked, Reply};
 use serde_json::{Value, json};
@@ -18,22 +18,22 @@ const PAGES: u64 = 256;
 pub struct Machine {
     /// `Not started`, `Running` or `Paused`.
     pub state: &'static str,
-    /// What `/vm/config` answers.
+    /// The answer to `/vm/config`.
     pub config: Value,
-    /// What the balloon was asked to hold, in MiB.
+    /// The size requested of the balloon, in MiB.
     pub target: u64,
-    /// What it holds, in pages of 4 KiB.
+    /// The balloon's size, in pages of 4 KiB.
     pub ballooned: u64,
-    /// What can be plugged in; `None`: nothing can.
+    /// Its pluggable memory; `None` if nothing can be plugged in.
     pub hotplug: Option<HotplugStatus>,
-    /// What the guest last reported: fields of `/balloon/statistics`.
+    /// The guest's last report: fields of `/balloon/statistics`.
     pub reported: Value,
-    /// Whether the guest does at once what it is asked.
+    /// Whether the guest complies at once.
     pub obeys: bool,
 }
 
 impl Machine {
-    /// Of 1 GiB, with a balloon that reports every `period` seconds.
+    /// A machine of 1 GiB, with a balloon that reports every `period` seconds.
     pub fn new(period: u64) -> Machine {
         let config = json!({
             "balloon": {
@@ -60,7 +60,7 @@ impl Machine {
         }
     }
 
-    /// The same where so many MiB can be plugged in.
+    /// The same machine, where `mib` MiB can be plugged in.
     #[must_use]
     pub fn with_hotplug(mut self, mib: u64) -> Machine {
         self.config["memory-hotplug"] = json!({ "total_size_mib": mib });
@@ -75,7 +75,7 @@ impl Machine {
 
     /// Answers a call.
     pub fn answer(&mut self, asked: &Asked) -> Reply {
-        // A GET with a body is refused, and a PATCH without.
+        // A GET with a body is refused, and so is a PATCH without one.
         if (asked.method == "GET") != asked.body.is_empty() {
             return fault(400, "GET request cannot have a body.");
         }

@@ -1,9 +1,10 @@
-//! What goes along with a guest.
+//! What is carried along with a guest to its new host.
 //!
-//! Idea: what the daemon of one host tells and that of the other takes: what was said of its
-//! limits, its credits, where it thrashed. Moments are spans, as no two hosts have one clock.
-//! Limits: the journal of samples stays where it was written. When a guest was moved is kept by the
-//! leader, not by its hosts.
+//! Idea: what the source's daemon reports and the destination's daemon takes over: the limits that
+//! were set, the guest's credits, and where it thrashed. Times are durations, as no two hosts share
+//! a clock.
+//! Limits: the journal of samples stays on the host that wrote it. When a guest was moved is kept
+//! by the leader, not by its hosts.
 
 use ballast_model::{Bytes, GuestChange};
 use serde::{Deserialize, Serialize};
@@ -12,12 +13,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Carried {
-    /// What was said of its limits.
+    /// The limits that were set for it.
     pub limits: GuestChange,
-    /// What it pays rent with, under a policy of rent.
+    /// What it can pay rent with, under a policy of rent.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub credits: Option<u64>,
-    /// Where it thrashed last; `None`: it did not, or was content since.
+    /// Where it thrashed last; `None` if it did not, or has been content since.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub thrashed: Option<CarriedThrash>,
 }
@@ -26,16 +27,16 @@ pub struct Carried {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CarriedThrash {
-    /// What it is not to be shrunk below.
+    /// The size below which it is not to be shrunk.
     #[serde(rename = "least_bytes", with = "size")]
     pub least: Bytes,
-    /// For how many milliseconds yet.
+    /// For how many milliseconds more.
     pub left_ms: u64,
-    /// How long that is in all, in milliseconds; the next pause is twice as long.
+    /// How long the pause is in all, in milliseconds; the next one is twice as long.
     pub pause_ms: u64,
 }
 
-/// Sizes are whole numbers of bytes.
+/// Sizes are written as whole numbers of bytes.
 mod size {
     use ballast_model::Bytes;
     use serde::{Deserialize, Deserializer, Serializer};

@@ -1,13 +1,14 @@
-//! The destination: makes room, listens, and starts what has come.
+//! The destination: reserves memory, listens, and starts the guest that arrived.
 //!
-//! Idea: nothing is promised twice because it promises by its own reservations, before a hypervisor
-//! listens. It starts the guest only after it has written that it will.
-//! Limits: a guest that its hypervisor refuses to start stays in `Starting`: somebody has to look.
+//! Idea: it promises memory by its own reservations, before a hypervisor listens, so no memory is
+//! promised twice. It starts the guest only after it has written that it will.
+//! Limits: if the hypervisor refuses to start the guest, the move stays in `Starting` until an
+//! operator decides.
 
-use crate::put_away::put_away;
+use crate::clean_up::clean_up;
 use crate::record::is_over;
 use crate::view::Process::{Absent, Loaded, Paused, Runs, Unknown, Waiting};
-use crate::{HostAction, HostView, MoveRecord, Next, Phase, Promise, WhyAbandoned};
+use crate::{AbandonReason, HostAction, HostView, MoveRecord, Next, Phase, Promise};
 
 /// What the destination of `record` does next.
 pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
@@ -15,56 +16,56 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
     if view.process == Unknown {
         return Next::Wait;
     }
-    if let Some(why) = record.why_lapsed(view.term, view.now) {
+    if let Some(why) = record.reason_to_abandon(view.term, view.now) {
         return abandon(why);
     }
     match &record.phase {
         Phase::Ordered => prepare(record, view),
-        // The guest may be here whole, and nowhere else.
+        // This host may have the whole guest, and no other copy may be left: it must not abandon.
         Phase::Copying { ends_source: true, .. } => match view.promise {
             Promise::Nothing => Next::Act(HostAction::Reserve(record.reserve)),
             _ => Next::Wait,
         },
         Phase::Ready { .. } | Phase::Copying { .. } => match (view.process, view.promise) {
-            (_, Promise::Nothing | Promise::Refused) => abandon(WhyAbandoned::NoRoom),
+            (_, Promise::Nothing | Promise::Refused) => abandon(AbandonReason::NoRoom),
             (Waiting(_) | Loaded, _) => Next::Wait,
-            _ => abandon(WhyAbandoned::ListenerGone),
+            _ => abandon(AbandonReason::ListenerGone),
         },
         Phase::Copied { carried } => match view.process {
-            // However late it is: whoever writes first decides.
+            // Even if the source is about to abandon: the first of both writes decides.
             Loaded | Runs(_) => {
                 Next::write(record.at(Phase::Starting { carried: carried.clone() }))
             }
-            // It is not here though it has had time to come: it died while it was copied.
+            // Had it arrived whole it would show by now: it died while it was copied.
             Waiting(_) if view.ends_source && is_over(record.due, view.now) => {
-                abandon(WhyAbandoned::ListenerGone)
+                abandon(AbandonReason::ListenerGone)
             }
-            // The source says that all has come, so that is about to show.
+            // The source says that all was sent, so the hypervisor will soon show it as loaded.
             Waiting(_) => Next::Wait,
-            _ => abandon(WhyAbandoned::ListenerGone),
+            _ => abandon(AbandonReason::ListenerGone),
         },
         Phase::Starting { carried } => match view.process {
             Loaded if !view.is_taken_over => Next::Act(HostAction::TakeOver(carried.clone())),
             Loaded | Paused => Next::Act(HostAction::Start),
             Runs(_) => Next::write(record.at(Phase::Moved)),
             Absent => Next::write(record.at(Phase::Lost)),
-            // It died before it was started.
+            // The guest died before it was started.
             Waiting(_) if view.ends_source => Next::write(record.at(Phase::Lost)),
             _ => Next::Wait,
         },
         Phase::Moved => Next::Wait,
-        Phase::Abandoned { .. } | Phase::Lost => put_away(view),
+        Phase::Abandoned { .. } | Phase::Lost => clean_up(view),
     }
 }
 
-/// Reserves, then listens, then says so.
+/// Reserves memory, then listens, then writes that it is ready.
 fn prepare(record: &MoveRecord, view: &HostView<'_>) -> Next {
     let is_reserved = match view.promise {
-        Promise::Refused => return Next::write(record.abandoned(WhyAbandoned::NoRoom)),
+        Promise::Refused => return Next::write(record.abandoned(AbandonReason::NoRoom)),
         Promise::Entitled => true,
         Promise::Reserved { size, is_ready } if size == record.reserve => is_ready,
         Promise::Reserved { .. } | Promise::Nothing => {
-            // A listener that an earlier move left may hold memory that is promised to nobody.
+            // A listener that an earlier move left may occupy memory that was not promised.
             return Next::Act(match view.process {
                 Waiting(_) | Loaded if !view.ends_source => HostAction::End,
                 _ => HostAction::Reserve(record.reserve),
@@ -75,10 +76,10 @@ fn prepare(record: &MoveRecord, view: &HostView<'_>) -> Next {
         Absent if is_reserved => Next::Act(HostAction::Listen),
         Waiting(address) if is_reserved => Next::write(record.at(Phase::Ready { address })),
         Absent | Waiting(_) => Next::Wait,
-        // Of an earlier move; or its own word that it is ready has come late, and this guest has
-        // come since: then the record has changed, and nothing is written.
-        Loaded if view.ends_source => Next::write(record.abandoned(WhyAbandoned::GuestThere)),
+        // Either an earlier move left it; or this host saw an old record, and the guest of this
+        // very move has arrived since. In that case the record has changed, and the write fails.
+        Loaded if view.ends_source => Next::write(record.abandoned(AbandonReason::GuestThere)),
         Loaded => Next::Act(HostAction::End),
-        _ => Next::write(record.abandoned(WhyAbandoned::GuestThere)),
+        _ => Next::write(record.abandoned(AbandonReason::GuestThere)),
     }
 }

@@ -1,49 +1,49 @@
-//! The leader: orders moves, abandons those that take too long, removes those that are over.
+//! The leader: orders moves, abandons those that take too long, removes those that are closed.
 //!
-//! Idea: it moves nothing itself. A guest is moved at most once at a time, as it has one record.
-//! Limits: a leader that does not know yet that it was replaced may write; hosts begin nothing that
-//! an older one ordered.
+//! Idea: it moves nothing itself. As a guest has one record, it is in at most one move at a time.
+//! Limits: a leader that does not know yet that it was replaced may still write. Hosts begin no
+//! move that an older leader ordered.
 
 use ballast_model::Timestamp;
 
 use crate::record::is_over;
-use crate::{MoveOrder, MoveRecord, Next, Phase, Term, WhyAbandoned};
+use crate::{AbandonReason, MoveOrder, MoveRecord, Next, Phase, Term};
 
 /// What the leader wants of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// Nothing but that what was begun comes to an end.
+pub enum MoveIntent {
+    /// Nothing, except that a move under way comes to an end.
     Settle,
-    /// Move it, unless it is on its way already.
+    /// Move it, unless it is being moved already.
     Move(MoveOrder),
-    /// It is not to be moved any more, if that is still possible.
+    /// Cancel its move, if that is still possible.
     Cancel,
 }
 
-/// What the leader that was elected as `term` does next about a guest with this record.
-pub fn step(record: Option<&MoveRecord>, wish: &Wish, term: Term, now: Timestamp) -> Next {
+/// What the leader elected as `term` does next about a guest with this record.
+pub fn step(record: Option<&MoveRecord>, intent: &MoveIntent, term: Term, now: Timestamp) -> Next {
     let Some(record) = record else {
-        return match wish {
-            Wish::Move(order) => Next::write(MoveRecord::ordered(order.clone(), term)),
-            Wish::Settle | Wish::Cancel => Next::Wait,
+        return match intent {
+            MoveIntent::Move(order) => Next::write(MoveRecord::ordered(order.clone(), term)),
+            MoveIntent::Settle | MoveIntent::Cancel => Next::Wait,
         };
     };
     if record.is_closed {
         return Next::Remove;
     }
     match record.phase {
-        // The source's affair: the destination may have the only copy.
+        // Only the source may decide, as the destination may have the only copy.
         Phase::Copying { ends_source: true, .. } => Next::Wait,
         Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. } => {
-            if *wish == Wish::Cancel {
-                Next::write(record.abandoned(WhyAbandoned::Cancelled))
+            if *intent == MoveIntent::Cancel {
+                Next::write(record.abandoned(AbandonReason::Cancelled))
             } else if is_over(record.due, now) {
-                Next::write(record.abandoned(WhyAbandoned::TimedOut))
+                Next::write(record.abandoned(AbandonReason::TimedOut))
             } else {
                 Next::Wait
             }
         }
-        // The hosts' affair: one of them may have the only copy that is left.
+        // Only the hosts may decide, as one of them may have the only copy that is left.
         Phase::Copied { .. } | Phase::Starting { .. } => Next::Wait,
         Phase::Moved | Phase::Abandoned { .. } | Phase::Lost => Next::Wait,
     }

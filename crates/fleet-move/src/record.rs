@@ -1,9 +1,9 @@
-//! What the three roles of a move agree on.
+//! The record of a move, by which the three roles agree.
 //!
-//! Idea: one record for each guest that is on its way. Its phases only go forward; who may write
-//! which is in the crate's header.
-//! Limits: moments are milliseconds since 1970 by the clocks of the hosts. That these differ makes
-//! a move end early or late, and never wrong.
+//! Idea: one record for each guest that is being moved. Its phases only go forward; the header of
+//! the crate says which role may write which phase.
+//! Limits: times are milliseconds since 1970 by the clocks of the hosts. Clocks that differ make a
+//! move end early or late, but never wrong.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,12 +15,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::Carried;
 
-/// How long a destination has to start a guest that was copied whole, before the source goes on
-/// with it: some turns of reading and writing the store, in which the guest stands still.
+/// How long a destination has to start a guest that was copied whole, before the source may take it
+/// back. Meanwhile the guest stands still. It is enough for some rounds of reading and writing the
+/// store.
 pub const START_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Under which election a leader orders: a number that grows with each election, such as the
-/// store's revision at which the leader was elected. No host begins a move of an older one.
+/// The election that a leader gives orders under: a number that grows with each election, such as
+/// the store's revision at which the leader was elected. No host begins a move of an older term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Term(pub u64);
@@ -30,77 +31,78 @@ pub struct Term(pub u64);
 pub struct MoveOrder {
     /// The guest.
     pub guest: GuestId,
-    /// Where it is.
+    /// The source.
     pub from: HostId,
-    /// Where it is to go.
+    /// The destination.
     pub to: HostId,
-    /// When this was ordered.
+    /// When it was ordered.
     pub ordered_at: Timestamp,
-    /// What the destination reserves: all that it may hold from its arrival on.
+    /// What the destination reserves: the most that the guest may hold after it has arrived.
     pub reserve: Bytes,
-    /// Its target before it is copied. `None`: it gives nothing.
+    /// The target to shrink it to before the copy. `None`: it gives no memory.
     pub shrink_to: Option<Bytes>,
-    /// Until when the source waits for it to be that small; then it is copied as it is.
+    /// How long the source waits for it to be that small; then it is copied as it is.
     pub shrink_until: Timestamp,
-    /// When the copy has to be whole; if not, the move is abandoned.
+    /// When the copy has to be complete; if it is not, the move is abandoned.
     pub due: Timestamp,
 }
 
 /// A move, as it is kept in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoveRecord {
-    /// The guest; each has one record at most.
+    /// The guest; each has at most one record.
     pub guest: GuestId,
-    /// Where it is.
+    /// The source.
     pub from: HostId,
-    /// Where it is to go.
+    /// The destination.
     pub to: HostId,
-    /// Under which election this was ordered.
+    /// The election that this was ordered under.
     pub term: Term,
     /// When this was ordered.
     pub ordered_at: Timestamp,
     /// What the destination reserves.
     pub reserve: Bytes,
-    /// Its target before it is copied. `None`: it gives nothing.
+    /// The target to shrink it to before the copy. `None`: it gives no memory.
     pub shrink_to: Option<Bytes>,
-    /// Until when the source waits for that.
+    /// How long the source waits for that.
     pub shrink_until: Timestamp,
-    /// When this phase has to be over, up to `Copied`.
+    /// Until when the copy has to be complete, and in `Copied` until when the guest has to be
+    /// started.
     pub due: Timestamp,
-    /// How far it is.
+    /// The present phase.
     pub phase: Phase,
-    /// Nothing of the move is left at the source: the record can go.
+    /// Whether nothing of the move is left at the source, so that the record can be removed.
     pub is_closed: bool,
 }
 
-/// How far a move is.
+/// How far a move has come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Phase {
-    /// The destination is to make room.
+    /// The destination is to reserve memory.
     Ordered,
     /// The destination has reserved, and an empty hypervisor listens.
     Ready {
-        /// Where.
+        /// Where it listens.
         address: SocketAddr,
     },
-    /// The source copies, or is about to.
+    /// The source copies the guest, or is about to.
     Copying {
-        /// Where to.
+        /// Where to copy it.
         address: SocketAddr,
-        /// Whoever copies ends the source by itself ([`HostView::ends_source`]): then only the
-        /// source may abandon.
+        /// Whether the program that copies ends the source itself ([`HostView::ends_source`]): then
+        /// only the source may abandon the move.
         ///
         /// [`HostView::ends_source`]: crate::HostView::ends_source
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         ends_source: bool,
     },
-    /// The guest stands still at the source; all of it is at the destination.
+    /// The guest stands still at the source; the destination has all of it.
     Copied {
         /// What goes along with it.
         carried: Box<Carried>,
     },
-    /// From here on the guest lives at the destination.
+    /// From this phase on the guest lives at the destination.
     Starting {
         /// What goes along with it.
         carried: Box<Carried>,
@@ -110,19 +112,19 @@ pub enum Phase {
     /// The guest stays at the source.
     Abandoned {
         /// Why.
-        why: WhyAbandoned,
+        why: AbandonReason,
     },
-    /// The destination's hypervisor died when the guest may have run there already.
+    /// The destination's hypervisor died after `Starting`, so the guest may have run there.
     Lost,
 }
 
 /// Why a guest was not moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WhyAbandoned {
+pub enum AbandonReason {
     /// It took too long.
     TimedOut,
-    /// An operator or the leader did not want it any more.
+    /// An operator or the leader cancelled it.
     Cancelled,
     /// It was ordered by a leader that has been replaced.
     OlderTerm,
@@ -134,7 +136,7 @@ pub enum WhyAbandoned {
     ListenerGone,
     /// The source has no such guest.
     GuestGone,
-    /// The guest does not run, or somebody else stopped or moves it.
+    /// The guest does not run, or somebody else has stopped it or is moving it.
     NotRunning,
     /// The source's hypervisor could not copy it.
     CopyFailed,
@@ -143,16 +145,15 @@ pub enum WhyAbandoned {
 }
 
 impl MoveRecord {
-    /// Why either host abandons a move that has not been copied yet: its order is of an older term,
-    /// or its time is over.
-    pub(crate) fn why_lapsed(&self, term: Term, now: Timestamp) -> Option<WhyAbandoned> {
+    /// Why either host abandons a move before it is copied: its term is older, or its time is over.
+    pub(crate) fn reason_to_abandon(&self, term: Term, now: Timestamp) -> Option<AbandonReason> {
         match &self.phase {
-            Phase::Ordered if self.term < term => Some(WhyAbandoned::OlderTerm),
+            Phase::Ordered if self.term < term => Some(AbandonReason::OlderTerm),
             Phase::Copying { ends_source: true, .. } => None,
             Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. }
                 if is_over(self.due, now) =>
             {
-                Some(WhyAbandoned::TimedOut)
+                Some(AbandonReason::TimedOut)
             }
             _ => None,
         }
@@ -178,7 +179,7 @@ impl MoveRecord {
         }
     }
 
-    /// How far it is, for people.
+    /// The present phase in words, for people.
     pub fn in_words(&self) -> String {
         let MoveRecord { from, to, .. } = self;
         match &self.phase {
@@ -198,13 +199,13 @@ impl MoveRecord {
         MoveRecord { phase, ..self.clone() }
     }
 
-    pub(crate) fn abandoned(&self, why: WhyAbandoned) -> MoveRecord {
+    pub(crate) fn abandoned(&self, why: AbandonReason) -> MoveRecord {
         self.at(Phase::Abandoned { why })
     }
 }
 
 impl Phase {
-    /// Stable word for machines.
+    /// Stable word for programs.
     pub const fn code(&self) -> &'static str {
         match self {
             Phase::Ordered => "ordered",
@@ -219,24 +220,24 @@ impl Phase {
     }
 }
 
-impl fmt::Display for WhyAbandoned {
+impl fmt::Display for AbandonReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            WhyAbandoned::TimedOut => "it took too long",
-            WhyAbandoned::Cancelled => "it was cancelled",
-            WhyAbandoned::OlderTerm => "the leader that ordered it has been replaced",
-            WhyAbandoned::NoRoom => "the destination cannot promise the memory",
-            WhyAbandoned::GuestThere => "the destination has a guest of that name",
-            WhyAbandoned::ListenerGone => "the destination's hypervisor has ended",
-            WhyAbandoned::GuestGone => "the source has no such guest",
-            WhyAbandoned::NotRunning => "the guest does not run, or somebody else is moving it",
-            WhyAbandoned::CopyFailed => "the source's hypervisor could not copy it",
-            WhyAbandoned::NotStarted => "the destination did not start it in time",
+            AbandonReason::TimedOut => "it took too long",
+            AbandonReason::Cancelled => "it was cancelled",
+            AbandonReason::OlderTerm => "the leader that ordered it has been replaced",
+            AbandonReason::NoRoom => "the destination cannot promise the memory",
+            AbandonReason::GuestThere => "the destination has a guest of that name",
+            AbandonReason::ListenerGone => "the destination's hypervisor has ended",
+            AbandonReason::GuestGone => "the source has no such guest",
+            AbandonReason::NotRunning => "the guest does not run, or somebody else is moving it",
+            AbandonReason::CopyFailed => "the source's hypervisor could not copy it",
+            AbandonReason::NotStarted => "the destination did not start it in time",
         })
     }
 }
 
-/// Whether a moment has come.
+/// Whether the time `moment` has come.
 pub(crate) fn is_over(moment: Timestamp, now: Timestamp) -> bool {
     now >= moment
 }

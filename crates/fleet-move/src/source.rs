@@ -1,8 +1,8 @@
-//! The source: shrinks the guest, copies it, and ends or resumes what it has left of it.
+//! The source: shrinks the guest, copies it, and afterwards ends or resumes its own copy.
 //!
-//! Idea: a hypervisor that has sent everything stops the guest by itself. What becomes of that
-//! copy the record says alone: resumed once the move is abandoned, ended once the guest runs
-//! elsewhere. Where whoever copies ends the source by itself, there is no such copy, as a rule.
+//! Idea: a hypervisor that has sent everything stops the guest by itself. Only the record decides
+//! what to do with that copy: resume it if the move is abandoned, end it if the guest runs
+//! elsewhere. If the program that copies ends the source itself, there is usually no such copy.
 //! Limits: a guest that somebody else has paused, or is copying, is not moved.
 
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use crate::record::is_over;
 use crate::view::CopyState::{Failed, Nothing, Partly};
 use crate::view::Process::{Absent, Ended, Left, Loaded, Paused, Runs, Unknown, Waiting};
-use crate::{HostAction, HostView, MoveRecord, Next, Phase, START_PATIENCE, WhyAbandoned};
+use crate::{AbandonReason, HostAction, HostView, MoveRecord, Next, Phase, START_PATIENCE};
 
 /// What the source of `record` does next.
 pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
@@ -18,7 +18,7 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
     if view.process == Unknown || record.is_closed {
         return Next::Wait;
     }
-    if let Some(why) = record.why_lapsed(view.term, view.now) {
+    if let Some(why) = record.reason_to_abandon(view.term, view.now) {
         return abandon(why);
     }
     match &record.phase {
@@ -27,15 +27,15 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
         Phase::Copying { address, ends_source: false } => match view.process {
             Runs(Nothing) => Next::Act(HostAction::Copy(*address)),
             Runs(Partly) => Next::Wait,
-            Runs(Failed) => abandon(WhyAbandoned::CopyFailed),
+            Runs(Failed) => abandon(AbandonReason::CopyFailed),
             Left => copied(record, view),
-            Paused => abandon(WhyAbandoned::NotRunning),
-            Absent | Ended | Waiting(_) | Loaded | Unknown => abandon(WhyAbandoned::GuestGone),
+            Paused => abandon(AbandonReason::NotRunning),
+            Absent | Ended | Waiting(_) | Loaded | Unknown => abandon(AbandonReason::GuestGone),
         },
         Phase::Copied { .. } => match view.process {
-            Left if is_over(record.due, view.now) => abandon(WhyAbandoned::NotStarted),
-            // Somebody has resumed it by hand: it is not as it was copied.
-            Runs(_) => abandon(WhyAbandoned::NotRunning),
+            Left if is_over(record.due, view.now) => abandon(AbandonReason::NotStarted),
+            // Somebody has resumed it by hand, so the copy is outdated.
+            Runs(_) => abandon(AbandonReason::NotRunning),
             // If it is gone, the destination's copy is the only one.
             _ => Next::Wait,
         },
@@ -44,7 +44,7 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
             Left => Next::Act(HostAction::Quit),
             Absent | Ended if view.shrink.is_some() => Next::Act(HostAction::EndShrink),
             Absent | Ended => Next::write(MoveRecord { is_closed: true, ..record.clone() }),
-            // Somebody has resumed it by hand. It is not ended: an operator has to look.
+            // Somebody has resumed it by hand. It is not ended, because an operator has to decide.
             _ => Next::Wait,
         },
         Phase::Abandoned { .. } => match view.process {
@@ -56,16 +56,16 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
     }
 }
 
-/// Shrinks the guest; begins once that is done, or has taken too long, and the destination is
-/// ready.
+/// Shrinks the guest. Begins the copy once the destination is ready and the guest is small enough
+/// or shrinking it has taken too long.
 fn prepare(record: &MoveRecord, view: &HostView<'_>) -> Next {
     match view.process {
         Runs(Nothing | Failed) => {}
         Runs(Partly) | Paused | Left | Unknown => {
-            return Next::write(record.abandoned(WhyAbandoned::NotRunning));
+            return Next::write(record.abandoned(AbandonReason::NotRunning));
         }
         Absent | Ended | Waiting(_) | Loaded => {
-            return Next::write(record.abandoned(WhyAbandoned::GuestGone));
+            return Next::write(record.abandoned(AbandonReason::GuestGone));
         }
     }
     let is_small = match (record.shrink_to, view.shrink) {
@@ -82,26 +82,26 @@ fn prepare(record: &MoveRecord, view: &HostView<'_>) -> Next {
     }
 }
 
-/// Copies by what ends the source's hypervisor by itself. A copy under way is never abandoned: it
-/// might be whole before anybody has read that. It is cancelled, and the move abandoned once it is
-/// certain that the guest is here and is not copied, or has died here.
+/// Copies by a program that ends the source's hypervisor itself. A copy under way is never
+/// abandoned, because it might be whole before the others read that. It is cancelled; the move is
+/// abandoned once it is certain that the guest is here and not being copied, or has died here.
 fn copy(record: &MoveRecord, to: SocketAddr, view: &HostView<'_>) -> Next {
     let abandon = |why| Next::write(record.abandoned(why));
     let is_late = is_over(record.due, view.now);
     match view.process {
-        Runs(Nothing) if is_late => abandon(WhyAbandoned::TimedOut),
+        Runs(Nothing) if is_late => abandon(AbandonReason::TimedOut),
         Runs(Nothing) => Next::Act(HostAction::Copy(to)),
         Runs(Partly) if is_late => Next::Act(HostAction::CancelCopy),
         Runs(Partly) | Unknown => Next::Wait,
-        Runs(Failed) => abandon(WhyAbandoned::CopyFailed),
+        Runs(Failed) => abandon(AbandonReason::CopyFailed),
         Left | Ended => copied(record, view),
-        // What the destination has may be from before it ran on here.
-        Absent => abandon(WhyAbandoned::GuestGone),
-        Paused | Waiting(_) | Loaded => abandon(WhyAbandoned::NotRunning),
+        // What the destination has may be outdated: the guest may have run on here before it died.
+        Absent => abandon(AbandonReason::GuestGone),
+        Paused | Waiting(_) | Loaded => abandon(AbandonReason::NotRunning),
     }
 }
 
-/// All of the guest is at the destination.
+/// Writes that the destination has the whole guest.
 fn copied(record: &MoveRecord, view: &HostView<'_>) -> Next {
     let carried = Box::new(view.carried.clone());
     let due = view.now + START_PATIENCE;

@@ -1,8 +1,9 @@
-//! What a host sees of one guest, and what its hypervisor and its daemon can be asked for.
+//! What a host sees of one guest, and which actions its hypervisor and its daemon offer.
 //!
-//! Idea: few states that a hypervisor can tell for certain. `Unknown` is not `Absent`: nobody
-//! concludes anything from a hypervisor that does not answer.
-//! Limits: who carries actions out does one at a time, and looks again before the next.
+//! Idea: only a few states, those that a hypervisor can tell for certain. `Unknown` is not
+//! `Absent`: no role draws conclusions from a hypervisor that does not answer.
+//! Limits: actions are carried out one at a time, and the host is looked at again before the next
+//! one.
 
 use std::net::SocketAddr;
 
@@ -14,64 +15,65 @@ use crate::{Carried, MoveRecord, Term};
 /// What a host sees of a guest.
 #[derive(Clone, Copy, Debug)]
 pub struct HostView<'a> {
-    /// The host.
+    /// The name of the host.
     pub host: &'a HostId,
-    /// By its clock.
+    /// The time on its clock, since 1970.
     pub now: Timestamp,
     /// The election in force, as the store has it.
     pub term: Term,
     /// The guest's hypervisor here.
     pub process: Process,
-    /// The memory that [`HostAction::Reserve`] has reserved here for the guest before it arrives.
+    /// The memory that is promised here to the guest before it arrives.
     pub promise: Promise,
-    /// What the source asks of the guest before it is copied.
+    /// The shrinking that the source asked for before the copy, if any.
     pub shrink: Option<Shrink>,
-    /// Whether the guest's bounds and credits are in force here.
+    /// Whether the limits and credits that the guest carried are in force here.
     pub is_taken_over: bool,
-    /// What would go along with the guest now.
+    /// What would be carried along with the guest now.
     pub carried: &'a Carried,
-    /// Whether what copies guests here ends the source's hypervisor by itself, once the other one
-    /// has the whole guest and stands still, as libvirt does between two hosts. There, a
-    /// destination that is open to a guest is [`Process::Waiting`], with a hypervisor or not, and a
-    /// guest whose copy was begun for this order and is not under way is [`CopyState::Failed`].
+    /// Whether the program that copies guests here ends the source's hypervisor itself once the
+    /// destination has the whole guest, which stands still. libvirt does, between two hosts. With
+    /// such a program a destination that is open to a guest is [`Process::Waiting`], whether it has
+    /// a hypervisor or not; a source whose copy was begun for this order and is not under way is
+    /// [`CopyState::Failed`].
     pub ends_source: bool,
-    /// Whether the host begins moves. One that does not gives up what is not copied yet, and
-    /// finishes the rest.
-    pub begins: bool,
+    /// Whether the host begins moves. If not, it abandons moves that are not being copied yet, and
+    /// finishes the others.
+    pub begins_moves: bool,
 }
 
 /// A guest's hypervisor on one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Process {
-    /// It is not known whether there is one.
+    /// It is unknown whether there is one.
     Unknown,
-    /// There is none for certain.
+    /// There is certainly none.
     Absent,
-    /// It was started by [`HostAction::Listen`], and has nothing of the guest or a part.
+    /// [`HostAction::Listen`] started it. It has nothing of the guest, or a part.
     Waiting(SocketAddr),
-    /// It was started so, and has all of the guest, which has not run here. Once
-    /// [`HostAction::Start`] has begun, it is not `Loaded` any more: that is noted where a crash
-    /// cannot lose it, or somebody's paused guest would pass for one that never ran.
+    /// [`HostAction::Listen`] started it. It has the whole guest, which has not run here. It stops
+    /// being `Loaded` when [`HostAction::Start`] begins. That is noted where a crash cannot lose
+    /// it; else a guest that somebody paused could be taken for one that never ran.
     Loaded,
     /// The guest runs here.
     Runs(CopyState),
-    /// The guest stands still here, as it was copied whole to another hypervisor.
+    /// The guest stands still here after it was copied whole to another hypervisor.
     Left,
-    /// There is none for certain: whoever copied it for this order has ended it, as the other one
-    /// has the whole guest. One that died is [`Process::Absent`].
+    /// There is certainly none: the program that copied it for this order has ended it, because the
+    /// destination has the whole guest. If it died, it is [`Process::Absent`].
     Ended,
     /// The guest stands still here for another reason.
     Paused,
 }
 
-/// What the hypervisor of a guest that runs says of the last copy.
+/// What the hypervisor of a running guest reports of its last copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CopyState {
     /// Nothing is being copied, and nothing of this move has failed.
     Nothing,
     /// It is being copied.
     Partly,
-    /// That failed or was cancelled.
+    /// The copy failed or was cancelled.
     Failed,
 }
 
@@ -84,56 +86,56 @@ pub enum Promise {
     Refused,
     /// A reservation.
     Reserved {
-        /// Of how much.
+        /// Its size.
         size: Bytes,
-        /// Whether all of it is free.
+        /// Whether all of it is free by now.
         is_ready: bool,
     },
-    /// Its hypervisor is one of the host's guests, with an entitlement.
+    /// The guest's hypervisor is one of the host's guests, with an entitlement of its own.
     Entitled,
 }
 
-/// What is asked of a guest before it is copied.
+/// The shrinking of a guest before it is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shrink {
-    /// The most that it is to hold.
+    /// The most memory that it is to hold.
     pub to: Bytes,
-    /// Whether it holds no more.
+    /// Whether it holds no more than that.
     pub is_done: bool,
 }
 
-/// What a host does. Each may be done twice.
+/// An action of a host. Each may be done twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostAction {
-    /// Destination: reserve as much for the guest.
+    /// Destination: reserve this much memory for the guest.
     Reserve(Bytes),
     /// Destination: end that reservation.
     Release,
-    /// Destination: start a hypervisor that listens, and does not start the guest by itself.
+    /// Destination: start a hypervisor that listens and does not start the guest by itself.
     Listen,
     /// Destination: end a hypervisor whose guest has not run here.
     End,
-    /// Destination: the reservation becomes the entitlement of the hypervisor that has loaded the
-    /// guest, and what the guest carried counts. Nothing if there is none.
+    /// Destination: turn the reservation into the entitlement of the hypervisor that has loaded the
+    /// guest, and put in force what the guest carried. Does nothing if there is no such hypervisor.
     TakeOver(Box<Carried>),
     /// Destination: note that the guest is about to run here, then start it.
     Start,
-    /// Source: lower its ceiling until it is copied.
+    /// Source: lower the guest's ceiling to this until it is copied.
     Shrink(Bytes),
-    /// Source: its own ceiling counts again.
+    /// Source: give the guest its own ceiling back.
     EndShrink,
-    /// Source: copy it there.
+    /// Source: copy the guest to this address.
     Copy(SocketAddr),
     /// Source: stop copying; the guest runs on.
     CancelCopy,
-    /// Source: the guest that was left runs again.
+    /// Source: let the guest that stands still run again.
     Resume,
-    /// Source: end the hypervisor whose guest runs elsewhere.
+    /// Source: end the hypervisor of a guest that runs elsewhere.
     Quit,
 }
 
 impl HostAction {
-    /// What is done, for people.
+    /// The action in words, for people.
     pub fn in_words(&self) -> String {
         match self {
             HostAction::Reserve(size) => format!("reserves {size} for it"),
@@ -155,13 +157,13 @@ impl HostAction {
 /// What a role does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing until something has changed.
+    /// Nothing, until something has changed.
     Wait,
-    /// Put this in place of the record that was read, if that has not changed.
+    /// Replace the record that was read by this one, if it has not changed.
     Write(Box<MoveRecord>),
     /// Remove the record that was read, if it has not changed.
     Remove,
-    /// Do this, and look again.
+    /// Do this, then look again.
     Act(HostAction),
 }
 

@@ -1,7 +1,7 @@
-//! A record as JSON, and which records are believed.
+//! A record as JSON, and which records are accepted.
 //!
-//! Idea: whoever can write to the store could write anything, so a record is bounded, and each of
-//! its figures is one that can be. An address is an IP address and a port: no text of a record ever
+//! Idea: whoever can write to the store could write anything, so a record is bounded in length and
+//! each figure is checked. An address is an IP address and a port, so that no text of a record ever
 //! becomes a part of a command.
 //! Limits: a record of another version is refused.
 
@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{MoveRecord, Phase, Term};
 
-/// Largest record, in bytes; one with everything has about a thousand.
+/// Largest record, in bytes; a full one has about a thousand.
 pub const RECORD_BYTES_MAX: usize = 16 << 10;
 
-/// Of this format.
+/// Version of this format.
 const VERSION: u32 = 1;
 
-/// Most memory of a guest: far more than any host has, and sums of many fit.
+/// Most memory of a guest: far more than any host has, yet sums of many do not overflow.
 const SIZE_MAX: Bytes = Bytes::gib(1 << 20);
 
-/// Why a record is not believed.
+/// Why a record is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// It is too long.
@@ -32,12 +32,12 @@ pub enum RecordError {
     /// It has another version.
     #[error("a record of version {0}: expected {VERSION}")]
     Version(u32),
-    /// A figure of it cannot be.
+    /// A figure of it is impossible.
     #[error("record of guest {guest}: {what}")]
     Implausible {
         /// The guest.
         guest: GuestId,
-        /// What cannot be, and what was expected.
+        /// What is impossible, and what was expected.
         what: String,
     },
 }
@@ -64,7 +64,7 @@ struct WireRecord {
 }
 
 impl MoveRecord {
-    /// As one line of JSON.
+    /// The record as one line of JSON.
     pub fn to_json(&self) -> String {
         let wire = WireRecord {
             version: VERSION,
@@ -83,10 +83,10 @@ impl MoveRecord {
         serde_json::to_string(&wire).unwrap_or_default()
     }
 
-    /// A record as somebody wrote it.
+    /// Reads a record that anybody may have written.
     ///
     /// # Errors
-    /// It is too long, no record, of another version, or has a figure that cannot be.
+    /// It is too long, not the JSON of a record, of another version, or has an impossible figure.
     pub fn parse(json: &[u8]) -> Result<MoveRecord, RecordError> {
         if json.len() > RECORD_BYTES_MAX {
             return Err(RecordError::TooLong(json.len()));
@@ -108,13 +108,13 @@ impl MoveRecord {
             phase: wire.phase,
             is_closed: wire.closed,
         };
-        match record.what_cannot_be() {
+        match record.find_implausible() {
             None => Ok(record),
             Some(what) => Err(RecordError::Implausible { guest: record.guest, what }),
         }
     }
 
-    fn what_cannot_be(&self) -> Option<String> {
+    fn find_implausible(&self) -> Option<String> {
         if self.from == self.to {
             return Some(format!("from {} to itself: expected two hosts", self.from));
         }
@@ -144,7 +144,7 @@ impl MoveRecord {
     }
 }
 
-/// A host is its name.
+/// A host is written as its name.
 mod host {
     use std::borrow::Cow;
 

@@ -1,19 +1,19 @@
-//! What a fleet asks of the service that its hosts share.
+//! The interface to the service that the hosts of a fleet share.
 //!
-//! Idea: a few strongly consistent keys with leases, and nothing that only one product has:
-//! etcd is one, memory for tests another, and Kubernetes' Leases could be a third. Everything that
-//! has to be exclusive (a host's name, leadership, what only the leader may write) is one write
-//! under the condition that a key has not changed.
-//! Limits: futures run on the thread that made them. Keys are text, values at most
+//! Idea: a few strongly consistent keys with leases, and nothing that only one product has. etcd
+//! implements it, and so does memory for tests; Kubernetes' Leases could. Everything that has to be
+//! exclusive (a host's name, leadership, what only the leader may write) is one write under the
+//! condition that a key has not changed.
+//! Limits: futures run on the thread that made them. Keys are text; values have at most
 //! [`VALUE_BYTES_MAX`].
 
 use std::future::Future;
 use std::time::Duration;
 
-/// Largest value of a key: below the 1.5 MiB that etcd takes in one request.
+/// Largest value of a key, in bytes: below the 1.5 MiB that etcd accepts in one request.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// The state of all keys after a write: later writes have larger ones.
+/// The number of the state of all keys after a write; each write has a larger one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revision(pub u64);
 
@@ -35,36 +35,36 @@ pub struct Entry {
 /// All entries under a prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// By key.
+    /// Sorted by key.
     pub entries: Vec<Entry>,
-    /// The state they are of.
+    /// The state in which they were read.
     pub revision: Revision,
 }
 
-/// One key that was written or has gone.
+/// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyEvent {
     /// It has this value.
     Written(Entry),
     /// It was deleted, or its lease ended.
-    Gone(String),
+    Deleted(String),
 }
 
-/// What happened since the last changes, in order.
+/// The changes since the last ones, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changes {
-    /// The revision of the last of them: a watch from there misses none.
+    /// The revision of the last of them: a watch that starts there misses none.
     pub revision: Revision,
-    /// Each.
+    /// Each change.
     pub events: Vec<KeyEvent>,
 }
 
-/// What must be so for writes to be made.
+/// What has to hold for writes to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// The key.
     pub key: String,
-    /// It was written last by this revision; `None`: it does not exist.
+    /// The revision that wrote it last; `None`: it must not exist.
     pub written: Option<Revision>,
 }
 
@@ -77,23 +77,23 @@ pub enum KeyWrite {
         key: String,
         /// The value.
         value: Vec<u8>,
-        /// It goes when this lease ends.
+        /// The key is removed when this lease ends.
         lease: Option<LeaseId>,
     },
     /// Removes a key; nothing happens if there is none.
     Delete(String),
 }
 
-/// What came of writes under conditions.
+/// The result of writes under conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutResult {
     /// All were made, with this revision.
     Written(Revision),
-    /// None was made: a condition did not hold.
-    Differs,
+    /// None was made, because a condition did not hold.
+    Conflict,
 }
 
-/// What came of a registration.
+/// The result of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registration {
     /// The key is ours as long as the lease is renewed.
@@ -107,33 +107,33 @@ pub enum Registration {
     Taken,
 }
 
-/// Why a call has no result.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoordinatorError {
-    /// Nobody answers, or not in time.
+    /// No answer, or not in time.
     #[error("{0}")]
     Unreachable(String),
-    /// It answers, and has lost its majority.
+    /// The service answers, but has lost its majority.
     #[error("{0}: it has no leader, as after a partition")]
     NoLeader(String),
-    /// It takes no writes, as its disk or quota is full, or it was made read-only.
+    /// The service takes no writes: its disk or quota is full, or it was made read-only.
     #[error("{0}: it takes no writes; free space, then disarm its alarm")]
     NoSpace(String),
     /// The user or the password is wrong, or the user may not do this.
     #[error("{0}: look at `user` and `password_file`, and at the user's rights to the prefix")]
     Denied(String),
-    /// What is to be watched from has been compacted: everything has to be read again.
+    /// The history from which to watch was compacted: all keys have to be read again.
     #[error("history up to revision {0} is compacted")]
     Compacted(u64),
     /// The lease has ended.
     #[error("the lease has ended")]
     LeaseGone,
-    /// Another cluster answers than did before.
+    /// Another cluster answers than before.
     #[error("cluster {found:x} answers, expected {expected:x}: an endpoint is of another cluster")]
     OtherCluster {
-        /// The one that answered first.
+        /// The cluster that answered first.
         expected: u64,
-        /// The one that answers now.
+        /// The cluster that answers now.
         found: u64,
     },
     /// The answer cannot be read.
@@ -141,45 +141,45 @@ pub enum CoordinatorError {
     Protocol(String),
 }
 
-/// Follows keys.
-pub trait Follow {
-    /// The next changes; waits for them. Dropping the future loses none.
+/// Watches keys for changes.
+pub trait KeyWatch {
+    /// Waits for the next changes. Dropping the future loses none.
     fn next(&mut self) -> impl Future<Output = Result<Changes, CoordinatorError>>;
 }
 
 /// A service with strongly consistent keys and leases.
 pub trait Coordinator {
-    /// What [`watch`](Coordinator::watch) gives.
-    type Watch: Follow;
+    /// The type that [`watch`](Coordinator::watch) returns.
+    type Watch: KeyWatch;
 
-    /// A new lease of `ttl`, in whole seconds.
+    /// Grants a new lease of `ttl`, in whole seconds.
     fn grant(&self, ttl: Duration) -> impl Future<Output = Result<LeaseId, CoordinatorError>>;
 
-    /// Renews a lease for its whole time.
+    /// Renews a lease for its whole `ttl`.
     fn renew(&self, lease: LeaseId) -> impl Future<Output = Result<(), CoordinatorError>>;
 
-    /// Ends a lease; its keys go.
+    /// Ends a lease, which removes its keys.
     fn release(&self, lease: LeaseId) -> impl Future<Output = Result<(), CoordinatorError>>;
 
-    /// All entries whose keys begin with `prefix`.
+    /// Reads all entries whose keys begin with `prefix`.
     fn read(&self, prefix: &str) -> impl Future<Output = Result<Listing, CoordinatorError>>;
 
-    /// Follows the keys that begin with `prefix`, from the first change after `after`.
+    /// Watches the keys that begin with `prefix`, from the first change after `after`.
     fn watch(
         &self,
         prefix: &str,
         after: Revision,
     ) -> impl Future<Output = Result<Self::Watch, CoordinatorError>>;
 
-    /// Makes all `writes` if every one of `conditions` holds, else none.
+    /// Makes all `writes` if every one of `conditions` holds, else none of them.
     fn compare_and_put(
         &self,
         conditions: &[Condition],
         writes: Vec<KeyWrite>,
     ) -> impl Future<Output = Result<PutResult, CoordinatorError>>;
 
-    /// Writes `key` under a new lease of `ttl`, if it is as `found`: not there, or last written by
-    /// this revision.
+    /// Writes `key` under a new lease of `ttl`, if the key is still as `found`: last written by
+    /// this revision, or absent.
     fn register(
         &self,
         key: &str,
@@ -193,7 +193,7 @@ pub trait Coordinator {
             let write = KeyWrite::Put { key: key.to_owned(), value, lease: Some(lease) };
             match self.compare_and_put(&[condition], vec![write]).await? {
                 PutResult::Written(written) => Ok(Registration::Registered { lease, written }),
-                PutResult::Differs => {
+                PutResult::Conflict => {
                     self.release(lease).await?;
                     Ok(Registration::Taken)
                 }
@@ -201,8 +201,8 @@ pub trait Coordinator {
         }
     }
 
-    /// Becomes leader if there is none: writes `key` under `lease` if it is not there. The revision
-    /// is that of the leadership; a later leader has a larger one. `None`: somebody else leads.
+    /// Becomes leader if there is none: writes `key` under `lease` if the key is absent. Returns
+    /// the revision of the leadership; a later leader has a larger one. `None`: another host leads.
     fn campaign(
         &self,
         key: &str,
@@ -214,7 +214,7 @@ pub trait Coordinator {
             let write = KeyWrite::Put { key: key.to_owned(), value, lease: Some(lease) };
             match self.compare_and_put(&[condition], vec![write]).await? {
                 PutResult::Written(revision) => Ok(Some(revision)),
-                PutResult::Differs => Ok(None),
+                PutResult::Conflict => Ok(None),
             }
         }
     }

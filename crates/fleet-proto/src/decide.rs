@@ -1,7 +1,7 @@
-//! From what is known of a fleet to the leader's plan.
+//! From the view of a fleet to the leader's plan.
 //!
-//! Idea: plan, have it checked, and make it a record. A plan that the checker refuses is written
-//! with what is wrong and without its migrations.
+//! Idea: plan, have the checker judge the plan, and make a record of it. If the checker refuses the
+//! plan, the record has the violations and no migrations.
 
 use ballast_fleet::{FleetSettings, HostId, MigrationPlan, check, plan};
 use ballast_model::Timestamp;
@@ -10,16 +10,16 @@ use crate::coordinator::Revision;
 use crate::plan_record::{PlanHeader, PlanRecord};
 use crate::view::FleetView;
 
-/// A plan, and how it is written.
+/// A plan and its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The plan; one that the checker refused moves nothing.
+    /// The plan; without migrations if the checker refused it.
     pub plan: MigrationPlan,
-    /// Its record.
+    /// The plan as it is written.
     pub record: PlanRecord,
 }
 
-/// The plan of `leader`, whose leadership began with the revision `leadership`, at `now`.
+/// The plan at `now` of `leader`, whose leadership began with the revision `leadership`.
 pub fn decide(
     view: &FleetView,
     settings: &FleetSettings,

@@ -1,13 +1,13 @@
-//! What of a host's record is to be written again.
+//! Which parts of a host's record have to be written again.
 //!
-//! Idea: the fast part is written when a size has moved far, unless it was written in the tick
-//! before, and after three ticks when one has moved beyond a margin; when a reservation comes or
-//! goes, at once. The slow part is written when something changed that is not measured; curves and
-//! rates, which are never twice the same, every thirty ticks. What was not confirmed counts as not
-//! written.
-//! Cost: one comparison of two parts a tick. However sizes move, one write in two ticks.
-//! Limits: what others know of a host is right to the margins, or was a tick ago. Room is not given
-//! away by it, as a host judges a reservation by its own figures.
+//! Idea: the fast part is written at once when a reservation comes or goes; when a size has moved
+//! far, unless the part was written in the tick before; and when a size has moved beyond a small
+//! margin, three ticks after the last write. The slow part is written when something has changed
+//! that is not a measured figure; curves and rates, which always vary, every thirty ticks. A write
+//! that was not confirmed counts as not made.
+//! Cost: one comparison of two parts a tick. However sizes move, there is one write in two ticks.
+//! Limits: what others read of a host is right within the margins, or was a tick ago. That gives no
+//! room away, as a host judges each reservation by its own figures.
 
 use std::time::Duration;
 
@@ -16,26 +16,26 @@ use ballast_model::Timestamp;
 
 use crate::record::{FastPart, SlowPart};
 
-/// How far a size may have moved.
+/// How far a size may move.
 struct Margin {
     /// In MiB.
     mib: u64,
-    /// And as a part of what it was: the larger one counts.
+    /// And as a part of the old size, 1/`divisor`; the larger of both counts.
     divisor: u64,
 }
 
-/// A size that moved by less is not written again.
-const NEAR: Margin = Margin { mib: 16, divisor: 64 };
-/// One that moved by less waits with others.
-const NOT_FAR: Margin = Margin { mib: 128, divisor: 8 };
-/// Ticks between two writes of sizes that did not move far.
-const SIZES_TICKS: u32 = 3;
-/// Ticks between two writes of sizes that did.
-const FAR_TICKS: u32 = 2;
-/// Ticks between two writes of curves and rates alone.
+/// Sizes that moved by less are not written again.
+const SMALL_MARGIN: Margin = Margin { mib: 16, divisor: 64 };
+/// Sizes that moved by less wait for `SMALL_CHANGE_TICKS`.
+const LARGE_MARGIN: Margin = Margin { mib: 128, divisor: 8 };
+/// Least ticks between two writes of sizes that did not move far.
+const SMALL_CHANGE_TICKS: u32 = 3;
+/// Least ticks between two writes of sizes that moved far.
+const LARGE_CHANGE_TICKS: u32 = 2;
+/// Least ticks between two writes of curves and rates alone.
 const MEASURES_TICKS: u32 = 30;
 
-/// What was written last of a host's record.
+/// What was last written of a host's record.
 #[derive(Clone, Debug)]
 pub struct WrittenParts {
     tick: Duration,
@@ -50,29 +50,29 @@ struct LastParts {
     fast_at: Timestamp,
 }
 
-/// What is to be written of a host's record.
+/// The parts of a host's record that have to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueParts {
     /// The slow part, if it changed.
     pub slow: Option<SlowPart>,
-    /// The fast part, if it changed or the slow one did.
+    /// The fast part, if it changed or belongs to a new slow part.
     pub fast: Option<FastPart>,
 }
 
 impl WrittenParts {
-    /// Nothing was written yet; there is a look at the host every `tick`.
+    /// Nothing was written yet; the host is looked at every `tick`.
     pub fn new(tick: Duration) -> WrittenParts {
         WrittenParts { tick, last: None }
     }
 
-    /// What is to be written so that others know `record`, at `now`.
+    /// What has to be written at `now` so that others know `record`.
     pub fn due(&self, record: &HostRecord, now: Timestamp) -> DueParts {
         let both = |number| DueParts {
             slow: Some(SlowPart::of(record, number)),
             fast: Some(FastPart::of(record, number)),
         };
         let Some(LastParts { slow, slow_at, fast, fast_at }) = &self.last else { return both(1) };
-        // A look is never exactly on time.
+        // Ticks are never exactly on time, so half of one is allowed.
         let waits = |since: Timestamp, ticks: u32| {
             now.saturating_since(since) + self.tick / 2 < self.tick * ticks
         };
@@ -87,14 +87,14 @@ impl WrittenParts {
                 .zip(fast.sizes())
                 .all(|(new, old)| new.abs_diff(old) < margin.mib.max(old / margin.divisor))
         };
-        let has_time = is_within(&NEAR)
-            || waits(*fast_at, SIZES_TICKS) && is_within(&NOT_FAR)
-            || waits(*fast_at, FAR_TICKS);
-        let is_due = !next.is_about_the_same(fast) || !has_time;
+        let can_wait = is_within(&SMALL_MARGIN)
+            || waits(*fast_at, SMALL_CHANGE_TICKS) && is_within(&LARGE_MARGIN)
+            || waits(*fast_at, LARGE_CHANGE_TICKS);
+        let is_due = !next.has_same_guests(fast) || !can_wait;
         DueParts { slow: None, fast: is_due.then_some(next) }
     }
 
-    /// Takes note that `due` was written at `now`.
+    /// Notes that `due` was written at `now`.
     pub fn confirm(&mut self, due: DueParts, now: Timestamp) {
         self.last = match (due, self.last.take()) {
             (DueParts { slow: Some(slow), fast: Some(fast) }, _) => {

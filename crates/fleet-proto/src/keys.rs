@@ -1,9 +1,9 @@
-//! Which key holds what.
+//! The keys of a fleet.
 //!
 //! Idea: all keys of a fleet begin with `/ballast/CLUSTER/`, so that one range reads them and one
-//! watch follows them; who leads and what is ordered lie apart, as one read of both decides what a
-//! host does, and every host follows the one or the other.
-//! Limits: names are those of hosts and guests, which hold no `/`.
+//! watch follows them. The leader and the moves have a prefix of their own, because a host decides
+//! what to do from one read of both, and watches one or the other.
+//! Limits: names in keys are those of hosts and guests, which have no `/`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ pub struct Keyspace {
     prefix: String,
 }
 
-/// What a key of the fleet is about.
+/// What a key is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FleetKey {
     /// Which machine has this host's name.
@@ -29,9 +29,9 @@ pub enum FleetKey {
     Slow(HostId),
     /// What often changes of a host.
     Fast(HostId),
-    /// All guests are to leave this host.
+    /// Present if all guests are to leave this host.
     Drain(HostId),
-    /// Nothing is to be planned.
+    /// Present if nothing is to be planned.
     Pause,
     /// Who leads.
     Leader,
@@ -43,7 +43,7 @@ pub enum FleetKey {
     Past(GuestId),
 }
 
-/// A name that is none of a cluster.
+/// A text that is not the name of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no name of a cluster: expected 1 to 64 letters, digits, `.`, `_` or `-`")]
 pub struct ParseClusterError(String);
@@ -54,7 +54,7 @@ impl Keyspace {
         &self.prefix
     }
 
-    /// The prefix of who leads and of what is ordered.
+    /// The prefix of the leader and of all moves.
     pub fn lead_prefix(&self) -> String {
         format!("{}lead/", self.prefix)
     }
@@ -64,12 +64,12 @@ impl Keyspace {
         format!("{}moves/", self.lead_prefix())
     }
 
-    /// The key itself.
+    /// The key as text.
     pub fn key(&self, key: &FleetKey) -> String {
         format!("{}{key}", self.prefix)
     }
 
-    /// What a key is about; `None`: nothing of this fleet that this version knows.
+    /// What a key is about; `None` if it is not of this fleet, or unknown to this version.
     pub fn read(&self, key: &str) -> Option<FleetKey> {
         let steps: Vec<&str> = key.strip_prefix(&self.prefix)?.split('/').collect();
         let host = |name: &str| name.parse::<HostId>().ok();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_keys_are_nothing() {
+    fn foreign_keys_are_ignored() {
         let keys: Keyspace = "prod".parse().unwrap();
         for key in [
             "",

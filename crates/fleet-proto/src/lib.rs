@@ -1,24 +1,24 @@
-//! What hosts of a fleet say to each other, through a service that all of them reach.
+//! What hosts of a fleet write to each other, through a service that all of them reach.
 //!
-//! Idea: each host keeps its record under its name and a lease; one of them leads, reads all
-//! records and writes a plan. Here is all of that but the service: keys, records, what has changed,
-//! and the leader's decision.
+//! Idea: each host keeps a record under its name and a lease. One host leads: it reads all records
+//! and writes a plan. This crate has all of that except the service: keys, records, which parts
+//! have to be written again, and the leader's decision.
 //!
 //! | file | answers |
 //! |---|---|
 //! | `coordinator` | what does a fleet ask of the service? |
-//! | `memory` | the same without a service, for tests |
+//! | `memory` | the same in memory, for tests |
 //! | `keys` | which key holds what? |
-//! | `record` | what is a host's record as JSON? |
+//! | `record` | how is a host's record written as JSON? |
 //! | `sizes` | how are sizes written in few characters? |
-//! | `delta` | what of it has to be written again? |
-//! | `view` | what do all keys say of the fleet? |
+//! | `delta` | which parts of a record have to be written again? |
+//! | `view` | what do all keys together say of the fleet? |
 //! | `decide`, `plan_record` | what does the leader plan, and how is that written? |
-//! | `orders` | what does it write about moves? |
-//! | `patience` | which needs last long enough to move somebody? |
+//! | `orders` | what does the leader write about moves? |
+//! | `patience` | which needs have lasted long enough to move a guest? |
 //! | `past` | which moves of a guest are over? |
 //!
-//! Limits: how a guest is moved is `ballast-fleet-move`'s.
+//! Limits: `ballast-fleet-move` says how a guest is moved.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
@@ -39,8 +39,8 @@ mod tests;
 mod view;
 
 pub use coordinator::{
-    Changes, Condition, Coordinator, CoordinatorError, Entry, Follow, KeyEvent, KeyWrite, LeaseId,
-    Listing, PutResult, Registration, Revision, VALUE_BYTES_MAX,
+    Changes, Condition, Coordinator, CoordinatorError, Entry, KeyEvent, KeyWatch, KeyWrite,
+    LeaseId, Listing, PutResult, Registration, Revision, VALUE_BYTES_MAX,
 };
 pub use decide::{Decision, decide};
 pub use delta::{DueParts, WrittenParts};

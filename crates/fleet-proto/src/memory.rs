@@ -1,8 +1,9 @@
 //! A coordinator in memory, for tests and simulations.
 //!
-//! Idea: the promises of the trait and nothing else, in the plainest form: one map of keys, one
-//! list of all that happened, and a clock that only the test moves. It can be down, and forget.
-//! Limits: clones share the state; the history is kept whole until it is compacted.
+//! Idea: the promises of the trait and nothing else, in the plainest form: a map of keys, a list of
+//! all changes, and a clock that only the test moves. Tests can take it down and compact its
+//! history.
+//! Limits: clones share the state; all changes are kept until the history is compacted.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -13,8 +14,8 @@ use std::time::Duration;
 use ballast_model::Timestamp;
 
 use crate::coordinator::{
-    Changes, Condition, Coordinator, CoordinatorError, Entry, Follow, KeyEvent, KeyWrite, LeaseId,
-    Listing, PutResult, Revision,
+    Changes, Condition, Coordinator, CoordinatorError, Entry, KeyEvent, KeyWatch, KeyWrite,
+    LeaseId, Listing, PutResult, Revision,
 };
 
 /// A coordinator in memory.
@@ -23,7 +24,7 @@ pub struct MemoryCoordinator {
     state: Arc<Mutex<State>>,
 }
 
-/// Follows keys of one.
+/// Watches keys of a `MemoryCoordinator`.
 #[derive(Debug)]
 pub struct MemoryWatch {
     state: Arc<Mutex<State>>,
@@ -45,7 +46,7 @@ struct State {
 }
 
 impl MemoryCoordinator {
-    /// Lets time pass: leases that end take their keys along.
+    /// Moves the clock: leases that end remove their keys.
     pub fn advance(&self, time: Duration) {
         let mut state = locked(&self.state);
         state.now = state.now + time;
@@ -56,14 +57,14 @@ impl MemoryCoordinator {
         }
     }
 
-    /// Answers no more, or again.
+    /// Makes every call fail as unreachable, or stops that.
     pub fn set_down(&self, is_down: bool) {
         let mut state = locked(&self.state);
         state.is_down = is_down;
         state.wake();
     }
 
-    /// Forgets all that happened so far; the keys stay.
+    /// Compacts the history: earlier changes are forgotten, the keys stay.
     pub fn compact(&self) {
         let mut state = locked(&self.state);
         state.compacted = state.revision;
@@ -105,7 +106,7 @@ impl State {
                     KeyEvent::Written(entry)
                 }
                 KeyWrite::Delete(key) => match self.entries.remove(&key) {
-                    Some(_) => KeyEvent::Gone(key),
+                    Some(_) => KeyEvent::Deleted(key),
                     None => continue,
                 },
             };
@@ -180,13 +181,13 @@ impl Coordinator for MemoryCoordinator {
             found == condition.written
         };
         if !conditions.iter().all(holds) {
-            return Ok(PutResult::Differs);
+            return Ok(PutResult::Conflict);
         }
         Ok(PutResult::Written(state.write(writes)))
     }
 }
 
-impl Follow for MemoryWatch {
+impl KeyWatch for MemoryWatch {
     async fn next(&mut self) -> Result<Changes, CoordinatorError> {
         poll_fn(|context| {
             let mut state = locked(&self.state);
@@ -198,7 +199,7 @@ impl Follow for MemoryWatch {
             }
             let key = |event: &KeyEvent| match event {
                 KeyEvent::Written(entry) => entry.key.starts_with(&self.prefix),
-                KeyEvent::Gone(key) => key.starts_with(&self.prefix),
+                KeyEvent::Deleted(key) => key.starts_with(&self.prefix),
             };
             let new = state.history.iter().filter(|(at, event)| *at > self.after && key(event));
             let events: Vec<KeyEvent> = new.map(|(_, event)| event.clone()).collect();

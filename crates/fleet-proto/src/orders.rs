@@ -1,15 +1,16 @@
 //! What a leader writes about moves.
 //!
-//! Idea: what has begun is settled, or cancelled while the fleet is paused; moves of the plan that
-//! are due are ordered, one record a guest. A host is only ordered what it carries out.
+//! Idea: moves that have begun are brought to their end, or cancelled while the fleet is paused.
+//! Moves of the plan that are due are ordered, with one record for each guest. Only hosts that
+//! carry out orders get any.
 //! Cost: one pass over the records of moves and one over the plan.
-//! Limits: its caller says which moves are due: none for a leader of less than a lease, as it knows
-//! only those hosts that have registered with it.
+//! Limits: the caller says which moves are due. A leader younger than a lease has none due, as it
+//! knows only the hosts that have registered since.
 
 use std::time::Duration;
 
 use ballast_fleet::{HostId, Migration};
-use ballast_fleet_move::leader::{Wish, step};
+use ballast_fleet_move::leader::{MoveIntent, step};
 use ballast_fleet_move::{MoveOrder, MoveRecord, Next, Term};
 use ballast_model::{GuestId, Timestamp};
 
@@ -17,34 +18,33 @@ use crate::coordinator::Revision;
 use crate::past::PastMoves;
 use crate::view::{FleetView, MoveEntry};
 
-/// How long a source waits for its guest to give the memory that it does not need.
+/// How long a source waits for a guest to give the memory that it does not need.
 const SHRINK_PATIENCE: Duration = Duration::from_secs(120);
-/// A copy has to be whole after this many times what it should take, and the minutes of
-/// [`COPY_PATIENCE`].
+/// A copy has to be complete after this many times its expected duration, plus [`COPY_PATIENCE`].
 const COPY_TIMES: u32 = 4;
-/// What a copy may take on top of that.
+/// Time that every copy gets in addition.
 const COPY_PATIENCE: Duration = Duration::from_secs(300);
 
 /// One write of a leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaderWrite {
-    /// A move's record; `found`: if it was written last by this revision, or is not there.
+    /// Writes a move's record, if the key is still as `found`.
     Put {
         /// The record.
         record: Box<MoveRecord>,
-        /// The one that it replaces.
+        /// The revision that wrote the record to replace; `None`: there must be none.
         found: Option<Revision>,
     },
-    /// Removes the record of a move that is over, and notes its end.
+    /// Removes the record of a finished move, and notes its end.
     Close {
         /// The guest.
         guest: GuestId,
         /// The revision that wrote the record.
         found: Revision,
-        /// The guest's moves, with this one.
+        /// The guest's finished moves, including this one.
         past: PastMoves,
     },
-    /// Removes what was noted of moves long ago.
+    /// Removes the note of a guest's finished moves, which no longer count.
     Forget(GuestId),
 }
 
@@ -56,11 +56,11 @@ pub fn leader_writes(
     now: Timestamp,
 ) -> Vec<LeaderWrite> {
     let mut writes = Vec::new();
-    let wish = if view.paused_by().is_some() { Wish::Cancel } else { Wish::Settle };
+    let intent = if view.paused_by().is_some() { MoveIntent::Cancel } else { MoveIntent::Settle };
     for (guest, entry) in view.moves() {
-        // One that cannot be read is of another version, which somebody else has to settle.
+        // It is of another version; a program that reads that version has to settle it.
         let MoveEntry { record: Ok(record), written } = entry else { continue };
-        match step(Some(record), &wish, term, now) {
+        match step(Some(record), &intent, term, now) {
             Next::Write(record) => {
                 writes.push(LeaderWrite::Put { record, found: Some(*written) });
             }
@@ -72,7 +72,7 @@ pub fn leader_writes(
             Next::Wait | Next::Act(_) => {}
         }
     }
-    for guest in view.past_over(now) {
+    for guest in view.expired_past_moves(now) {
         writes.push(LeaderWrite::Forget(guest.clone()));
     }
     let carries = |host: &HostId| view.carries_moves(host);
@@ -83,7 +83,7 @@ pub fn leader_writes(
         {
             continue;
         }
-        if let Next::Write(record) = step(None, &Wish::Move(order(it, now)), term, now) {
+        if let Next::Write(record) = step(None, &MoveIntent::Move(order(it, now)), term, now) {
             writes.push(LeaderWrite::Put { record, found: None });
         }
     }
@@ -91,8 +91,8 @@ pub fn leader_writes(
 }
 
 fn order(migration: &Migration, now: Timestamp) -> MoveOrder {
-    let Migration { guest, from, to, shrink_to, reserve, takes, .. } = migration.clone();
+    let Migration { guest, from, to, shrink_to, reserve, copy_time, .. } = migration.clone();
     let shrink_until = now + SHRINK_PATIENCE;
-    let due = shrink_until + takes.saturating_mul(COPY_TIMES) + COPY_PATIENCE;
+    let due = shrink_until + copy_time.saturating_mul(COPY_TIMES) + COPY_PATIENCE;
     MoveOrder { guest, from, to, ordered_at: now, reserve, shrink_to, shrink_until, due }
 }

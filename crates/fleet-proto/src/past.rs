@@ -1,10 +1,10 @@
-//! Which moves of a guest are over: what makes it rest.
+//! The finished moves of a guest, after which it rests.
 //!
-//! Idea: the leader that removes a move's record notes its end under the guest's own key, in the
-//! same write. A guest rests after each, also after one that was abandoned: what failed is not
-//! tried again at once.
-//! Limits: a day's, and at most [`PAST_MOVES_MAX`]. Moments are those of the leaders' clocks: that
-//! they differ makes a rest longer or shorter.
+//! Idea: when the leader removes a move's record, it notes the end of the move under the guest's
+//! own key, in the same write. The guest rests after each move, even after an abandoned one, so
+//! that what failed is not tried again at once.
+//! Limits: only the moves of a day, and at most [`PAST_MOVES_MAX`] of them. Times are by the
+//! leaders' clocks: if these differ, a rest is longer or shorter.
 
 use std::time::Duration;
 
@@ -16,26 +16,26 @@ use serde::{Deserialize, Serialize};
 /// Most moves kept of one guest.
 pub const PAST_MOVES_MAX: usize = 32;
 /// For how long a move counts.
-const COUNTS_FOR: Duration = Duration::from_secs(24 * 3600);
+const PAST_MOVE_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// A guest's moves that are over, the latest last.
+/// A guest's finished moves, the latest last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastMoves {
     moves: Vec<PastMove>,
 }
 
-/// One of them.
+/// One finished move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct PastMove {
     #[serde(rename = "ended_ms")]
     ended_at: Timestamp,
     took_ms: u64,
-    /// Whether the guest is elsewhere since.
+    /// Whether the guest was moved; if not, the move was abandoned or the guest lost.
     moved: bool,
 }
 
 impl PastMoves {
-    /// These, and that of `record`, which ends `now`.
+    /// These moves and that of `record`, which ends `now`. Moves that no longer count are dropped.
     #[must_use]
     pub fn with(&self, record: &MoveRecord, now: Timestamp) -> PastMoves {
         let took = now.saturating_since(record.ordered_at);
@@ -51,23 +51,22 @@ impl PastMoves {
         moves
     }
 
-    /// Whether none of them counts any more.
-    pub fn are_over(&self, now: Timestamp) -> bool {
+    /// Whether no move of them counts any more.
+    pub fn are_expired(&self, now: Timestamp) -> bool {
         !self.moves.iter().any(|it| it.counts(now))
     }
 
-    /// How often the guest came elsewhere in the last 24 hours; one that was only tried to be moved
-    /// counts once.
+    /// How often the guest was moved in the last 24 hours; if there were only failed attempts, 1.
     pub(crate) fn moves_in_24h(&self, now: Timestamp) -> u32 {
         let counted = self.moves.iter().filter(|it| it.counts(now));
         let moved = counted.clone().filter(|it| it.moved).count().max(counted.count().min(1));
         u32::try_from(moved).unwrap_or(u32::MAX)
     }
 
-    /// The last that counts.
+    /// The last move that counts.
     pub(crate) fn last(&self, now: Timestamp) -> Option<LastMove> {
         let last = self.moves.iter().rev().find(|it| it.counts(now))?;
-        // None is in the future: the clock of whoever noted it may be ahead.
+        // The clock of the leader that noted it may be ahead.
         let at = last.ended_at.min(now);
         Some(LastMove { at, took: Duration::from_millis(last.took_ms) })
     }
@@ -75,6 +74,6 @@ impl PastMoves {
 
 impl PastMove {
     fn counts(&self, now: Timestamp) -> bool {
-        self.ended_at + COUNTS_FOR > now
+        self.ended_at + PAST_MOVE_AGE_MAX > now
     }
 }

@@ -1,9 +1,9 @@
-//! Needs are waited out: what is over soon moves nobody.
+//! Waiting before a need moves a guest: a short need moves none.
 //!
-//! Idea: a host is relieved once each plan since so long ago has had a move away from it, whichever
-//! guest that was. A drain is an order, and waits for nothing.
+//! Idea: a guest may be moved away from a host once each plan for some time has had a move away
+//! from that host, of whichever guest. A drain is an order and does not wait.
 //! Cost: one look-up for each move of a plan.
-//! Limits: a new leader remembers nothing, and waits anew.
+//! Limits: a new leader starts anew, because it remembers nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,14 +11,15 @@ use std::time::Duration;
 use ballast_fleet::{HostId, Migration, MigrationPlan, MigrationReason};
 use ballast_model::Timestamp;
 
-/// Since when hosts have been to be relieved.
+/// Since when each host has had a need.
 #[derive(Clone, Debug, Default)]
 pub struct Patience {
     since: BTreeMap<HostId, Timestamp>,
 }
 
 impl Patience {
-    /// The moves of `plan`, made at `now`, whose need has lasted for `patience`.
+    /// The moves to start of `plan`, made at `now`, whose need has lasted for `patience`. Has to be
+    /// called with every plan.
     pub fn lasting<'a>(
         &mut self,
         plan: &'a MigrationPlan,
@@ -56,7 +57,7 @@ mod tests {
             fills: Bytes::ZERO,
             bytes: Bytes::gib(1),
             traffic: Bytes::gib(1),
-            takes: Duration::ZERO,
+            copy_time: Duration::ZERO,
             reason: *reason,
         });
         MigrationPlan { migrations: migrations.collect(), ..MigrationPlan::default() }
@@ -70,10 +71,10 @@ mod tests {
         let a = plan(&[("g", "a", short)]);
         assert!(patience.lasting(&a, MINUTE, at(0)).is_empty());
         assert!(patience.lasting(&a, MINUTE, at(50)).is_empty());
-        // It is over for a moment, and counts anew.
+        // The need is over for a moment, and starts anew.
         assert!(patience.lasting(&plan(&[]), MINUTE, at(55)).is_empty());
         assert!(patience.lasting(&a, MINUTE, at(60)).is_empty());
-        // Another guest would go by now: the need is the host's.
+        // Another guest would be moved by now, but the need is the host's.
         let other = plan(&[("h", "a", short), ("i", "b", short)]);
         let lasting = patience.lasting(&other, MINUTE, at(120));
         assert_eq!(lasting.iter().map(|it| it.guest.as_str()).collect::<Vec<_>>(), ["h"]);

@@ -1,8 +1,9 @@
 //! The leader's plan, as JSON.
 //!
-//! Idea: data for programs and a sentence for people of every migration and need, with the revision
-//! of the leadership that made it: a plan of an earlier leadership than the last one seen is void.
-//! Limits: at most [`LISTED_MAX`] of each kind are listed; how many more there are is said.
+//! Idea: every migration and need as data for programs and as a sentence for people, with the
+//! revision of the leadership that made the plan: a plan of an older leadership than the latest one
+//! seen is void.
+//! Limits: at most [`LISTED_MAX`] of each kind are listed, with the number of those left out.
 
 use std::fmt::Display;
 
@@ -12,83 +13,83 @@ use serde::{Deserialize, Serialize};
 
 use crate::coordinator::Revision;
 
-/// Most migrations, waiting migrations, unmet needs and left-out hosts that a plan lists: with at
-/// most some 1,500 bytes each, five lists stay below the largest value.
+/// Most migrations, waiting migrations, unmet needs, left-out hosts and violations that a plan
+/// lists. At 1,500 bytes each at most, five lists stay below the largest value.
 pub const LISTED_MAX: usize = 128;
 
-/// The mode in which plans are advice.
+/// The mode in which plans are advice and no guest is moved.
 pub const MODE_ADVISE: &str = "advise";
-/// The mode in which guests are moved.
+/// The mode in which moves are ordered.
 pub const MODE_MOVE: &str = "move";
 
 /// A plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanRecord {
-    /// The host whose program made it.
+    /// The host of the leader that made it.
     pub leader: String,
-    /// The revision of its leadership.
+    /// The revision of that leadership.
     pub leader_revision: u64,
-    /// The state of all keys that it is for.
+    /// The revision of the keys that it was made from.
     pub planned_at_revision: u64,
-    /// What is done about it: `advise` names moves and does nothing, `move` orders them.
+    /// What follows from it: in mode `advise` nothing, in mode `move` orders.
     pub mode: String,
-    /// Who paused the fleet: nothing is planned then.
+    /// Who paused the fleet, if anybody; then nothing is planned.
     pub paused_by: Option<String>,
-    /// Hosts that were planned for.
+    /// Number of hosts that were planned for.
     pub hosts: usize,
-    /// Their guests.
+    /// Number of their guests.
     pub guests: usize,
     /// To be started now, the most urgent first.
     pub migrations: Vec<MigrationRecord>,
-    /// As good, and beyond what may run at once.
+    /// As justified, but beyond the number that may run at once.
     pub waiting: Vec<MigrationRecord>,
     /// Needs that no migration meets.
     pub unmet: Vec<UnmetRecord>,
-    /// Hosts that are left out, and why.
+    /// Hosts that are left out, with the reasons.
     pub left_out: Vec<LeftOutRecord>,
-    /// What the checker found wrong: then there are no migrations.
+    /// What the checker found wrong; if anything, there are no migrations.
     pub violations: Vec<String>,
-    /// Entries of these lists that found no room.
+    /// Number of entries that were too many for these lists.
     pub unlisted: usize,
 }
 
-/// The move of one guest. Sizes are in bytes.
+/// The migration of one guest. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigrationRecord {
     /// The guest.
     pub guest: String,
-    /// Where it is.
+    /// The host that it is on.
     pub from: String,
-    /// Where it is to go.
+    /// The host that it is to go to.
     pub to: String,
-    /// Its target before it is copied; `None`: it gives nothing.
+    /// The target to shrink it to before the copy; `None`: it gives no memory.
     pub shrink_to_bytes: Option<u64>,
     /// What the destination reserves.
     pub reserve_bytes: u64,
-    /// How much more its host's memory it occupies while it is copied.
+    /// How much more memory of its host it occupies while it is copied.
     #[serde(default)]
     pub fills_bytes: u64,
-    /// What is copied once.
+    /// What is copied if it writes nothing meanwhile.
     pub copy_bytes: u64,
-    /// What is copied in all.
+    /// What is copied in all, including what it writes meanwhile.
     pub traffic_bytes: u64,
-    /// How long that takes.
+    /// How long the copy takes.
     pub takes_ms: u64,
-    /// What it is good for: `floors`, `drain`, `objectives` or `benefit`.
+    /// Why it is moved: `floors`, `drain`, `objectives` or `benefit`.
     pub reason: String,
-    /// Whether nobody carries it out: the leader or one of both hosts is in mode `advise`.
+    /// Whether an operator has to do it: the leader or one of both hosts is in mode `advise`.
     #[serde(default)]
     pub by_hand: bool,
-    /// All of that in words.
+    /// The migration as a sentence.
     pub text: String,
 }
 
-/// What a host needs and no migration gives.
+/// A need of a host that no migration meets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnmetRecord {
     /// The host.
     pub host: String,
-    /// What and why, in words.
+    /// What it is and why, as a sentence.
     pub text: String,
 }
 
@@ -101,27 +102,27 @@ pub struct LeftOutRecord {
     pub text: String,
 }
 
-/// Who made a plan, and of what.
+/// Who made a plan, and from what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanHeader {
     /// The leader's host.
     pub leader: String,
     /// The revision of its leadership.
     pub leadership: Revision,
-    /// The state that was planned for.
+    /// The revision of the keys that it was made from.
     pub planned_at: Revision,
     /// The leader's mode.
     pub mode: String,
-    /// Who paused the fleet.
+    /// Who paused the fleet, if anybody.
     pub paused_by: Option<String>,
-    /// Hosts that were planned for.
+    /// Number of hosts that were planned for.
     pub hosts: usize,
-    /// Their guests.
+    /// Number of their guests.
     pub guests: usize,
 }
 
 impl PlanRecord {
-    /// The record of a plan for hosts; `carries` says who carries out orders.
+    /// The record of a plan; `carries` tells whether a host carries out orders.
     pub fn new(
         header: PlanHeader,
         plan: &MigrationPlan,
@@ -161,8 +162,8 @@ impl PlanRecord {
         }
     }
 
-    /// Whether the other one says the same, apart from the state that it was made for.
-    pub fn says_the_same(&self, other: &PlanRecord) -> bool {
+    /// Whether the other plan is the same, apart from the revision of the keys.
+    pub fn equals_apart_from_revision(&self, other: &PlanRecord) -> bool {
         let planned_at_revision = other.planned_at_revision;
         PlanRecord { planned_at_revision, ..self.clone() } == *other
     }
@@ -179,7 +180,7 @@ impl MigrationRecord {
             fills_bytes: migration.fills.get(),
             copy_bytes: migration.bytes.get(),
             traffic_bytes: migration.traffic.get(),
-            takes_ms: u64::try_from(migration.takes.as_millis()).unwrap_or(u64::MAX),
+            takes_ms: u64::try_from(migration.copy_time.as_millis()).unwrap_or(u64::MAX),
             reason: migration.reason.code().to_owned(),
             by_hand,
             text: migration.to_string(),
@@ -187,7 +188,7 @@ impl MigrationRecord {
     }
 }
 
-/// The first of `items`; the others are counted in `unlisted`.
+/// The first [`LISTED_MAX`] of `items`; the others are counted in `unlisted`.
 fn listed<T, R>(items: &[T], unlisted: &mut usize, record: impl Fn(&T) -> R) -> Vec<R> {
     *unlisted += items.len().saturating_sub(LISTED_MAX);
     items.iter().take(LISTED_MAX).map(record).collect()

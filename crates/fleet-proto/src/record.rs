@@ -1,18 +1,19 @@
-//! A host's record in pieces, as JSON.
+//! A host's record in parts, as JSON.
 //!
-//! Idea: what seldom changes (names, floors, curves, compatibility) and what often does (sizes) lie
-//! under two keys, so that a tick writes the short one, or nothing. The short one has no names: its
-//! guests stand in the order of the long one, and it names the number of that. Sizes are in MiB,
-//! rounded so that no host seems to have more than it has, or its guests to need less.
+//! Idea: the slow part, which seldom changes (names, floors, curves, compatibility), and the fast
+//! part, which often does (sizes), are two keys, so that in a tick only the short fast part is
+//! written, or nothing. The fast part has no names: its guests are in the order of the slow part,
+//! and it has the number of the slow part that it belongs to. Sizes are in MiB, rounded so that no
+//! host seems to have more than it has, and no guest to need less.
 //! A third key says which machine has the host's name.
-//! Cost: some 8 bytes a guest for the short one, some 150 for the long one.
-//! Limits: no times, as no two hosts have the same clock; whoever reads dates what arrives. A
-//! version that is not known is refused; fields that are not known are passed over. When a guest
-//! was moved is not in it: its leaders keep that (`past`).
+//! Cost: about 8 bytes a guest in the fast part, about 150 in the slow part.
+//! Limits: there are no times in it, as no two hosts share a clock; the reader dates what arrives.
+//! An unknown version is refused; unknown fields are ignored. When a guest was moved is not in it:
+//! the leaders keep that (`past`).
 
 use ballast_fleet::{
     CompactCurve, CompactCurveError, Compatibility, GuestRecord, HostId, HostRecord,
-    HypervisorVersion, Label, ParseLabelError, ReservationRecord, Stays,
+    HypervisorVersion, Label, ParseLabelError, PinnedBy, ReservationRecord,
 };
 use ballast_model::{Bytes, GuestId, Timestamp};
 use serde::de::DeserializeOwned;
@@ -24,14 +25,14 @@ use crate::sizes::{read_difference, read_size, write_difference, write_size};
 /// Version of all records.
 pub const RECORD_VERSION: u32 = 1;
 
-/// Most characters of a reason in an error: it may quote what others wrote.
+/// Most characters of a reason in an error, as it may quote what other hosts wrote.
 const REASON_CHARS_MAX: usize = 200;
 
-/// The least change of `copied` that is written at once, in MiB. Smaller changes are noise: the
-/// figure includes the hypervisor's own need, which varies.
-const COPIED_NEAR: u64 = 16;
+/// A change of `copied` by this many MiB is written at once. Smaller changes are noise: the figure
+/// includes what the hypervisor itself needs, which varies.
+const COPIED_CHANGE_MIN: u64 = 16;
 
-/// Why a value is no record.
+/// Why a value is not a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// Larger than any record.
@@ -40,18 +41,18 @@ pub enum RecordError {
     /// Written by another version of this program.
     #[error("version {0} of a record: this program reads {RECORD_VERSION}; update the older one")]
     Version(u32),
-    /// No record at all, or a field out of bounds.
+    /// Not a record at all, or a field out of bounds.
     #[error("{0}")]
     Malformed(String),
-    /// Sizes for another list of guests than is known.
+    /// Sizes that belong to another slow part than the one that is there.
     #[error("its sizes are for list {fast} of its guests, and list {slow} is there")]
-    Apart {
-        /// The list that the sizes are for.
+    OtherList {
+        /// The number of the slow part that the sizes belong to.
         fast: u64,
-        /// The list that is there.
+        /// The number of the slow part that is there.
         slow: u64,
     },
-    /// Sizes for more or fewer guests.
+    /// Sizes of more or fewer guests than the slow part has.
     #[error("its sizes are for {fast} guests, and its list has {slow}")]
     Guests {
         /// Guests with sizes.
@@ -68,7 +69,7 @@ pub struct Identity {
     pub machine: String,
 }
 
-/// Who wrote a key that says no more: who leads, who wants a drain or a pause.
+/// Who wrote a key that says nothing else: who leads, who asked for a drain or a pause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Author {
     /// The host.
@@ -78,7 +79,7 @@ pub struct Author {
 /// What seldom changes of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowPart {
-    /// Its number: rises when it changes.
+    /// Its number, which rises with each change.
     pub number: u64,
     hypervisor: String,
     hypervisor_version: [u32; 3],
@@ -89,7 +90,7 @@ pub struct SlowPart {
     networks: Vec<String>,
     /// MiB a second.
     bandwidth: u64,
-    /// Whether it carries out orders.
+    /// Whether the host carries out moves that are ordered.
     #[serde(default, skip_serializing_if = "is_false")]
     moves: bool,
     guests: Vec<SlowGuest>,
@@ -100,22 +101,22 @@ struct SlowGuest {
     name: GuestId,
     /// MiB.
     floor: u64,
-    /// MiB and misses a second.
+    /// Pairs of MiB and misses a second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     curve: Vec<(u64, u64)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     misses_max: Option<u64>,
-    /// MiB a second.
+    /// Dirty rate in MiB a second.
     #[serde(default, skip_serializing_if = "is_zero")]
     dirty: u64,
-    /// MiB that its process occupies at most while it is copied; 0: no more than otherwise, or an
-    /// earlier program that does not say.
+    /// The most MiB that its process occupies while it is copied; 0 if that is no more than
+    /// otherwise, or an older program wrote the record.
     #[serde(default, skip_serializing_if = "is_zero")]
     copied: u64,
     #[serde(default, skip_serializing_if = "is_false")]
     gives: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    stays: Option<StaysWord>,
+    stays: Option<PinnedByWord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     group: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -126,7 +127,7 @@ struct SlowGuest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum StaysWord {
+enum PinnedByWord {
     Operator,
     Device,
     Unseen,
@@ -147,7 +148,7 @@ pub struct FastPart {
     guests: Vec<[u64; 3]>,
 }
 
-/// The same in few bytes.
+/// The fast part as it is written.
 #[derive(Serialize, Deserialize)]
 struct FastWire {
     list: u64,
@@ -155,8 +156,8 @@ struct FastWire {
     host: [u64; 4],
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     reserved: Vec<ReservedPart>,
-    /// For each guest its allocation, and how much more its demand and its resident memory are; as
-    /// `sizes` writes them.
+    /// For each guest its allocation, then the differences of its demand and of its resident memory
+    /// to that, as `sizes` writes them.
     guests: String,
 }
 
@@ -202,7 +203,7 @@ struct ReservedPart {
     group: Option<String>,
 }
 
-/// Any record, with its version.
+/// Any record together with its version.
 #[derive(Serialize, Deserialize)]
 struct Versioned<T> {
     v: u32,
@@ -211,14 +212,14 @@ struct Versioned<T> {
 }
 
 #[derive(Deserialize)]
-struct VersionAlone {
+struct VersionOnly {
     v: u32,
 }
 
-/// A record as the value of its key.
+/// A record as the value of a key.
 ///
 /// # Errors
-/// It is longer than any value may be.
+/// It is longer than a value may be.
 pub fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, RecordError> {
     let bytes = serde_json::to_vec(&Versioned { v: RECORD_VERSION, record })
         .map_err(|error| RecordError::Malformed(error.to_string()))?;
@@ -228,16 +229,16 @@ pub fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, RecordError> {
     Ok(bytes)
 }
 
-/// Reads the value of a key.
+/// Reads the value of a key as a record.
 ///
 /// # Errors
-/// It is none, or of a version that is not known.
+/// It is not such a record, or has an unknown version.
 pub fn decode<T: DeserializeOwned>(value: &[u8]) -> Result<T, RecordError> {
     if value.len() > VALUE_BYTES_MAX {
         return Err(RecordError::TooLong(value.len()));
     }
     let malformed = |error: serde_json::Error| RecordError::Malformed(one_line(&error.to_string()));
-    let VersionAlone { v } = serde_json::from_slice(value).map_err(malformed)?;
+    let VersionOnly { v } = serde_json::from_slice(value).map_err(malformed)?;
     if v != RECORD_VERSION {
         return Err(RecordError::Version(v));
     }
@@ -245,13 +246,13 @@ pub fn decode<T: DeserializeOwned>(value: &[u8]) -> Result<T, RecordError> {
     Ok(record)
 }
 
-/// One line for logs and terminals.
+/// One line for logs and terminals: escaped, and cut.
 pub(crate) fn one_line(text: &str) -> String {
     text.chars().flat_map(char::escape_debug).take(REASON_CHARS_MAX).collect()
 }
 
 impl SlowPart {
-    /// The slow part of a record; guests in the record's order.
+    /// The slow part of a record; its guests keep their order.
     pub fn of(host: &HostRecord, number: u64) -> SlowPart {
         let Compatibility { hypervisor, version, cpu_model, storage, networks } =
             &host.compatibility;
@@ -268,19 +269,19 @@ impl SlowPart {
         }
     }
 
-    /// Whether the host carries out orders.
+    /// Whether the host carries out moves that are ordered.
     pub(crate) fn carries_moves(&self) -> bool {
         self.moves
     }
 
-    /// The group of a guest; `None`: it has none, or is not there.
+    /// The group of a guest; `None` if it has none, or is not there.
     pub(crate) fn group_of(&self, guest: &GuestId) -> Option<Label> {
         let guest = self.guests.iter().find(|it| it.name == *guest)?;
         guest.group.as_deref()?.parse().ok()
     }
 
-    /// Whether the other one differs in nothing but its number and what is measured all the time:
-    /// miss curves, rates of writing and copying, and a little of what copies occupy.
+    /// Whether the other one differs only in its number and in what is measured all the time: miss
+    /// curves, dirty rates, bandwidth, and small changes of `copied`.
     pub(crate) fn differs_in_measures_only(&self, other: &SlowPart) -> bool {
         let bare = |part: &SlowPart| {
             let mut part = SlowPart { number: 0, bandwidth: 0, ..part.clone() };
@@ -291,7 +292,9 @@ impl SlowPart {
             part
         };
         let mut copied = self.guests.iter().zip(&other.guests);
-        let is_near = |(a, b): (&SlowGuest, &SlowGuest)| a.copied.abs_diff(b.copied) < COPIED_NEAR;
+        let is_near = |(ours, others): (&SlowGuest, &SlowGuest)| {
+            ours.copied.abs_diff(others.copied) < COPIED_CHANGE_MIN
+        };
         copied.all(is_near) && bare(self) == bare(other)
     }
 }
@@ -300,7 +303,7 @@ impl SlowGuest {
     fn of(guest: &GuestRecord) -> SlowGuest {
         let mut curve: Vec<(u64, u64)> = Vec::new();
         for (size, misses) in guest.curve.iter().flat_map(CompactCurve::points) {
-            // Points within one MiB are one: that with the most misses.
+            // Of points within one MiB only the first is kept, the one with the most misses.
             let size = mib_up(*size);
             if curve.last().is_none_or(|(last, _)| *last < size) {
                 curve.push((size, *misses));
@@ -316,11 +319,11 @@ impl SlowGuest {
                 Bytes::ZERO => 0,
                 _ => mib_up(guest.copied_resident),
             },
-            gives: guest.gives,
-            stays: guest.stays.map(|stays| match stays {
-                Stays::Operator => StaysWord::Operator,
-                Stays::Device => StaysWord::Device,
-                Stays::Unseen => StaysWord::Unseen,
+            gives: guest.can_shrink,
+            stays: guest.pinned_by.map(|by| match by {
+                PinnedBy::Operator => PinnedByWord::Operator,
+                PinnedBy::Device => PinnedByWord::Device,
+                PinnedBy::Unseen => PinnedByWord::Unseen,
             }),
             group: guest.group.as_ref().map(Label::to_string),
             storage: words(&guest.storage),
@@ -330,7 +333,7 @@ impl SlowGuest {
 }
 
 impl FastPart {
-    /// The fast part of a record, whose slow part has the number `list`.
+    /// The fast part of a record whose slow part has the number `list`.
     pub fn of(host: &HostRecord, list: u64) -> FastPart {
         let sizes = |guest: &GuestRecord| {
             [mib_up(guest.allocation), mib_up(guest.demand), mib_down(guest.resident)]
@@ -352,7 +355,7 @@ impl FastPart {
             list,
             budget: mib_down(host.budget),
             reserve: mib_up(host.reserve),
-            // Each was rounded up: so may be the sum.
+            // Each allocation was rounded up, so their sum may be larger.
             committed: mib_up(host.committed).max(allocated + kept),
             free: mib_down(host.free),
             reserved,
@@ -360,7 +363,7 @@ impl FastPart {
         }
     }
 
-    /// Every size in it, in an order that only guests and reservations change.
+    /// Every size in it. Two parts about the same guests and reservations have the same order.
     pub(crate) fn sizes(&self) -> impl Iterator<Item = u64> {
         let reserved = self.reserved.iter().flat_map(|it| [it.size, it.resident]);
         [self.budget, self.reserve, self.committed, self.free]
@@ -369,8 +372,8 @@ impl FastPart {
             .chain(self.guests.iter().flatten().copied())
     }
 
-    /// Whether both are about the same guests and reservations.
-    pub(crate) fn is_about_the_same(&self, other: &FastPart) -> bool {
+    /// Whether both have the same guests and reservations.
+    pub(crate) fn has_same_guests(&self, other: &FastPart) -> bool {
         let names = |part: &FastPart| -> Vec<(GuestId, Option<String>)> {
             part.reserved.iter().map(|it| (it.name.clone(), it.group.clone())).collect()
         };
@@ -380,10 +383,10 @@ impl FastPart {
     }
 }
 
-/// Both parts as one record of `host`, which is as of `seen_at`.
+/// Joins both parts to one record of `host`, dated `seen_at`.
 ///
 /// # Errors
-/// They do not belong together, or a field is out of bounds.
+/// The parts do not belong together, or a field is out of bounds.
 pub fn join(
     host: &HostId,
     slow: &SlowPart,
@@ -392,7 +395,7 @@ pub fn join(
     is_draining: bool,
 ) -> Result<HostRecord, RecordError> {
     if slow.number != fast.list {
-        return Err(RecordError::Apart { fast: fast.list, slow: slow.number });
+        return Err(RecordError::OtherList { fast: fast.list, slow: slow.number });
     }
     if slow.guests.len() != fast.guests.len() {
         let (fast, slow) = (fast.guests.len(), slow.guests.len());
@@ -434,10 +437,10 @@ fn guest(slow: &SlowGuest, sizes: &[u64; 3]) -> Result<GuestRecord, RecordError>
     let points: Vec<(Bytes, u64)> =
         slow.curve.iter().map(|(size, misses)| (Bytes::mib(*size), *misses)).collect();
     let curve = if points.is_empty() { None } else { Some(CompactCurve::new(points)) };
-    let stays = slow.stays.map(|word| match word {
-        StaysWord::Operator => Stays::Operator,
-        StaysWord::Device => Stays::Device,
-        StaysWord::Unseen => Stays::Unseen,
+    let pinned_by = slow.stays.map(|word| match word {
+        PinnedByWord::Operator => PinnedBy::Operator,
+        PinnedByWord::Device => PinnedBy::Device,
+        PinnedByWord::Unseen => PinnedBy::Unseen,
     });
     Ok(GuestRecord {
         id: slow.name.clone(),
@@ -451,8 +454,8 @@ fn guest(slow: &SlowGuest, sizes: &[u64; 3]) -> Result<GuestRecord, RecordError>
         resident,
         copied_resident: Bytes::mib(slow.copied),
         dirty_per_s: Bytes::mib(slow.dirty),
-        gives: slow.gives,
-        stays,
+        can_shrink: slow.gives,
+        pinned_by,
         moving_to: None,
         group: slow.group.as_deref().map(label).transpose()?,
         storage: labels(&slow.storage)?,

@@ -1,23 +1,23 @@
-//! Sizes as text, in as few characters as may be: a host writes ninety of them in a tick.
+//! Sizes as text with few characters: a host writes about ninety of them at a time.
 //!
-//! Idea: digits of five bits, the lowest first, each a letter of base64; the sixth bit says that
-//! another digit follows. A difference has its sign in the lowest bit. JSON's decimal digits and
-//! commas take nearly twice as much.
+//! Idea: digits of five bits, the lowest first, each written as one character of base64; the sixth
+//! bit says that another digit follows. A difference has its sign in the lowest bit. JSON's decimal
+//! digits and commas take nearly twice as much.
 //! Cost: one character up to 31, two up to 1,023, three up to 32,767.
 //! Source: the base 64 VLQ of source maps (ECMA-426), with base64url's last two digits.
 
-/// All digits by value.
+/// The characters of all digits, by value.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 /// Bits of a digit.
 const BITS: u32 = 5;
-/// Another digit follows.
-const MORE: u64 = 1 << BITS;
+/// Set in a digit if another one follows.
+const CONTINUATION: u64 = 1 << BITS;
 
 /// Appends a size.
 pub(crate) fn write_size(text: &mut String, mut size: u64) {
     loop {
-        let (digit, rest) = (size % MORE, size >> BITS);
-        let digit = if rest > 0 { digit + MORE } else { digit };
+        let (digit, rest) = (size % CONTINUATION, size >> BITS);
+        let digit = if rest > 0 { digit + CONTINUATION } else { digit };
         text.push(char::from(DIGITS[digit as usize]));
         if rest == 0 {
             return;
@@ -26,28 +26,28 @@ pub(crate) fn write_size(text: &mut String, mut size: u64) {
     }
 }
 
-/// Appends how much more one size is than another.
+/// Appends the difference `more - than`, which may be negative.
 pub(crate) fn write_difference(text: &mut String, more: u64, than: u64) {
     let is_less = more < than;
     write_size(text, (more.abs_diff(than) << 1) | u64::from(is_less));
 }
 
-/// Takes a size off the front; `None`: there is none, or it is more than 2^60.
+/// Takes a size off the front; `None` if there is none, or it is 2^60 or more.
 pub(crate) fn read_size(text: &mut &[u8]) -> Option<u64> {
     let mut size = 0;
     for place in 0..12 {
         let (&first, rest) = text.split_first()?;
         *text = rest;
         let digit = DIGITS.iter().position(|&it| it == first)? as u64;
-        size |= (digit % MORE) << (place * BITS);
-        if digit < MORE {
+        size |= (digit % CONTINUATION) << (place * BITS);
+        if digit < CONTINUATION {
             return Some(size);
         }
     }
     None
 }
 
-/// Takes a size off the front that is written as the difference to another one; `None`: there is
+/// Takes a size off the front that was written as the difference to `than`; `None` if there is
 /// none, or it would be negative.
 pub(crate) fn read_difference(text: &mut &[u8], than: u64) -> Option<u64> {
     let written = read_size(text)?;

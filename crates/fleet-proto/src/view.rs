@@ -1,11 +1,11 @@
-//! What is known of a fleet, from its keys.
+//! What the keys of a fleet say.
 //!
-//! Idea: every change of a key is taken in as it comes; what cannot be read stays with its reason
-//! until it is written again. A host's record is believed while its keys are there: they go with
-//! its lease, which its host renews only while the record is true to the margin. So the reader's
-//! clock dates every record, and no other clock counts.
-//! Cost: the parts of all hosts, and one record of each per planning.
-//! Limits: keys of an unknown kind are passed over, those of a later version are not.
+//! Idea: every change of a key is taken in as it comes. A value that cannot be read is kept as an
+//! error until the key is written again. A host's record counts while its keys exist: they are
+//! removed with its lease, which the host renews only while the record is true within the margin.
+//! So the reader dates every record by its own clock, and no other clock counts.
+//! Cost: memory for the parts of all hosts, and a full record of each host when a plan is made.
+//! Limits: keys of an unknown kind are ignored; records of an unknown version are errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,16 +35,16 @@ pub struct FleetView {
     past: BTreeMap<GuestId, PastMoves>,
 }
 
-/// The move of a guest that is under way.
+/// A move that is under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoveEntry {
-    /// Its record; an error says why it cannot be read.
+    /// Its record, or why it cannot be read.
     pub record: Result<MoveRecord, String>,
     /// The revision that wrote it.
     pub written: Revision,
 }
 
-/// What is there of one host.
+/// The parts of one host's record that exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Parts {
     identity: Option<Result<Identity, RecordError>>,
@@ -53,7 +53,7 @@ struct Parts {
 }
 
 impl FleetView {
-    /// All that is in a listing of all keys.
+    /// The view of a listing of all keys.
     pub fn new(keys: Keyspace, listing: Listing) -> FleetView {
         let mut view = FleetView {
             keys,
@@ -72,7 +72,7 @@ impl FleetView {
         view
     }
 
-    /// Takes in what happened since.
+    /// Takes in changes since the listing or the last call.
     pub fn apply(&mut self, changes: Changes) {
         self.revision = self.revision.max(changes.revision);
         for event in changes.events {
@@ -83,9 +83,9 @@ impl FleetView {
     fn take(&mut self, event: KeyEvent) {
         let (key, value, written) = match &event {
             KeyEvent::Written(entry) => (&entry.key, Some(&entry.value[..]), entry.written),
-            KeyEvent::Gone(key) => (key, None, self.revision),
+            KeyEvent::Deleted(key) => (key, None, self.revision),
         };
-        // Who wrote what only has to be there: a value that cannot be read still says that it is.
+        // Such a key counts by its presence alone, so a value that cannot be read counts too.
         let author = |value: &[u8]| match decode::<Author>(value) {
             Ok(Author { host }) => host,
             Err(error) => format!("somebody unknown ({error})"),
@@ -117,7 +117,7 @@ impl FleetView {
                 }
             },
             Some(FleetKey::Past(guest)) => match value {
-                // One that cannot be read makes nobody rest.
+                // A value that cannot be read makes no guest rest.
                 Some(value) => {
                     self.past.insert(guest, decode(value).unwrap_or_default());
                 }
@@ -136,32 +136,32 @@ impl FleetView {
         }
     }
 
-    /// The state that is known.
+    /// The revision up to which changes were taken in.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// The hosts whose names are taken, by name.
+    /// The registered hosts, sorted by name.
     pub fn hosts(&self) -> impl Iterator<Item = &HostId> {
         self.hosts.keys()
     }
 
-    /// Hosts that all guests are to leave, registered or not, by name.
+    /// Hosts to be drained, registered or not, sorted by name.
     pub fn draining(&self) -> impl Iterator<Item = &HostId> {
         self.draining.iter()
     }
 
-    /// Who wants nothing to be planned; `None`: nobody.
+    /// Who paused the fleet, so that nothing is planned; `None` if nobody did.
     pub fn paused_by(&self) -> Option<&str> {
         self.pause.as_deref()
     }
 
-    /// Who leads, and the revision of its leadership.
+    /// The leader's host, and the revision of its leadership.
     pub fn leader(&self) -> Option<(&str, Revision)> {
         self.leader.as_ref().map(|(host, revision)| (host.as_str(), *revision))
     }
 
-    /// The latest plan; `None`: there is none yet.
+    /// The latest plan; `None` if there is none yet.
     pub fn plan(&self) -> Option<&Result<PlanRecord, RecordError>> {
         self.plan.as_ref()
     }
@@ -176,23 +176,23 @@ impl FleetView {
         self.moves.get(guest)
     }
 
-    /// The moves of `guest` that are over.
+    /// The finished moves of `guest`.
     pub fn past(&self, guest: &GuestId) -> Option<&PastMoves> {
         self.past.get(guest)
     }
 
-    /// The guests whose moves are over for so long that none counts any more.
-    pub(crate) fn past_over(&self, now: Timestamp) -> impl Iterator<Item = &GuestId> {
-        self.past.iter().filter(move |(_, past)| past.are_over(now)).map(|(guest, _)| guest)
+    /// The guests whose finished moves are all too old to count.
+    pub(crate) fn expired_past_moves(&self, now: Timestamp) -> impl Iterator<Item = &GuestId> {
+        self.past.iter().filter(move |(_, past)| past.are_expired(now)).map(|(guest, _)| guest)
     }
 
-    /// Whether `host` carries out orders.
+    /// Whether `host` carries out moves that are ordered.
     pub fn carries_moves(&self, host: &HostId) -> bool {
         let slow = self.hosts.get(host).and_then(|parts| parts.slow.as_ref());
         slow.is_some_and(|slow| slow.as_ref().is_ok_and(SlowPart::carries_moves))
     }
 
-    /// The records that can be believed, dated `now`, and why the others cannot.
+    /// The records that are accepted, dated `now`, and why the others are left out.
     pub fn snapshot(&self, now: Timestamp) -> (FleetSnapshot, Vec<RefusedRecord>) {
         let (mut records, mut refused) = (Vec::new(), Vec::new());
         for (host, parts) in &self.hosts {
@@ -211,7 +211,7 @@ impl FleetView {
     }
 }
 
-/// Takes a move's record in.
+/// Reads the record of a guest's move.
 fn read_move(guest: &GuestId, value: &[u8]) -> Result<MoveRecord, String> {
     let record = MoveRecord::parse(value).map_err(|error| one_line(&error.to_string()))?;
     match record.guest == *guest {
@@ -221,7 +221,7 @@ fn read_move(guest: &GuestId, value: &[u8]) -> Result<MoveRecord, String> {
 }
 
 impl FleetView {
-    /// What the moves of its guests, under way and over, say of a host.
+    /// Adds to a host's record what moves, under way and finished, say of its guests and its room.
     fn add_moves(&self, host: &mut HostRecord, now: Timestamp) {
         for guest in &mut host.guests {
             if let Some(past) = self.past.get(&guest.id) {
@@ -239,7 +239,8 @@ impl FleetView {
             if record.to != host.id || is_over || is_there {
                 continue;
             }
-            // Ordered, and not reserved yet: nobody else is promised the same.
+            // Ordered and not reserved yet: it counts as reserved, so that no other guest is sent
+            // there.
             host.committed += record.reserve;
             host.reservations.push(ReservationRecord {
                 guest: guest.clone(),
@@ -250,20 +251,20 @@ impl FleetView {
         }
     }
 
-    /// The group of a guest, as its host says.
+    /// The group of a guest, as `host` reports it.
     fn group_of(&self, host: &HostId, guest: &GuestId) -> Option<ballast_fleet::Label> {
         let slow = self.hosts.get(host)?.slow.as_ref()?.as_ref().ok()?;
         slow.group_of(guest)
     }
 }
 
-/// What the move of a guest says of it on `host`.
+/// Adds what the move of a guest says of the guest on `host`.
 fn add_move(guest: &mut GuestRecord, host: &HostId, entry: &MoveEntry, now: Timestamp) {
     match &entry.record {
         Ok(record) if record.from == *host && !matches!(record.phase, Phase::Abandoned { .. }) => {
             guest.moving_to = Some(record.to.clone());
         }
-        // It has just come or has just stayed, or nobody here knows: it is left where it is.
+        // It has just arrived or just stayed, or its record cannot be read: it rests here.
         _ => {
             guest.moves_in_24h = guest.moves_in_24h.max(1);
             guest.last_move = Some(LastMove { at: now, took: std::time::Duration::ZERO });

@@ -1,27 +1,27 @@
-//! Which records of hosts are believed.
+//! Which records of hosts the planner accepts.
 //!
-//! Idea: records come from other machines. Each is held to bounds within which no sum overflows and
-//! no work grows without limit. A record that breaks one is left out with the reason, and the other
-//! hosts are planned for: one broken host must not stop a fleet.
-//! Limits: what is within bounds is believed. A host that claims memory it lacks refuses the
-//! reservation when it is asked, as only it can tell.
+//! Idea: records come from other machines. Each is checked against bounds within which no sum
+//! overflows and no work grows without limit. A record that breaks a bound is left out with the
+//! reason, and planning goes on for the other hosts: one broken host must not stop a fleet.
+//! Limits: what is within bounds is believed. If a host claims memory that it lacks, only it can
+//! tell: it refuses the reservation when it is asked for one.
 
 use ballast_model::{Bytes, GuestId};
 
 use crate::{Compatibility, GuestRecord, HostId, HostRecord, Label};
 
-/// Most hosts of a fleet.
+/// Most hosts in a fleet.
 const HOSTS_MAX: usize = 1 << 16;
 /// Most guests, and most reservations, of one host.
 const GUESTS_MAX: usize = 1 << 12;
-/// Largest size of memory: no sum over a host overflows.
+/// Largest size of memory, so that no sum over a host overflows.
 const SIZE_MAX: Bytes = Bytes::gib(1 << 20);
 /// Most labels in one list.
 const LABELS_MAX: usize = 256;
-/// Most migrations of one guest in 24 hours: one every ten seconds is none that anybody ran.
+/// Most migrations of one guest in 24 hours: one every ten seconds, which no fleet reaches.
 const MOVES_MAX: u32 = 8640;
 
-/// Hosts whose records are within bounds, by name; each one's guests by name.
+/// Hosts whose records are within bounds, sorted by name; the guests of each are sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetSnapshot {
     hosts: Vec<HostRecord>,
@@ -38,8 +38,8 @@ pub struct RefusedRecord {
 }
 
 impl FleetSnapshot {
-    /// Takes in the records that are within bounds, in any order; says which are not. Of two hosts
-    /// with one name neither counts, as nobody knows whose guests are whose.
+    /// Takes in the records that are within bounds, in any order, and says why the others are left
+    /// out. If two hosts have one name, both are left out, as nobody knows whose guests are whose.
     pub fn admit(mut records: Vec<HostRecord>) -> (FleetSnapshot, Vec<RefusedRecord>) {
         records.sort_by(|a, b| a.id.cmp(&b.id));
         let mut refused = Vec::new();
@@ -66,18 +66,18 @@ impl FleetSnapshot {
         (FleetSnapshot { hosts }, refused)
     }
 
-    /// The hosts, by name.
+    /// The hosts, sorted by name.
     pub fn hosts(&self) -> &[HostRecord] {
         &self.hosts
     }
 
-    /// The place of a host in [`hosts`](FleetSnapshot::hosts).
+    /// The index of a host in [`hosts`](FleetSnapshot::hosts).
     pub fn place(&self, host: &HostId) -> Option<usize> {
         self.hosts.binary_search_by(|it| it.id.cmp(host)).ok()
     }
 }
 
-/// Puts every list in its order, so that the order in which things were said does not matter.
+/// Sorts every list, so that the order in which hosts report does not matter.
 fn arrange(host: &mut HostRecord) {
     host.guests.sort_by(|a, b| a.id.cmp(&b.id));
     host.reservations.sort_by(|a, b| a.guest.cmp(&b.guest));
@@ -185,7 +185,7 @@ fn too_many(labels: &[Label]) -> Option<String> {
     (count > LABELS_MAX).then(|| format!("{count} storages or networks: at most {LABELS_MAX}"))
 }
 
-/// The first name that stands twice in a sorted list.
+/// The first name that occurs twice in a sorted list.
 fn twice<'a>(mut names: impl Iterator<Item = &'a GuestId>) -> Option<&'a GuestId> {
     let mut last = None;
     names.find(|name| last.replace(*name) == Some(*name))

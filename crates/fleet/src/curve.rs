@@ -1,11 +1,11 @@
-//! A miss curve in a few points, as a host sends it to others.
+//! A miss-ratio curve in at most sixteen points, as hosts send it to each other.
 //!
-//! Idea: what a fleet decides needs the rough shape of a curve, and there are hundreds of thousands
-//! of them. A few sizes with their misses a second are enough, if the size that keeps the guest's
-//! objective is one of them.
+//! Idea: planning for a fleet needs only the rough shape of each curve, and there may be hundreds
+//! of thousands of curves. A few sizes with their misses a second are enough, if the size that
+//! keeps the guest's objective is one of them.
 //! Cost: at most [`CompactCurve::POINTS_MAX`] points a guest.
-//! Limits: between two points the curve counts as a step (`misses_per_s`) or as a line
-//! (`segments`); beyond the last point nothing is saved.
+//! Limits: between two points `misses_per_s` reads the curve as a step, and the planner's estimate
+//! of benefits (`plan/benefit`) as a line. Beyond the last point more memory saves nothing.
 
 use ballast_model::Bytes;
 
@@ -15,7 +15,7 @@ pub struct CompactCurve {
     points: Vec<(Bytes, u64)>,
 }
 
-/// Why points are no compact curve.
+/// Why points are not a compact curve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompactCurveError {
     /// None, or too many.
@@ -27,7 +27,7 @@ pub enum CompactCurveError {
     /// More memory, more misses.
     #[error("a miss curve that rises from {0} to {1} misses a second")]
     Rises(u64, u64),
-    /// More misses than a machine has.
+    /// More misses than a machine can have.
     #[error("a miss curve with {0} misses a second: expected at most {max}", max = CompactCurve::MISSES_MAX)]
     Misses(u64),
 }
@@ -35,13 +35,13 @@ pub enum CompactCurveError {
 impl CompactCurve {
     /// Most points of one curve.
     pub const POINTS_MAX: usize = 16;
-    /// Most misses a second: 2^32, a page each would be 16 TiB a second.
+    /// Most misses a second. At a page each, 2^32 would be 16 TiB a second.
     pub const MISSES_MAX: u64 = 1 << 32;
 
-    /// A curve of sizes and misses a second, by rising size.
+    /// A curve from pairs of size and misses a second, in order of rising size.
     ///
     /// # Errors
-    /// Says what makes it no miss curve.
+    /// The first thing that is wrong: the number of points, or their order, or too many misses.
     pub fn new(points: Vec<(Bytes, u64)>) -> Result<CompactCurve, CompactCurveError> {
         if points.is_empty() || points.len() > CompactCurve::POINTS_MAX {
             return Err(CompactCurveError::Points(points.len()));
@@ -61,11 +61,11 @@ impl CompactCurve {
         Ok(CompactCurve { points })
     }
 
-    /// The same with one more point: the size that keeps the guest's objective, and the objective.
-    /// Left out if a point of that size is there.
+    /// The same with one more point: the size that keeps the guest's objective, with the objective
+    /// in misses a second. The point is left out if the curve has one of that size already.
     ///
     /// # Errors
-    /// Says what makes it no miss curve.
+    /// As for `new`.
     pub fn with_objective(
         mut points: Vec<(Bytes, u64)>,
         objective: Option<(Bytes, u64)>,
@@ -89,7 +89,7 @@ impl CompactCurve {
         self.points[above.saturating_sub(1)].1
     }
 
-    /// The least size with at most `misses_per_s`; `None` where no size of the curve is enough.
+    /// The least size with at most `misses_per_s`; `None` if no size of the curve is enough.
     pub fn size_for(&self, misses_per_s: u64) -> Option<Bytes> {
         self.points.iter().find(|(_, misses)| *misses <= misses_per_s).map(|(size, _)| *size)
     }
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_curve_is_refused() {
+    fn invalid_curves_are_refused() {
         let too_long: Vec<_> = (0..17).map(|at| (at, 0)).collect();
         for points in [&[][..], &too_long, &[(2, 1), (2, 0)], &[(1, 1), (2, 2)], &[(1, 1 << 33)]] {
             assert!(curve(points).is_err(), "{points:?}");

@@ -1,9 +1,9 @@
-//! Names of hosts, and words that hosts share.
+//! Names of hosts, and labels: words that hosts share.
 //!
-//! Idea: what comes from other hosts is a short printable text, checked once where it comes in, and
-//! cheap to clone.
-//! Limits: equality is of bytes; whether `host-model` of two hosts is the same processor, the hosts
-//! have to know.
+//! Idea: a name or label from another host is short and printable. It is checked once, when it is
+//! read, and is cheap to clone.
+//! Limits: labels are compared byte by byte. Whether `host-model` means the same processor on two
+//! hosts, only the hosts know.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ pub struct HostId(Arc<str>);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Label(Arc<str>);
 
-/// Why a text is neither a host's name nor a label.
+/// Why a text is not a host's name or a label.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no {what}: expected {expected}")]
 pub struct ParseLabelError {
@@ -67,7 +67,7 @@ impl FromStr for Label {
     }
 }
 
-/// The text goes to logs and terminals: escaped, and cut.
+/// The error for `text`, which is escaped and cut because it goes to logs and terminals.
 fn refused(text: &str, what: &'static str, expected: &'static str) -> ParseLabelError {
     let shown = text.chars().flat_map(char::escape_debug).take(LABEL_LEN_MAX).collect();
     ParseLabelError { text: shown, what, expected }

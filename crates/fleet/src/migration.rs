@@ -1,63 +1,66 @@
-//! What comes of planning: migrations with their reasons, and needs that none could meet.
+//! The result of planning: migrations with their reasons, and needs that no migration meets.
 //!
-//! Limits: a plan is of one moment. What it leaves waiting is decided again with the next one.
+//! Limits: a plan is of one moment. Migrations that have to wait are decided again in the next
+//! plan.
 
 use std::fmt;
 use std::time::Duration;
 
 use ballast_model::{Bytes, GuestId, Timestamp};
 
-use crate::{HostId, Stays};
+use crate::{HostId, PinnedBy};
 
-/// What is to be moved, and what cannot be mended by moving.
+/// What to move, and which needs remain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrationPlan {
-    /// To be started now, the most urgent first. None needs another one to end.
+    /// To be started now, the most urgent first. None depends on another one.
     pub migrations: Vec<Migration>,
-    /// As good as those, and beyond what may run at once.
+    /// As justified as those, but beyond the number that may run at once.
     pub waiting: Vec<Migration>,
-    /// Hosts whose needs remain when all of the above are done, by name.
+    /// Hosts, by name, whose needs remain when all migrations above are done.
     pub unmet: Vec<UnmetNeed>,
     /// Hosts whose records are too old, by name: nothing was planned for them.
     pub stale_hosts: Vec<HostId>,
 }
 
-/// The move of one guest.
+/// A migration of one guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Migration {
     /// The guest.
     pub guest: GuestId,
-    /// Where it is.
+    /// The host that it is on.
     pub from: HostId,
-    /// Where it is to go.
+    /// The host that it is to go to.
     pub to: HostId,
-    /// Its target before it is copied: less to copy. `None`: it gives nothing.
+    /// The balloon target to set before the copy, so that there is less to copy. `None`: the guest
+    /// gives no memory.
     pub shrink_to: Option<Bytes>,
     /// What the destination reserves before anything is copied.
     pub reserve: Bytes,
-    /// How much more its host's memory it occupies while it is copied.
+    /// How much more memory of its host it occupies while it is copied: a copy may fill memory that
+    /// the guest left empty.
     pub fills: Bytes,
-    /// What is copied once.
+    /// What is copied if the guest writes nothing meanwhile.
     pub bytes: Bytes,
-    /// What is copied in all, with the pages it writes meanwhile.
+    /// What is copied in all, including pages that it writes meanwhile.
     pub traffic: Bytes,
-    /// How long that takes, as far as bandwidth was measured.
-    pub takes: Duration,
-    /// What it is good for.
+    /// How long the copy takes at the measured bandwidth.
+    pub copy_time: Duration,
+    /// Why it is moved.
     pub reason: MigrationReason,
 }
 
-/// What a migration is good for.
+/// Why a guest is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MigrationReason {
-    /// Floors on its host add up to more than there is.
+    /// The floors on its host add up to more than the host has for guests.
     Floors {
         /// How much more.
         short: Bytes,
     },
     /// Its host is to be drained.
     Drain,
-    /// What the guests of its host need for floors and objectives is more than there is.
+    /// Floors and objectives on its host need more than the host has for guests.
     Objectives {
         /// How much more.
         short: Bytes,
@@ -66,39 +69,39 @@ pub enum MigrationReason {
     Benefit {
         /// Misses saved over the horizon.
         misses_saved: u64,
-        /// Misses that it has to save.
+        /// Misses that it has to save to be worth the copy.
         misses_asked: u64,
     },
 }
 
-/// What a host needs and no migration of the plan gives.
+/// A need of a host that no migration of the plan meets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnmetNeed {
     /// The host.
     pub host: HostId,
     /// What is not met.
     pub kind: UnmetKind,
-    /// How many of its guests could not go, by why not.
+    /// Why its other guests could not go, with the number of guests for each reason.
     pub obstacles: Vec<(Obstacle, usize)>,
 }
 
 /// What is not met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmetKind {
-    /// Floors, by so many bytes.
+    /// Floors are short by this.
     Floors(Bytes),
-    /// Guests that are still to leave.
+    /// This many guests are still to leave.
     Drain(usize),
-    /// Objectives, by so many bytes.
+    /// Floors and objectives are short by this.
     Objectives(Bytes),
 }
 
 /// Why a guest could not be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Obstacle {
-    /// It has to stay.
-    Stays(Stays),
-    /// It was moved a short while ago.
+    /// It must not be moved.
+    Pinned(PinnedBy),
+    /// It was moved too recently.
     Rests {
         /// Until when.
         until: Timestamp,
@@ -107,15 +110,14 @@ pub enum Obstacle {
     WritesTooFast,
     /// Its copy fills more memory than its host has free.
     FillsTooMuch,
-    /// No other host is compatible, and none of those has room, runs nothing of its group, and has
-    /// no guest of its name.
+    /// No compatible host has room for it and is without a guest of its group or name.
     NoDestination,
-    /// It could go, and its host would still be short.
+    /// It could go, but its host would still be short.
     NotEnough,
 }
 
 impl MigrationReason {
-    /// Stable word for machines.
+    /// Stable word for programs.
     pub const fn code(self) -> &'static str {
         match self {
             MigrationReason::Floors { .. } => "floors",
@@ -128,12 +130,12 @@ impl MigrationReason {
 
 impl fmt::Display for Migration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Migration { guest, from, to, fills, bytes, traffic, takes, reason, .. } = self;
+        let Migration { guest, from, to, fills, bytes, traffic, copy_time, reason, .. } = self;
         write!(f, "{guest} from {from} to {to}: {reason}; copies {bytes}")?;
         if traffic > bytes {
             write!(f, ", {traffic} with what it writes meanwhile")?;
         }
-        write!(f, ", in about {} s", takes.as_secs().max(1))?;
+        write!(f, ", in about {} s", copy_time.as_secs().max(1))?;
         match self.shrink_to {
             Some(size) => write!(f, ", shrunk to {size} first")?,
             None => f.write_str(", not shrunk first, as it gives nothing")?,
@@ -168,22 +170,31 @@ impl fmt::Display for UnmetNeed {
         let host = &self.host;
         match self.kind {
             UnmetKind::Floors(short) => write!(f, "{host} stays {short} short of floors")?,
-            UnmetKind::Drain(guests) => write!(f, "{host} keeps {guests} guests to be drained")?,
+            UnmetKind::Drain(guests) => {
+                write!(f, "{host} keeps {} to be drained", counted(guests))?;
+            }
             UnmetKind::Objectives(short) => write!(f, "{host} stays {short} short of objectives")?,
         }
         for (at, (obstacle, guests)) in self.obstacles.iter().enumerate() {
             let separator = if at == 0 { ": " } else { ", " };
-            let noun = if *guests == 1 { "guest" } else { "guests" };
-            write!(f, "{separator}{guests} {noun} {obstacle}")?;
+            write!(f, "{separator}{} {obstacle}", counted(*guests))?;
         }
         Ok(())
+    }
+}
+
+/// A number of guests, in words.
+fn counted(guests: usize) -> String {
+    match guests {
+        1 => "1 guest".to_owned(),
+        _ => format!("{guests} guests"),
     }
 }
 
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Obstacle::Stays(stays) => stays.fmt(f),
+            Obstacle::Pinned(by) => by.fmt(f),
             Obstacle::Rests { until } => write!(f, "moved lately: at rest until {until}"),
             Obstacle::WritesTooFast => f.write_str("writing faster than can be copied"),
             Obstacle::FillsTooMuch => f.write_str("whose copy fills more memory here than is free"),

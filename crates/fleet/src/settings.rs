@@ -1,27 +1,29 @@
-//! What an operator can set about migrations.
+//! Settings of migrations.
 
 use std::time::Duration;
 
-/// Settings of the planner; the checker takes the same.
+/// Settings of the planner. The checker takes the same ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetSettings {
-    /// Most migrations at once in the fleet, those under way among them.
+    /// Most migrations at once in the fleet, including those under way.
     pub migrations_max: usize,
-    /// A guest that was moved rests for this, or as long as its migration took if that is longer.
+    /// Least rest after a migration: for this time, or for as long as the migration took if that
+    /// was longer, the guest is not moved again. It doubles with each further move within 24 hours.
     pub cooldown_min: Duration,
-    /// And at most for this, however often it was moved.
+    /// Longest rest, however often the guest was moved.
     pub cooldown_max: Duration,
     /// Time over which the misses that a migration saves are counted.
     pub horizon: Duration,
     /// Misses that have to be saved for each page copied.
     pub misses_per_page: u64,
-    /// A host whose record is older than this takes part in nothing.
+    /// A record older than this is stale: its host neither gives nor receives guests.
     pub stale_after: Duration,
 }
 
 impl Default for FleetSettings {
-    /// Four migrations at once; a quarter of an hour to six hours of rest; a page copied has to
-    /// save four misses within an hour; three missed records of ten seconds are too old.
+    /// Four migrations at once; a rest of a quarter of an hour to six hours; four misses saved
+    /// within an hour for each page copied; records stale after three missed ones, at one in ten
+    /// seconds.
     fn default() -> FleetSettings {
         FleetSettings {
             migrations_max: 4,

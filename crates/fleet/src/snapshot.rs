@@ -1,9 +1,8 @@
-//! What hosts say of themselves and their guests.
+//! What hosts report of themselves and their guests.
 //!
-//! Idea: plain data, as each host sends it and the planner's host dates it. Moments are on the
-//! clock of whoever plans: no two hosts have the same one.
-//! Limits: a figure that a host does not know is left out where it is an `Option`; the others it
-//! has to know.
+//! Idea: plain data, as each host sends it and the planner's host dates it. All times are on the
+//! clock of the host that plans, because no two hosts share a clock.
+//! Limits: figures that a host may not know are `Option`s. It has to know all others.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use crate::{CompactCurve, HostId, Label};
 pub struct HostRecord {
     /// Its name.
     pub id: HostId,
-    /// When this was seen.
+    /// When the record was made.
     pub seen_at: Timestamp,
     /// What all its guests together may be allocated.
     pub budget: Bytes,
@@ -26,15 +25,15 @@ pub struct HostRecord {
     /// What guests hold or were promised, and what is reserved: at least the allocations and
     /// reservations below.
     pub committed: Bytes,
-    /// Memory that is free on the host, or becomes so without swapping.
+    /// Memory that is free on the host, or can be freed without swapping.
     pub free: Bytes,
     /// Bytes a second that a migration copies, as measured; more than none.
     pub bandwidth_per_s: Bytes,
-    /// What runs there, and what it can reach.
+    /// What runs there, and which storage and networks it reaches.
     pub compatibility: Compatibility,
-    /// Whether it carries out orders to move guests; else its plans are for its operator.
+    /// Whether it carries out moves that are ordered; if not, plans are for its operator to read.
     pub carries_moves: bool,
-    /// All guests are to leave.
+    /// Whether all its guests are to leave.
     pub is_draining: bool,
     /// Memory that is kept for guests that are about to come.
     pub reservations: Vec<ReservationRecord>,
@@ -45,13 +44,13 @@ pub struct HostRecord {
 /// Memory that is kept for a guest that is about to start, or to come from another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationRecord {
-    /// The guest.
+    /// The guest that it is kept for.
     pub guest: GuestId,
     /// How much is kept.
     pub size: Bytes,
-    /// How much of that is occupied already.
+    /// How much of that the guest occupies already.
     pub resident: Bytes,
-    /// The guest's group: whoever plans may not see the host that it comes from.
+    /// The guest's group, as the planner may not see the host that the guest comes from.
     pub group: Option<Label>,
 }
 
@@ -62,26 +61,26 @@ pub struct GuestRecord {
     pub id: GuestId,
     /// Least memory its operator guarantees.
     pub floor: Bytes,
-    /// What it holds.
+    /// Its present allocation.
     pub allocation: Bytes,
     /// What it should have by the evidence.
     pub demand: Bytes,
-    /// Its misses by memory, if known.
+    /// Its misses a second by memory, if known.
     pub curve: Option<CompactCurve>,
-    /// Objective: at most so many misses a second.
+    /// Its objective: at most this many misses a second.
     pub misses_per_s_max: Option<u64>,
     /// Host memory that its process occupies.
     pub resident: Bytes,
-    /// Host memory that its process occupies at most while it is copied: more than `resident` where
-    /// a copy fills memory that it left empty. No more than that: copying takes none.
+    /// The most host memory that its process occupies while it is copied: more than `resident` if a
+    /// copy fills memory that the guest left empty. If it is not more, a copy fills nothing.
     pub copied_resident: Bytes,
-    /// Bytes a second that it writes to pages.
+    /// Its dirty rate: bytes of pages that it writes in a second.
     pub dirty_per_s: Bytes,
     /// Whether it gives memory when asked: its balloon works, and the pages leave the host.
-    pub gives: bool,
-    /// Why it must not be moved, if so.
-    pub stays: Option<Stays>,
-    /// Where it is on its way to.
+    pub can_shrink: bool,
+    /// Why it must not be moved; `None` if it may.
+    pub pinned_by: Option<PinnedBy>,
+    /// The host to which it is being moved now.
     pub moving_to: Option<HostId>,
     /// Guests with the same group never run on one host.
     pub group: Option<Label>,
@@ -91,18 +90,18 @@ pub struct GuestRecord {
     pub networks: Vec<Label>,
     /// How often it was moved in the last 24 hours.
     pub moves_in_24h: u32,
-    /// When it was moved last.
+    /// Its last migration.
     pub last_move: Option<LastMove>,
 }
 
 impl GuestRecord {
-    /// How much more of its host's memory it occupies while it is copied.
+    /// How much more host memory it occupies while it is copied.
     pub fn filled_by_copy(&self) -> Bytes {
         self.copied_resident.saturating_sub(self.resident)
     }
 }
 
-/// A migration that is over.
+/// A finished migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastMove {
     /// When it ended.
@@ -113,10 +112,10 @@ pub struct LastMove {
 
 /// Why a guest must not be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stays {
+pub enum PinnedBy {
     /// Its operator says so.
     Operator,
-    /// A device of its host, or encryption, keeps it there.
+    /// A device of its host, or memory encryption, keeps it there.
     Device,
     /// Its host does not see what it holds.
     Unseen,
@@ -125,15 +124,15 @@ pub enum Stays {
 /// What decides whether a guest of one host can run on another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Compatibility {
-    /// The hypervisor: guests move between equal ones only.
+    /// The hypervisor: guests move only between hosts with the same one.
     pub hypervisor: Label,
-    /// Its version: guests never move to an older one.
+    /// Its version: guests move only to the same or a newer one.
     pub version: HypervisorVersion,
-    /// The processor model that guests see: guests move between equal ones only.
+    /// The processor model that guests see: guests move only between hosts with the same one.
     pub cpu_model: Label,
-    /// The storage that can be reached, sorted.
+    /// The storage that the host reaches, sorted.
     pub storage: Vec<Label>,
-    /// The networks that are there, sorted.
+    /// The networks that the host reaches, sorted.
     pub networks: Vec<Label>,
 }
 
@@ -148,12 +147,12 @@ impl fmt::Display for HypervisorVersion {
     }
 }
 
-impl fmt::Display for Stays {
+impl fmt::Display for PinnedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Stays::Operator => "must stay: its operator says so",
-            Stays::Device => "must stay: a device or encryption keeps it on its host",
-            Stays::Unseen => "must stay: its host does not see what it holds",
+            PinnedBy::Operator => "must stay: its operator says so",
+            PinnedBy::Device => "must stay: a device or encryption keeps it on its host",
+            PinnedBy::Unseen => "must stay: its host does not see what it holds",
         })
     }
 }

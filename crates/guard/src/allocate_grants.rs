@@ -1,10 +1,10 @@
-//! From goals to orders: releases at once, grants only from what is really free.
+//! From goals to orders: releases at once, grants only from memory that is really free.
 //!
-//! Idea: a reduction needs no memory and is requested in full. Growth up to what a guest
-//! already holds or was promised is free. Growth beyond that comes out of the *grantable* memory
-//! alone, which grows from tick to tick as releases are seen to happen; so no promise ever rests on
-//! memory that another guest still holds. Where it does not reach, guests below their floor come
-//! first, then all guests in proportion to what they lack.
+//! Idea: a reduction needs no memory and is requested in full. Growth up to what a guest already
+//! holds or was promised is free. Growth beyond that comes only from the *grantable* memory, which
+//! grows from tick to tick as releases are seen. So no promise rests on memory that another guest
+//! still holds. Where grantable memory is short, guests below their floor come first, then all
+//! guests in proportion to what they lack.
 //!
 //! Cost: O(n) a tick, O(n log n) while grants have to wait. Limits: a part of a grant that is not
 //! worth an action (see [`GRANT_MIN`]) waits.
@@ -14,20 +14,20 @@ use ballast_model::{Bounds, Budget, Bytes, Change, Clamped, Held, largest_remain
 use crate::assessment::calls_off_shrinking;
 use crate::{Assessment, Capped, ComplianceLog, Goal, GuardSettings};
 
-/// Parts of a grant smaller than this wait for more to be released.
+/// Smaller parts of a grant wait until more is released.
 const GRANT_MIN: Bytes = Bytes::mib(8);
 
-/// What one guest lacks of its goal, as far as that is new memory.
+/// The new memory that one guest lacks to reach its goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lack {
-    /// In all, in pages.
+    /// In total, in pages.
     pages: u64,
-    /// Of that, what it lacks of its floor.
+    /// The part of it that is lacking to the floor.
     to_floor: u64,
 }
 
 impl Lack {
-    /// What a guest lacks; nothing where no decision covers it.
+    /// What a guest lacks; zero where no decision covers it.
     pub fn of(guest: &Assessment, goal: Option<&Goal>) -> Lack {
         let goal = goal.filter(|_| guest.has_part);
         let pages = goal.map_or(0, |goal| guest.lacking(goal.target).to_pages());
@@ -36,7 +36,7 @@ impl Lack {
     }
 }
 
-/// New memory for each guest, in the order of `lacks`, adding up to at most what is grantable.
+/// New memory for each guest, in the order of `lacks`. The sum is at most what is grantable.
 pub fn allocate_grants(lacks: &[Lack], budget: Budget) -> Vec<Bytes> {
     let grantable = budget.grantable.to_pages();
     if lacks.iter().map(|lack| lack.pages).sum::<u64>() <= grantable {
@@ -59,16 +59,16 @@ fn in_proportion(wants: impl Iterator<Item = u64> + Clone, pages: u64) -> Vec<u6
     largest_remainder(due, i128::from(total), pages)
 }
 
-/// What one guest is asked in one tick, and why.
+/// What one guest is asked for in one tick, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The target to send; `None`: nothing is sent.
     pub send: Option<Bytes>,
-    /// The new request to a guest that is stuck; `None`: the old one stands.
+    /// The new request to a stuck guest; `None`: the old one stands.
     pub ask: Option<Bytes>,
-    /// Why that is not the goal, if it is not.
+    /// Why the target is not the goal, if it is not.
     pub clamp: Option<Clamped>,
-    /// The same as a change.
+    /// The change that this makes.
     pub change: Change,
 }
 
@@ -78,7 +78,7 @@ impl Grant {
         Grant { send: None, ask: None, clamp: None, change: Change::Hold(why) }
     }
 
-    /// `new` memory, and all steps towards its goal that need none.
+    /// Gives the guest `new` memory, and takes all steps towards its goal that need none.
     pub fn new(
         guest: &Assessment,
         log: &ComplianceLog,
@@ -91,7 +91,7 @@ impl Grant {
             (Err(held), ..) => held_back(guest, log, held),
             (Ok(()), Some(goal), Some(reference)) => match guest.bounds {
                 Some(bounds) => {
-                    Step { guest, bounds, log, goal, reference, new, budget, settings }.taken()
+                    Step { guest, bounds, log, goal, reference, new, budget, settings }.grant()
                 }
                 None => Grant::hold(Held::OnTarget),
             },
@@ -111,9 +111,9 @@ impl Grant {
     }
 }
 
-/// The new request to a guest that is stuck and capped: less at once, more as far as memory is
-/// free, and no more than it holds or was promised. That needs no new memory where the room of its
-/// cap covers all of it.
+/// The new request to a guest that is stuck and capped. It may ask for less at once, for more as
+/// far as memory is free, and for no more than the guest holds or was promised. Where the room in
+/// its cap covers all of that, no new memory is needed.
 fn ask_anew(guest: &Assessment, goal: Option<&Goal>, new: Bytes) -> Option<Bytes> {
     let Capped { asked, cap } = guest.capped.filter(|_| guest.is_paged_for())?;
     let target = goal?.target.min(guest.uncapped.max(asked));
@@ -121,8 +121,8 @@ fn ask_anew(guest: &Assessment, goal: Option<&Goal>, new: Bytes) -> Option<Bytes
     (ask.abs_diff(asked) >= GRANT_MIN).then_some(ask)
 }
 
-/// A page less than is in force, for a balloon that is to move; where the guest may not have less,
-/// what it may have.
+/// A page less than the target in force, for a balloon that has to move; unchanged where the guest
+/// may not have less.
 fn nudged(guest: &Assessment, target: Bytes, reference: Bytes) -> Bytes {
     let less = target.saturating_sub(Bytes::pages(1));
     if target == reference && less >= least(guest) { less } else { target }
@@ -134,14 +134,16 @@ fn least(guest: &Assessment) -> Bytes {
     floor.max(guest.min_without_swap.unwrap_or_default())
 }
 
-/// A guest that takes no part: nothing, or a reminder if it is stuck, or its reduction called off.
+/// A guest that may not be moved gets nothing, a reminder if it is stuck, or its reduction called
+/// off.
 fn held_back(guest: &Assessment, log: &ComplianceLog, held: &Held) -> Grant {
     let (Some(allocation), Some(in_force)) = (guest.allocation, log.target()) else {
         return Grant::hold(held.clone());
     };
     let sent = |to, change| Grant { send: Some(to), ask: None, clamp: None, change };
     if let (Held::Stuck { .. }, Some(asked)) = (held, log.retrying()) {
-        // That may be less than its floor by now. More than is in force would be a grant.
+        // The request may be below the floor by now. More than the target in force would be a
+        // grant.
         let to = asked.max(least(guest)).page_ceil();
         let is_allowed = to == asked || to <= in_force;
         if is_allowed && in_force == to && !log.must_send_again() {
@@ -151,7 +153,7 @@ fn held_back(guest: &Assessment, log: &ComplianceLog, held: &Held) -> Grant {
             return sent(to, Change::Shrink { by: allocation - to });
         }
     }
-    // After a reboot QEMU may still report figures from before it, which look implausible now.
+    // After a reboot QEMU may still report the size from before, which now looks implausible.
     if matches!(held, Held::Implausible(_)) && log.must_nudge() {
         let to = nudged(guest, in_force, in_force);
         return sent(to, Change::Shrink { by: in_force - to });
@@ -164,40 +166,41 @@ fn held_back(guest: &Assessment, log: &ComplianceLog, held: &Held) -> Grant {
     Grant::hold(held.clone())
 }
 
-/// A guest that is moved towards its goal, as far as memory is there.
+/// A guest that is moved towards its goal, as far as memory is free.
 struct Step<'a> {
     guest: &'a Assessment,
-    /// Its floor and ceiling now: both may have changed since the decision.
+    /// Its floor and ceiling now; both may have changed since the decision.
     bounds: Bounds,
     log: &'a ComplianceLog,
     goal: &'a Goal,
-    /// What changes are measured from.
+    /// The size that changes are measured from.
     reference: Bytes,
-    /// New memory for it.
+    /// Its new memory.
     new: Bytes,
     budget: Budget,
     settings: &'a GuardSettings,
 }
 
 impl Step<'_> {
-    fn taken(&self) -> Grant {
+    fn grant(&self) -> Grant {
         let Step { guest, log, goal, reference, .. } = *self;
-        // The first decision's target is a grant even if it moves nothing, so that what the guest
-        // takes later is known to be without a grant. A claim that the host cannot see earns no
-        // grant; and one to hold less than the floor may be false, so it is not ordered to.
+        // The target of the first decision is a grant even if it moves nothing, so that memory
+        // taken later is known to be without a grant. A claim that the host cannot see earns no
+        // grant. A claim to hold less than the floor may be false, so the guest is not ordered to
+        // that.
         let is_first = !guest.was_granted && guest.is_seen && reference >= self.bounds.floor;
         let send_again = log.must_send_again() || is_first;
         let affordable = guest.target_for(guest.owned_lasting() + self.new);
-        let reach = affordable.max(guest.unsparable());
+        let reach = affordable.max(guest.needed_without_swap());
         let (target, raised) = self.target_now();
-        // A target that only let it keep what it claims is no reason to grant it that, except for
-        // the minimum that it may not be shrunk below.
+        // A target that only let it keep its claim is no reason to grant that, except for the
+        // minimum below which it may not be shrunk.
         let kept = least(guest).min(reference);
         let most = reach.max(guest.entitlement).max(kept).page_floor();
         let target = if reference > most { target.min(most) } else { target };
         let target = self.within_step(target);
         let target = if log.must_nudge() { nudged(guest, target, reference) } else { target };
-        // What it keeps since its reduction was called off becomes its target, or a part of that.
+        // What it keeps since its reduction was called off becomes its target, in whole or in part.
         let is_kept = guest.was_granted && guest.entitlement < target && target <= reach;
         if is_kept && target <= reference {
             let change = Change::Grow { by: Bytes::ZERO };
@@ -216,7 +219,7 @@ impl Step<'_> {
         let short = target - reachable;
         let clamp = self.waiting(short).or(raised);
         let by = reachable - reference;
-        let is_urgent = reference < guest.unsparable();
+        let is_urgent = reference < guest.needed_without_swap();
         let worth_it = short == Bytes::ZERO || by >= GRANT_MIN || is_urgent;
         if !send_again && (by == Bytes::ZERO || !worth_it) {
             return Grant { clamp, ..Grant::hold(Held::OnTarget) };
@@ -226,9 +229,9 @@ impl Step<'_> {
         Grant { send: Some(reachable), ask: None, clamp, change }
     }
 
-    /// Where the guest is to be now, and why that is more than its goal, if it is: without swap it
-    /// may have come to use more since the decision. A `reference` near that is left alone, unless
-    /// the guest is still releasing down to it.
+    /// Where the guest is to be now, and why that exceeds its goal, if it does: without swap, the
+    /// guest may have come to use more since the decision. A `reference` near that is left alone,
+    /// unless the guest is still releasing down to it.
     fn target_now(&self) -> (Bytes, Option<Clamped>) {
         let Step { guest, goal, reference, bounds, .. } = *self;
         let aim = goal.target.clamp(bounds.floor, bounds.ceiling);
@@ -242,8 +245,8 @@ impl Step<'_> {
         }
     }
 
-    /// `target` no further than one step from where the guest is: that may have changed since the
-    /// decision, where nothing was asked of it yet.
+    /// `target` clamped to one step from where the guest is. That may have changed since the
+    /// decision, if nothing was asked of it yet.
     fn within_step(&self, target: Bytes) -> Bytes {
         let Step { guest, reference, settings, .. } = *self;
         let (low, high) = match guest.claimed.zip(guest.allocation) {
@@ -255,7 +258,7 @@ impl Step<'_> {
         target.max(least.page_ceil()).min(most.page_floor())
     }
 
-    /// What the guest waits for that is `short` of its goal.
+    /// What a guest that is `short` of its goal is waiting for.
     fn waiting(&self, short: Bytes) -> Option<Clamped> {
         let Budget { distributable, committed, grantable } = self.budget;
         if short == Bytes::ZERO {

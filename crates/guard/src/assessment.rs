@@ -1,8 +1,8 @@
 //! What is known of each guest before anything is decided.
 //!
 //! Idea: one verdict per guest and tick: its demand, or the typed reason why it is left alone. Only
-//! guests with demand reach a policy. The reasons are tried in the order in which an operator would
-//! want to hear of them.
+//! guests with a demand reach a policy. The reasons are tried in the order in which an operator
+//! would want to hear of them.
 
 use std::time::Duration;
 
@@ -17,51 +17,52 @@ use crate::{ComplianceLog, Holding};
 pub struct Assessment {
     /// What it was last seen to hold.
     pub allocation: Option<Bytes>,
-    /// The part of that which it claims.
+    /// The part of that which it claims to hold.
     pub claimed: Option<Bytes>,
     /// Floor and ceiling, resolved against its boot memory; `None` while that is unknown.
     pub bounds: Option<Bounds>,
     /// The least that can be left to a guest without swap: what it uses, at most what it holds.
-    /// `None`: its floor.
+    /// `None`: its floor alone decides.
     pub min_without_swap: Option<Bytes>,
-    /// The most that is given to a guest that says nothing itself: what the host sees that it
-    /// needs. Such a guest keeps what it holds (`min_without_swap`). `None`: it says what it needs.
+    /// The most that is given to a silent guest: what it needs as the host sees it. Such a guest
+    /// keeps what it holds (`min_without_swap`). `None`: it reports its need itself.
     pub sampled_most: Option<Bytes>,
-    /// Whether it is known what it holds or was promised; else `committed` is the least it can be.
+    /// Whether what it holds or was promised is known. If not, `committed` is the least that it can
+    /// be.
     pub is_counted: bool,
-    /// What it holds or was promised, whichever is more; at most what its process occupies or may
-    /// occupy, where the host caps that.
+    /// What it holds or was promised, whichever is more. Where the host caps it, at most what its
+    /// process occupies or may occupy.
     pub committed: Bytes,
-    /// The same, were it not capped.
+    /// `committed` as it would be without the cap.
     pub uncapped: Bytes,
-    /// The part of `committed` that it was granted; all of it before anything was. Up to this a
-    /// target gives it nothing new. What it holds or claims beyond is its own debt.
+    /// The granted part of `committed`; all of it before anything was granted. A target up to this
+    /// gives the guest nothing new. What it holds or claims beyond is its own debt.
     pub owned: Bytes,
-    /// What changes are measured from: what it was asked to hold where it is stuck and capped, else
-    /// the target in force, else what it holds; no more than it can have now.
+    /// The size that changes are measured from: what it was asked to hold if it is stuck and
+    /// capped, else the target in force, else what it holds. At most what it can have now.
     pub reference: Option<Bytes>,
     /// What it may hold whatever it claims: its last granted target, else its share; what it holds
     /// if neither is known.
     pub entitlement: Bytes,
-    /// Whether either is known.
+    /// Whether a granted target or a share is known.
     pub is_entitled: bool,
     /// Whether it was ever granted a target.
     pub was_granted: bool,
-    /// Whether the host saw lately what its process occupies.
+    /// Whether the host has recently seen what its process occupies.
     pub is_seen: bool,
-    /// What it holds beyond its entitlement for certain, as the host sees it.
+    /// What it certainly holds beyond its entitlement, as the host sees it.
     pub beyond: Bytes,
-    /// The most that it may use: its entitlement or, while it releases memory, what it was entitled
-    /// to before, as far as the host sees that it uses that; what it holds before it was granted
-    /// anything. That it uses memory beyond that proves no need of it.
+    /// The most that it may use: its entitlement. While it releases memory, also its former
+    /// entitlement, as far as the host sees that in use. Before anything was granted, what it
+    /// holds. Using more than this proves no need of it.
     pub may_use: Bytes,
-    /// What it may have filled of the memory that it was granted, or that it held before it was
-    /// granted any; its entitlement where the host cannot see.
+    /// What it may have filled of the memory that it was granted, or that it held before any grant.
+    /// Its entitlement where the host cannot see.
     pub filled: Bytes,
-    /// The greatest demand of it that is believed: what it has filled, and a part of that more.
-    /// What it has taken without a grant proves nothing.
+    /// The greatest demand that is believed: what it has filled and a part on top. Memory that it
+    /// took without a grant proves nothing.
     pub believed: Bytes,
-    /// Host memory known to be occupied by it, never more than `committed`.
+    /// Host memory that it is known to occupy, never more than `committed`.
     pub occupied: Bytes,
     /// Host memory that it may occupy: the same, or all of `committed` where the host cannot see.
     pub occupied_at_most: Bytes,
@@ -69,20 +70,19 @@ pub struct Assessment {
     pub known_for: Duration,
     /// Whether it may be moved; `Err` says why it is left alone.
     pub verdict: Result<(), Held>,
-    /// What the host pages it out to while it does not give that itself.
+    /// The cap that the host holds it to while it does not give by itself.
     pub capped: Option<Capped>,
-    /// Whether its demand has a part in the division of memory: that of a guest that may be moved,
-    /// and of one that is stuck and capped. That gives nothing, and yet the host can take from it
-    /// and give back to it.
+    /// Whether its demand takes part in the division. This is so for a guest that may be moved, and
+    /// for one that is stuck and capped: the host can page that one out and in.
     pub has_part: bool,
 }
 
-/// What a guest that owes memory is held to.
+/// The cap on a guest that owes memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capped {
     /// What it was asked to hold.
     pub asked: Bytes,
-    /// What its process may occupy: that and room for the hypervisor.
+    /// What its process may occupy: `asked` and room for the hypervisor.
     pub cap: Bytes,
 }
 
@@ -93,45 +93,49 @@ impl Capped {
     }
 }
 
-/// What an [`Assessment`] is made from.
+/// Input of an [`Assessment`].
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct AssessmentInput<'a> {
     /// The moment of the sample.
     pub now: Timestamp,
     /// What was seen of the guest.
     pub sample: &'a GuestSample,
     /// The operator's limits for it.
     pub limits: &'a GuestLimits,
-    /// What it was asked so far.
+    /// What it was asked for so far, and how it complied.
     pub log: &'a ComplianceLog,
-    /// What its process is held to while it owes memory; `None`: nothing.
+    /// The cap on its process while it owes memory; `None`: no cap.
     pub cap: Option<Bytes>,
     /// Its claims, and what the host sees of them.
     pub holding: &'a Holding,
-    /// What there is for all guests, and their shares in all; `None`: not known yet.
+    /// The memory for all guests and the sum of their shares; `None`: not known yet.
     pub shared: Option<(Bytes, u64)>,
-    /// What the host has paged out of all its processes: no more of this guest's memory can be in
-    /// use without being resident.
+    /// Memory of all processes that the host has paged out. No more of this guest's memory can be
+    /// in use without being resident.
     pub paged_out: Bytes,
     /// How much of its claimed need is believed without evidence, in percent of what it has filled.
     pub believed_percent: u64,
-    /// Figures older than this are not acted on.
+    /// Older figures are not acted on.
     pub stale_after: Duration,
 }
 
 impl Assessment {
-    /// Judges a guest by its `demand`, unless it is left alone although that is known as it is
-    /// `stuck`.
-    // Some forty figures: they would be handed over in memory otherwise.
+    /// Judges a guest by its `demand`. `stuck` is why the guest is left alone even if its demand is
+    /// known.
+    // The assessment has some forty figures, which would otherwise be returned through memory.
     #[inline(always)]
-    pub fn new(known: &Known<'_>, demand: Result<Bytes, Held>, stuck: Option<Held>) -> Assessment {
-        let Known { now, sample, limits, log, cap, holding, shared, stale_after, .. } = *known;
+    pub fn new(
+        input: &AssessmentInput<'_>,
+        demand: Result<Bytes, Held>,
+        stuck: Option<Held>,
+    ) -> Assessment {
+        let AssessmentInput { now, sample, limits, log, cap, holding, shared, stale_after, .. } =
+            *input;
         let allocation = sample.allocation.and(holding.held());
         let last_seen = log.last_seen();
         let held = allocation.or_else(|| last_seen.max(holding.held()));
         let promised = log.promised();
-        // A guest that is still to come takes what was reserved for it; all of its memory if nobody
-        // reserved any.
+        // An incoming guest takes what was reserved for it, or all of its memory if nothing was.
         let is_awaited = promised.is_some() || sample.run_state != Some(RunState::Incoming);
         let has = held.max(promised).filter(|_| is_awaited);
         let uncapped = has.or_else(|| held.max(sample.present_memory())).unwrap_or_default();
@@ -142,14 +146,15 @@ impl Assessment {
         // Memory that it holds beyond its claim is not offered to it.
         let claimed = sample.allocation.map(|claim| claim.value).min(allocation);
         let offered = || claimed.or(held).max(promised).unwrap_or(uncapped);
-        // The host takes what is beyond a cap. The cap's room for the hypervisor is promised to no
+        // The host takes what exceeds a cap. The cap's room for the hypervisor is promised to no
         // guest.
         let committed = match capped.zip(occupies) {
             Some((capped, occupies)) => uncapped.min(occupies.value.max(capped.cap)),
             None => uncapped,
         };
         let occupied = sample.resident.map(|resident| resident.value.min(committed));
-        // What it touches lets a guest grow, but not one that holds more than it was granted.
+        // Memory that it touches lets a silent guest grow, but not if it holds more than it was
+        // granted.
         let may_grow = || granted.is_none_or(|granted| claimed <= Some(granted));
         let demand = match sample.working_set_alone() {
             Some(seen) if demand.is_ok() && !may_grow() => {
@@ -171,20 +176,20 @@ impl Assessment {
         let due = granted.or_else(share);
         let entitlement = due.unwrap_or(committed);
         let (in_use, lately) = (holding.in_use(), log.entitled_lately());
-        let seen = |resident: Option<Bytes>| resident.map(|it| it.saturating_add(known.paged_out));
-        // What it is about to release it may still use, as far as the host sees that it does.
+        let seen = |resident: Option<Bytes>| resident.map(|it| it.saturating_add(input.paged_out));
+        // It may still use what it is about to release, as far as the host sees that.
         let used_at_most = |resident: Option<Bytes>| match (lately, seen(resident)) {
             (Some(lately), Some(seen)) => lately.min(seen.max(entitlement)),
             (Some(lately), None) => lately,
             (None, _) => entitlement.max(in_use.or(allocation).unwrap_or_default()),
         };
-        // What the host takes of that itself it does not use.
+        // It does not use what the host itself takes.
         let may_use = if capped.is_some() { entitlement } else { used_at_most(in_use) };
         let filled = seen(in_use).map_or(entitlement, |seen| seen.min(may_use));
         let speechless = demand.as_ref().ok().filter(|_| !is_stuck && sample.stats.is_none());
         let sampled_most = speechless.map(|demand| demand.page_ceil());
         let min_without_swap = match speechless {
-            // Nothing says what of that it could spare.
+            // Nothing says how much of it the guest could spare.
             Some(_) => sample.claimed().map(Bytes::page_floor),
             None => {
                 let may_keep = used_at_most(holding.resident_at_most());
@@ -208,7 +213,7 @@ impl Assessment {
             beyond: holding.resident_at_least().unwrap_or_default().saturating_sub(entitlement),
             may_use,
             filled,
-            believed: filled.saturating_add(filled.fraction(known.believed_percent, 100)),
+            believed: filled.saturating_add(filled.fraction(input.believed_percent, 100)),
             reference: asked.or(log.target()).or(allocation).map(|it| it.min(most)),
             occupied: occupied.unwrap_or(Bytes::ZERO),
             occupied_at_most: occupied.unwrap_or(committed),
@@ -222,12 +227,12 @@ impl Assessment {
         }
     }
 
-    /// Whether it is stuck, and its demand has a part in the division all the same.
+    /// Whether it is stuck and still takes part in the division.
     pub(crate) fn is_paged_for(&self) -> bool {
         self.has_part && self.verdict.is_err()
     }
 
-    /// What it has beyond its part in the division of memory, its debt apart.
+    /// What it has beyond its part in the division, without its debt.
     pub fn immovable(&self) -> Bytes {
         match (&self.verdict, self.capped) {
             (Ok(()), _) => Bytes::ZERO,
@@ -236,7 +241,7 @@ impl Assessment {
         }
     }
 
-    /// What a guest that is left alone holds beyond its entitlement: nobody else pays for that. A
+    /// What a guest that is left alone holds beyond its entitlement. No other guest pays for it. A
     /// guest that the operator has set up so that nothing can be taken from it owes nothing.
     pub fn debt(&self) -> Bytes {
         let owes = match &self.verdict {
@@ -253,43 +258,43 @@ impl Assessment {
         self.debt().min(self.occupied_at_most.saturating_sub(self.entitlement))
     }
 
-    /// What it is committed for longer than the host needs to page it out to its cap.
+    /// Its commitment once the host has paged it out to its cap.
     pub fn lasting(&self) -> Bytes {
         self.committed.min(self.capped.map_or(Bytes::MAX, |capped| capped.cap))
     }
 
-    /// What it holds and uses, and has no swap for: no balloon may take of that, even where the
-    /// host counted on it.
-    pub fn unsparable(&self) -> Bytes {
+    /// What it holds, uses, and has no swap for. No balloon may take any of it, even where the host
+    /// counted on that.
+    pub fn needed_without_swap(&self) -> Bytes {
         self.min_without_swap.min(self.allocation).unwrap_or_default().page_floor()
     }
 
-    /// What it would be committed if that were its target.
+    /// What it would be committed with `target`.
     pub fn committed_at(&self, target: Bytes) -> Bytes {
         let holds = self.allocation.unwrap_or_default().max(target);
         self.capped.map_or(target, |capped| holds.min(target.saturating_add(capped.room())))
     }
 
-    /// The greatest target at which it is committed for no more than that.
+    /// The greatest target with which it is committed for at most `committed`.
     pub fn target_for(&self, committed: Bytes) -> Bytes {
         let is_held = self.allocation.is_some_and(|holds| holds > committed);
         let capped = self.capped.filter(|_| is_held);
         committed.saturating_sub(capped.map_or(Bytes::ZERO, Capped::room))
     }
 
-    /// What it owns for longer than the host needs to page it out to its cap.
+    /// What it owns once the host has paged it out to its cap.
     pub fn owned_lasting(&self) -> Bytes {
         self.owned.min(self.lasting())
     }
 
-    /// What it lacks beyond what it holds or was promised, to be at `target`.
+    /// What it lacks to be at `target`, beyond what it holds or was promised.
     pub fn lacking(&self, target: Bytes) -> Bytes {
         self.committed_at(target).saturating_sub(self.owned_lasting())
     }
 }
 
-/// Whether a guest may be moved, leaving its demand to be estimated; `Err` says why not.
-/// `may_plug`: memory may be plugged in and out.
+/// Whether a guest may be moved; its demand is not considered yet. `may_plug`: memory may be
+/// plugged in and out.
 ///
 /// # Errors
 /// The reason to leave the guest alone.
@@ -309,7 +314,7 @@ pub fn verdict(
         None | Some(RunState::Running) => {}
         Some(state) => return Err(Held::NotRunning { state: state.clone() }),
     }
-    // Where the balloon cannot be used, plugged memory still can.
+    // Where the balloon cannot be used, plugging still can.
     let plugs = || may_plug && sample.hotplug.is_some_and(|hotplug| hotplug.max > Bytes::ZERO);
     if sample.capabilities.balloon == Some(false) && !plugs() {
         return Err(Held::NoBalloon);
@@ -322,7 +327,7 @@ pub fn verdict(
     };
     let age = match &sample.stats {
         Some(stats) => stats.age.max(allocation.age),
-        // Whether that says that it lacks memory is for the estimate.
+        // Whether it thereby lacks memory is for the estimate to say.
         None if sample.working_set_alone().is_some() => allocation.age,
         None => return Err(Held::NoStatistics),
     };
@@ -332,8 +337,8 @@ pub fn verdict(
     Ok(())
 }
 
-/// Reasons under which a reduction still under way is called off: the guest can be reached, and
-/// what is known of it no longer justifies taking more.
+/// Reasons for which a reduction under way is called off: the guest can be reached, but what is
+/// known of it no longer justifies taking more.
 pub(crate) fn calls_off_shrinking(held: &Held) -> bool {
     matches!(
         held,

@@ -2,17 +2,18 @@
 //!
 //! Idea: three amounts that are easily confused.
 //!
-//! - *distributable* (`N`): the operator's budget, or what the host has for guests if that is less:
-//!   what it could still hand out and what guests occupy already, without its reserve. Of a guest
-//!   whose process the host cannot see that may be all that it is committed: nobody is squeezed
-//!   for want of a figure. What is reserved for guests that are about to start is not divided.
-//! - *committed*: what guests hold or have been promised. A guest that was granted memory and has
-//!   not touched it yet can do so at any moment, so a promise counts in full.
-//! - *grantable*: what can be promised now. Nothing while a guest has just been found: see
-//!   [`NEWCOMER_SETTLES_IN`]. Else limited by the budget not committed, and by what the host has
+//! - *distributable* (`N`): the operator's budget or, if that is less, what the host has for
+//!   guests: its available memory and what guests already occupy, less its reserve. A guest whose
+//!   process the host cannot see may occupy all that it is committed, and is counted so: a missing
+//!   figure must not squeeze any guest. Memory reserved for guests that are about to start is not
+//!   divided.
+//! - *committed*: what guests hold or were promised. A guest that was granted memory and has not
+//!   touched it yet can do so at any moment, so a promise counts in full.
+//! - *grantable*: what can be promised now. Zero while a guest has just been found, see
+//!   [`NEWCOMER_SETTLES_IN`]. Otherwise limited by the uncommitted budget, and by what the host has
 //!   available beyond its reserve and beyond promises not yet touched.
 //!
-//! Cost: O(1) a guest. Limits: QEMU's own memory counts as occupied guest memory, up to what the
+//! Cost: O(1) per guest. Limits: QEMU's own memory counts as occupied guest memory, up to what the
 //! guest is committed; the host's reserve has to cover the rest.
 
 use std::time::Duration;
@@ -22,8 +23,8 @@ use ballast_model::{Budget, Bytes, HostSample, Note};
 use crate::{Assessment, GuardSettings};
 
 /// A guest known for less than this may be about to take memory that it was promised before it was
-/// known: by a daemon that was killed in between, or by its own boot. Guests take what they are
-/// promised within a second.
+/// known: by a daemon that was killed in between, or by its own boot. Guests take promised memory
+/// within a second.
 pub(crate) const NEWCOMER_SETTLES_IN: Duration = Duration::from_secs(2);
 
 /// Sums over all guests of a host.
@@ -31,27 +32,27 @@ pub(crate) const NEWCOMER_SETTLES_IN: Duration = Duration::from_secs(2);
 pub struct Totals {
     /// What guests hold or were promised.
     pub committed: Bytes,
-    /// Host memory that they are known to occupy.
+    /// Host memory that guests are known to occupy.
     pub occupied: Bytes,
-    /// Host memory that they may occupy.
+    /// Host memory that guests may occupy.
     pub occupied_at_most: Bytes,
-    /// What guests that take no part in the division hold or were promised, and others beyond their
+    /// What guests outside of the division hold or were promised, and what others hold beyond their
     /// part.
     pub immovable: Bytes,
     /// What guests hold beyond their entitlements and are not believed to give.
     pub debt: Bytes,
-    /// What they may occupy of that already.
+    /// The part of `debt` that may be occupied already.
     pub debt_occupied: Bytes,
-    /// How many do.
+    /// Number of guests with debt.
     pub debtors: usize,
-    /// Guests whose allocation is not certain yet.
+    /// Number of guests whose allocation is not certain yet.
     pub newcomers: usize,
-    /// Guests whose allocation is not known.
+    /// Number of guests whose allocation is unknown.
     pub uncounted: usize,
 }
 
 impl Totals {
-    /// Counts one more guest. Sums saturate: a guest that claims 2^64 bytes must not overflow them.
+    /// Adds a guest. Sums saturate, because a guest that claims 2^64 bytes must not overflow them.
     pub fn add(&mut self, guest: &Assessment, settings: &GuardSettings) {
         self.committed = self.committed.saturating_add(guest.committed);
         self.occupied = self.occupied.saturating_add(guest.occupied);
@@ -68,9 +69,9 @@ impl Totals {
     }
 }
 
-/// Whether what a guest holds, or may take at once, is not certain yet: it has just been found, or
-/// it has not been seen at all. The latter only for a while, or one socket that never answers would
-/// stop every grant.
+/// Whether it is uncertain what a guest holds or may take at once: it has just been found, or it
+/// has not been seen at all. The latter counts only for a while, or one socket that never answers
+/// would stop every grant.
 fn is_newcomer(guest: &Assessment, settings: &GuardSettings) -> bool {
     guest.known_for < NEWCOMER_SETTLES_IN
         || (!guest.is_counted && guest.known_for < settings.stale_after)
@@ -79,16 +80,16 @@ fn is_newcomer(guest: &Assessment, settings: &GuardSettings) -> bool {
 /// The amounts of one tick.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TickBudget {
-    /// What there is to divide, in whole pages.
+    /// The memory to divide, in whole pages.
     pub budget: Budget,
-    /// How much of what is reserved is free: neither held by guests or promised to them, nor lacked
-    /// by the host.
+    /// How much of the reserved memory is free: not held by guests, not promised to them, and not
+    /// lacking to the host.
     pub kept_free: Bytes,
-    /// What is to be said about it.
+    /// Notes about the amounts.
     pub notes: Vec<Note>,
 }
 
-/// The amounts of one tick, where `reserved` is to be kept free.
+/// The amounts of one tick; `reserved` is to be kept free.
 pub fn budget_for(
     host: &HostSample,
     totals: &Totals,
@@ -97,7 +98,7 @@ pub fn budget_for(
 ) -> TickBudget {
     let Totals { committed, occupied, occupied_at_most, newcomers, .. } = *totals;
     let (Some(total), Some(available)) = (host.memory_total, host.memory_available) else {
-        // Without the host's figures the budget still holds, but nothing is promised.
+        // Without the host's figures the budget still holds, but nothing can be promised.
         let budget = settings.budget.map(|budget| budget.saturating_sub(reserved));
         let distributable = budget.unwrap_or(committed).page_floor();
         let budget = Budget { distributable, committed, grantable: Bytes::ZERO };

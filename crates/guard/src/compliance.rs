@@ -1,7 +1,7 @@
 //! What was requested of each guest, and whether it complies.
 //!
-//! Idea: a target is only worth what the guest makes of it. Per guest the log keeps the target
-//! in force and watches the allocation follow:
+//! Idea: a target is worth only what the guest makes of it. For each guest, the log keeps the
+//! target in force and watches the allocation follow it:
 //!
 //! ```text
 //!            asked to shrink            gave nothing for stuck_after
@@ -11,12 +11,12 @@
 //!                                   └──────────────── retrying ◀────────┘ ────┘
 //! ```
 //!
-//! A guest that is on the way and should have been there by now is slow.
+//! A guest that is releasing and should have finished by now is slow.
 //!
-//! A stuck guest keeps what it holds and takes no part in the division, also while it is asked
-//! again: the others must not move on the strength of memory that may never come.
+//! A stuck guest keeps what it holds and takes no part in the division, even while it is asked
+//! again: other guests must not be moved on the strength of memory that may never come.
 //!
-//! Cost: O(1) a guest and tick. Limits: knows nothing of other guests.
+//! Cost: O(1) per guest and tick. Limits: knows nothing of other guests.
 
 mod restart;
 
@@ -31,31 +31,31 @@ use crate::{GuardSettings, Holding};
 /// pages are hard to find.
 const COMPLIANCE_SLACK: Bytes = Bytes::mib(4);
 
-/// Less than this given since the last mark is no progress.
+/// A smaller decrease since the last mark is no progress.
 const PROGRESS_MIN: Bytes = Bytes::mib(1);
 
-/// The slowest that a balloon is expected to take memory, a second: under swap load 80 MB/s were
-/// the slowest seen.
+/// The slowest rate, per second, at which a balloon is expected to take memory. The slowest seen
+/// under swap load was 80 MB/s.
 const RATE_MIN_PER_S: Bytes = Bytes::mib(32);
 
-/// A guest's figures belong to what it holds when that has been so for this long before: devices
-/// tell times in whole seconds.
+/// A guest's statistics belong to its allocation once that has been the same for this long before
+/// them: devices give times in whole seconds.
 const SETTLED_FOR: Duration = Duration::from_secs(1);
 
-/// Samples further apart say nothing of what happened between them.
+/// Samples further apart say nothing about the time between them.
 const UNSEEN_MAX: Duration = Duration::from_secs(5);
 
-/// A guest that seems to hold less than it may for so long is nudged.
+/// A guest that seems to hold less than it may for this long is nudged.
 const NUDGE_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, Default)]
 enum Release {
     #[default]
     Settled,
-    Under {
+    Releasing {
         mark: Bytes,
         progress_at: Timestamp,
-        /// The target it is on the way to, when that was asked, and until when it is to be there.
+        /// The target it moves to, when that was requested, and when it should have arrived.
         asked: Bytes,
         since: Timestamp,
         due: Timestamp,
@@ -76,11 +76,11 @@ enum Release {
 }
 
 impl Release {
-    /// Takes `unseen` out of every span of time that is measured.
+    /// Excludes `unseen` from every time span that is measured.
     fn resume(&mut self, unseen: Duration) {
         let spans: &mut [&mut Timestamp] = match self {
             Release::Settled | Release::Stuck { .. } => return,
-            Release::Under { progress_at, since, due, .. } => &mut [progress_at, since, due],
+            Release::Releasing { progress_at, since, due, .. } => &mut [progress_at, since, due],
             Release::Retrying { since, begun, .. } => &mut [since, begun],
         };
         for moment in spans {
@@ -88,10 +88,10 @@ impl Release {
         }
     }
 
-    /// A guest that holds `over` more than it is to is on the way from now on.
-    fn asked(allocation: Bytes, over: Bytes, now: Timestamp, settings: &GuardSettings) -> Release {
+    /// The guest holds `over` more than it should and is releasing from now on.
+    fn begin(allocation: Bytes, over: Bytes, now: Timestamp, settings: &GuardSettings) -> Release {
         let slowest = over.get() / RATE_MIN_PER_S.get();
-        Release::Under {
+        Release::Releasing {
             mark: allocation,
             progress_at: now,
             asked: allocation.saturating_sub(over),
@@ -105,34 +105,34 @@ impl Release {
 #[derive(Clone, Debug, Default)]
 pub struct ComplianceLog {
     target: Option<Bytes>,
-    /// The last target that was granted, or that the guest was to release to. Calling a reduction
-    /// off grants nothing.
+    /// The last target that was granted, or that the guest was to release to. Calling off a
+    /// reduction grants nothing.
     granted: Option<Bytes>,
-    /// The highest grant since the guest last complied, including the one it had then; at first
+    /// The highest grant since the guest last complied, including the one in force then. At first,
     /// what it held when it was first granted anything.
     granted_lately: Bytes,
-    /// What it may hold beyond that while memory is plugged in or out.
+    /// What it may hold on top of the target while memory is plugged in or out.
     transient_grant: Bytes,
     send_again: bool,
-    /// The target in force has to be sent a page smaller. QEMU tells what the guest's driver wrote
-    /// last, and a driver that starts with nothing to move writes nothing: after a reboot it then
-    /// tells what was so before it, until the balloon moves.
+    /// The target in force has to be sent a page smaller. QEMU reports what the guest's driver
+    /// wrote last, and a driver that starts with nothing to move writes nothing. So after a reboot
+    /// QEMU reports the size from before, until the balloon moves.
     nudge: bool,
     last_seen: Option<Bytes>,
-    /// What of that the host saw too, where it can see.
+    /// What the host saw of that too, where it can see.
     proven: Bytes,
-    /// When that was.
+    /// When the guest was last seen.
     seen_at: Timestamp,
     /// When it first appeared; `None` before its first snapshot.
     known_since: Option<Timestamp>,
     changed_at: Timestamp,
     /// What it last claimed to hold, and since when.
     claimed: Option<(Bytes, Timestamp)>,
-    /// What it used when its figures and what it held last belonged together; more if it has said
-    /// so since.
+    /// What it used when its statistics last belonged to its allocation; more if it has said so
+    /// since.
     used: Option<Bytes>,
     release: Release,
-    /// Whether the host keeps what its balloon takes.
+    /// Whether the host keeps the pages that its balloon takes.
     is_inhibited: bool,
 }
 
@@ -142,20 +142,19 @@ impl ComplianceLog {
         self.target
     }
 
-    /// What it may hold beyond the target while memory is plugged in or out.
+    /// What it may hold on top of the target while memory is plugged in or out.
     pub fn transient_grant(&self) -> Bytes {
         self.transient_grant
     }
 
-    /// The target in force and the transient grant on top of it: the guest may hold that at any
-    /// time.
+    /// The target in force plus the transient grant: the guest may hold this at any time.
     pub fn promised(&self) -> Option<Bytes> {
         self.target.map(|target| target.saturating_add(self.transient_grant))
     }
 
-    /// A plan made from the sample last observed is being carried out, and moves the guest to
-    /// `target`. `entitles`: the guest is to have that, and not only to keep it for the moment.
-    pub fn sent(&mut self, target: Bytes, entitles: bool) {
+    /// A plan made from the last observed sample is carried out and moves the guest to `target`.
+    /// `entitles`: the guest is granted that, and not just left it for the moment.
+    pub fn record_target(&mut self, target: Bytes, entitles: bool) {
         self.target = Some(target);
         if entitles {
             self.grant(target);
@@ -164,7 +163,7 @@ impl ComplianceLog {
         self.nudge = false;
     }
 
-    /// A guest that is stuck is asked to hold `ask` from now on.
+    /// A stuck guest is asked to hold `ask` from now on.
     pub fn ask_anew(&mut self, ask: Bytes) {
         if let Release::Stuck { asked, .. } | Release::Retrying { asked, .. } = &mut self.release {
             *asked = ask;
@@ -178,8 +177,8 @@ impl ComplianceLog {
         self.granted = Some(target);
     }
 
-    /// The most it was entitled to since it last did as it was asked: while it releases memory it
-    /// may still be using what it is about to release. `None`: nothing was granted yet.
+    /// The most it was entitled to since it last complied: while it releases memory, it may still
+    /// use what it is about to release. `None`: nothing was granted yet.
     pub(crate) fn entitled_lately(&self) -> Option<Bytes> {
         Some(self.entitlement()?.max(self.granted_lately))
     }
@@ -190,23 +189,23 @@ impl ComplianceLog {
     }
 
     /// What the guest may hold, whatever it claims and whether or not it answers: its last granted
-    /// target and the transient grant on top of it. `None`: nothing was granted yet.
+    /// target plus the transient grant. `None`: nothing was granted yet.
     pub fn entitlement(&self) -> Option<Bytes> {
         Some(self.granted?.saturating_add(self.transient_grant))
     }
 
-    /// What the guest is promised beyond its target from now on.
+    /// Sets what the guest is promised beyond its target from now on.
     pub fn set_transient_grant(&mut self, amount: Bytes) {
         self.transient_grant = amount;
     }
 
-    /// A target did not reach the guest, or perhaps did: it is sent again, and what it may have
-    /// promised stays promised.
-    pub fn failed(&mut self) {
+    /// Sending a target failed, and it is unknown whether it reached the guest. It is sent again,
+    /// and what it may have promised stays promised.
+    pub fn record_send_failure(&mut self) {
         self.send_again = true;
     }
 
-    /// What the guest was last seen to hold, though it may not be seen now: memory does not become
+    /// What the guest was last seen to hold, even if it cannot be seen now: memory does not become
     /// free because its holder cannot be asked.
     pub fn last_seen(&self) -> Option<Bytes> {
         self.last_seen
@@ -217,13 +216,13 @@ impl ComplianceLog {
         self.known_since.map_or(Duration::ZERO, |since| now.saturating_since(since))
     }
 
-    /// What a guest that does not comply was asked to hold.
+    /// What a guest that does not comply was asked to hold; `None`: it complies.
     pub fn asked(&self) -> Option<Bytes> {
         match self.release {
             Release::Settled => None,
-            // A target that only let it keep what it held entitles it to nothing; what it was asked
-            // to hold while it was stuck does.
-            Release::Under { .. } => self.entitlement().or(self.promised()),
+            // A target that only let the guest keep what it held is no entitlement; what it was
+            // asked to hold while it was stuck is.
+            Release::Releasing { .. } => self.entitlement().or(self.promised()),
             Release::Stuck { asked, .. } | Release::Retrying { asked, .. } => Some(asked),
         }
     }
@@ -233,27 +232,27 @@ impl ComplianceLog {
         self.send_again || self.nudge
     }
 
-    /// Whether it is then to be a page smaller, so that the balloon moves.
+    /// Whether that target has to be a page smaller, so that the balloon moves.
     pub(crate) fn must_nudge(&self) -> bool {
         self.nudge
     }
 
-    /// What a guest that is stuck was asked to hold; `None`: it is not.
+    /// What a stuck guest was asked to hold; `None`: it is not stuck.
     pub fn asked_of_stuck(&self) -> Option<Bytes> {
         match self.release {
             Release::Stuck { asked, .. } | Release::Retrying { asked, .. } => Some(asked),
-            Release::Settled | Release::Under { .. } => None,
+            Release::Settled | Release::Releasing { .. } => None,
         }
     }
 
-    /// Why a guest that does not comply is left alone, if it is.
+    /// Why a guest that does not comply is left alone; `None`: it is not.
     pub fn stuck(&self, now: Timestamp) -> Option<Held> {
         let (asked, since, retry_in) = match self.release {
             Release::Stuck { asked, since, retry_at, .. } => {
                 (asked, since, retry_at.saturating_since(now))
             }
             Release::Retrying { asked, since, .. } => (asked, since, Duration::ZERO),
-            Release::Settled | Release::Under { .. } => return None,
+            Release::Settled | Release::Releasing { .. } => return None,
         };
         Some(Held::Stuck { idle: now.saturating_since(since), asked, retry_in })
     }
@@ -266,12 +265,12 @@ impl ComplianceLog {
         }
     }
 
-    /// Whether the guest does as it was asked.
+    /// Whether the guest does what it was asked for.
     pub fn compliance(&self, now: Timestamp) -> Compliance {
         match self.release {
             Release::Settled if self.is_inhibited => Compliance::Inhibited,
             Release::Settled => Compliance::Compliant,
-            Release::Under { progress_at, since, due, .. } => {
+            Release::Releasing { progress_at, since, due, .. } => {
                 let left = match (self.last_seen, self.target) {
                     (Some(holds), Some(target)) => holds.saturating_sub(target),
                     _ => Bytes::ZERO,
@@ -288,9 +287,9 @@ impl ComplianceLog {
         }
     }
 
-    /// What the guest has to be left because it has no swap for what it uses, as far as that is
-    /// believed: no more than `believed`, unless the operator says that it has none. `None`: its
-    /// floor says that.
+    /// The least that must be left to the guest because it has no swap for what it uses. Counts no
+    /// more use than `believed`, unless the operator says that the guest has no swap. `None`: its
+    /// floor alone decides.
     pub fn min_without_swap(
         &self,
         sample: &GuestSample,
@@ -302,8 +301,8 @@ impl ComplianceLog {
         Some(if limits.swap == Some(false) { least } else { least.min(believed.page_floor()) })
     }
 
-    /// While a balloon takes memory, a guest's figures are of a time when it held more: what it
-    /// seems to use falls with what it holds. Then only more than before is believed.
+    /// While a balloon takes memory, the statistics are of a time when the guest held more, so its
+    /// use seems to fall with its allocation. During that time only increases are believed.
     fn remember_use(&mut self, sample: &GuestSample, now: Timestamp) {
         let (Some(used), Some(stats)) = (used_by(sample), sample.stats) else { return };
         let settled_after = stats.age.saturating_add(SETTLED_FOR);
@@ -315,8 +314,8 @@ impl ComplianceLog {
         });
     }
 
-    /// Takes in what was seen, before anything is decided; `holding` has seen it too. `usable`: its
-    /// figures may be acted on.
+    /// Takes in a sample before anything is decided. `holding` must have taken it in already.
+    /// `usable`: the figures may be acted on.
     pub fn observe(
         &mut self,
         sample: &GuestSample,
@@ -327,8 +326,8 @@ impl ComplianceLog {
     ) {
         self.known_since.get_or_insert(now);
         if matches!(sample.link, LinkState::Down(_)) {
-            // Whoever answers next may not have heard of the target. What is owed stays owed: a
-            // guest in another process has another log.
+            // Whoever answers next may not have heard of the target. A debt remains: a guest in
+            // another process has another log.
             self.send_again = self.target.is_some();
             if sample.process.is_none() {
                 self.release = Release::Settled;
@@ -338,7 +337,7 @@ impl ComplianceLog {
         self.is_inhibited = sample.capabilities.discard_inhibited == Some(true);
         let Some(allocation) = sample.allocation.and(holding.held()) else { return };
         self.proven = holding.in_use().map_or(allocation, |in_use| in_use.min(allocation));
-        // Time in which it was not seen, or the machine slept, does not count as idle.
+        // Time in which the guest was not seen, or the machine slept, does not count as idle.
         if now > self.seen_at + UNSEEN_MAX {
             self.release.resume(now.saturating_since(self.seen_at));
         }
@@ -358,7 +357,7 @@ impl ComplianceLog {
             None => Bytes::ZERO,
         };
         self.release = match self.release {
-            Release::Settled | Release::Under { .. } if over <= COMPLIANCE_SLACK => {
+            Release::Settled | Release::Releasing { .. } if over <= COMPLIANCE_SLACK => {
                 Release::Settled
             }
             Release::Stuck { asked, .. }
@@ -367,14 +366,16 @@ impl ComplianceLog {
             {
                 Release::Settled
             }
-            Release::Settled => Release::asked(allocation, over, now, settings),
-            // Another target is another request, which has its own time.
-            Release::Under { asked, .. } if self.target.is_some_and(|target| target < asked) => {
-                Release::asked(allocation, over, now, settings)
+            Release::Settled => Release::begin(allocation, over, now, settings),
+            // A lower target is a new request with its own time.
+            Release::Releasing { asked, .. }
+                if self.target.is_some_and(|target| target < asked) =>
+            {
+                Release::begin(allocation, over, now, settings)
             }
-            Release::Under { mark, progress_at, asked, since, due } => {
+            Release::Releasing { mark, progress_at, asked, since, due } => {
                 if mark.saturating_sub(allocation) >= PROGRESS_MIN || allocation > mark {
-                    Release::Under { mark: allocation, progress_at: now, asked, since, due }
+                    Release::Releasing { mark: allocation, progress_at: now, asked, since, due }
                 } else if now.saturating_since(progress_at) >= settings.stuck_after {
                     Release::Stuck {
                         asked: self.granted.or(self.target).unwrap_or(allocation),
@@ -383,7 +384,7 @@ impl ComplianceLog {
                         pause: settings.stuck_retry,
                     }
                 } else {
-                    Release::Under { mark, progress_at, asked, since, due }
+                    Release::Releasing { mark, progress_at, asked, since, due }
                 }
             }
             Release::Stuck { asked, since, retry_at, pause } if now >= retry_at && usable => {
@@ -392,7 +393,7 @@ impl ComplianceLog {
             stuck @ Release::Stuck { .. } => stuck,
             Release::Retrying { asked, since, begun, mark, pause } => {
                 if mark.saturating_sub(allocation) >= PROGRESS_MIN || allocation <= asked {
-                    Release::asked(allocation, over, now, settings)
+                    Release::begin(allocation, over, now, settings)
                 } else if now.saturating_since(begun) >= settings.stuck_after || !usable {
                     let pause = (pause * 2).min(GuardSettings::STUCK_RETRY_MAX);
                     Release::Stuck { asked, since, retry_at: now + pause, pause }

@@ -1,28 +1,29 @@
-//! A policy's wish within the guest's own limits.
+//! A policy's wish, clamped to the guest's own limits.
 //!
 //! Idea: floor, ceiling, step limits and dead band depend on one guest only, so they are applied
-//! once per decision; what depends on the others (who releases what, when) is `allocate_grants`'s.
-//! Every change is kept with its figures.
+//! once per decision. What depends on other guests (who releases what, and when) is done by
+//! `allocate_grants`. Every change is recorded with its figures.
 
 use ballast_model::{Bounds, Bytes, Clamped, Desired, Held};
 
 use crate::{Assessment, GuardSettings};
 
-/// Where a guest is to be, if the others permit.
+/// Where a guest should be, if the others permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Goal {
     /// What the policy wanted.
     pub desired: Desired,
-    /// How that was changed, in order.
+    /// The changes made to that, in order.
     pub clamps: Vec<Clamped>,
     /// The allocation to reach, in whole pages.
     pub target: Bytes,
-    /// Why `target` is what the guest has already, if it is because the change is too small.
+    /// Why `target` is the allocation in force, if the change was too small.
     pub held: Option<Held>,
 }
 
-/// The goal of a guest that may be moved; `None` for any other. It gets at least what it is
-/// `given_back`, within its ceiling. `unproven` says what of its claims the policy was not given.
+/// The goal of a guest that may be moved; `None` for any other. The guest gets at least
+/// `given_back`, within its ceiling. `unproven` is the part of its claims that was withheld from
+/// the policy.
 pub fn goal_for(
     assessment: &Assessment,
     desired: Desired,

@@ -1,36 +1,37 @@
 //! What a guest holds, as far as the host can see.
 //!
-//! Idea: what a hypervisor reports as a guest's allocation is a number that the guest's balloon
-//! driver wrote. The host sees what the hypervisor's process occupies. Where that exceeds the claim
-//! and what the hypervisor needs for itself, the guest holds the difference, whatever it claims.
-//! Less is no evidence: a guest may not have touched all that it may hold.
+//! Idea: the allocation that a hypervisor reports is a number written by the guest's balloon
+//! driver, but the host sees how much memory the hypervisor's process occupies. Where that exceeds
+//! the claim and the hypervisor's own need, the guest holds the difference, whatever it claims.
+//! Less is no evidence, because a guest may not have touched all that it may hold.
 //!
-//! The last size that was seen stands until another one is: a release counts once it was seen. So
-//! a size that is some seconds old delays what others get by as much.
+//! The last size seen stands until another one is seen, so a release counts once it was seen. A
+//! size that is some seconds old delays what others get by that long.
 //!
-//! Cost: O(1) a guest and tick. Limits: what the hypervisor needs for itself is measured where the
-//! guest's memory is shared, and assumed elsewhere; a guest can hide as much as is assumed.
+//! Cost: O(1) per guest and tick. Limits: the hypervisor's own need is measured where the guest's
+//! memory is shared, and assumed elsewhere. A guest can hide as much as is assumed.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, GuestSample, Timestamp, overhead_assumed, overhead_at_most};
 
-/// A resident size older than this is not what is resident now.
+/// A resident size older than this does not count as the present one.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// What was resident this long ago is forgotten: a host that never sees again must not keep its
+/// A resident size this old is forgotten: a host that can never read it again must not keep its
 /// guests from giving memory to each other.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// One guest's claims, and what the host sees of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Holding {
-    /// The overhead last measured.
+    /// The last measured overhead.
     overhead: Option<Bytes>,
-    /// The least and the most of its memory that can be resident by the last sample; `None`: not
-    /// known.
+    /// The least and the most of the guest's memory that can be resident by the last sample;
+    /// `None`: unknown.
     resident: Option<(Bytes, Bytes)>,
-    /// The least of its memory that was resident by the last size known, and when that was told.
+    /// The least of the guest's memory that was resident by the last known size, and the moment of
+    /// that size.
     seen: Option<(Bytes, Timestamp)>,
     /// The most of it by that size; `None`: none is known, or it is forgotten.
     in_use: Option<Bytes>,
@@ -42,21 +43,21 @@ impl Holding {
     pub fn observe(&mut self, sample: &GuestSample, now: Timestamp) {
         self.overhead = sample.overhead.or(self.overhead);
         let (least, most) = self.overhead(sample);
-        // A target may follow from what is resident for certain: an eighth of a guest is no whole
-        // page.
+        // A target may be derived from the lower bound, and an eighth of a guest need not be whole
+        // pages.
         let within = |occupied: Bytes| {
             (occupied.saturating_sub(most).page_floor(), occupied.saturating_sub(least))
         };
-        let told = sample.resident.filter(|size| size.age <= REMEMBERED);
-        let fresh = told.filter(|size| size.age <= FRESH);
+        let recent = sample.resident.filter(|size| size.age <= REMEMBERED);
+        let fresh = recent.filter(|size| size.age <= FRESH);
         self.resident = fresh.map(|size| within(size.value));
-        if let Some(size) = told {
+        if let Some(size) = recent {
             let (at_least, at_most) = within(size.value);
             (self.seen, self.in_use) = (Some((at_least, now)), Some(at_most));
         } else if self.seen.is_some_and(|(_, at)| now > at + REMEMBERED) {
             self.in_use = None;
         }
-        // Where the host keeps what the balloon takes, what is resident says nothing of claims.
+        // Where the host keeps ballooned pages, the resident size says nothing about claims.
         let is_evidence = sample.capabilities.discard_inhibited != Some(true);
         let lasts = |at: Timestamp| is_evidence && now <= at + REMEMBERED;
         let seen = self.seen.filter(|(_, at)| lasts(*at)).map(|(seen, _)| seen);
@@ -64,35 +65,35 @@ impl Holding {
         self.held = sample.claimed().max(seen);
     }
 
-    /// The daemon before this one last knew the guest to hold `held`: that stands until the host
-    /// sees the guest's process.
+    /// The previous daemon last knew the guest to hold `held`. That stands until the host sees the
+    /// guest's process.
     pub fn restore(&mut self, held: Option<Bytes>, now: Timestamp) {
         self.seen = held.map(|held| (held.page_floor(), now));
     }
 
     /// What the guest holds by the last sample: its claim or, if that is more, what was seen.
-    /// `None`: it claims nothing, and nothing was seen.
+    /// `None`: no claim, and nothing was seen.
     pub fn held(&self) -> Option<Bytes> {
         self.held
     }
 
-    /// The guest's memory that is resident on the host for certain; `None`: not known.
+    /// The least of the guest's memory that is resident on the host; `None`: unknown.
     pub fn resident_at_least(&self) -> Option<Bytes> {
         self.resident.map(|(least, _)| least)
     }
 
-    /// The guest's memory that may be resident on the host; `None`: not known.
+    /// The most of the guest's memory that may be resident on the host; `None`: unknown.
     pub fn resident_at_most(&self) -> Option<Bytes> {
         self.resident.map(|(_, most)| most)
     }
 
-    /// The guest's memory that may have been resident by the last size known, be it of now or not;
-    /// `None`: none is known.
+    /// The most of the guest's memory that may have been resident by the last known size, however
+    /// old. `None`: none is known.
     pub fn in_use(&self) -> Option<Bytes> {
         self.in_use
     }
 
-    /// The least and the most that its hypervisor may need beside the guest's memory.
+    /// The least and the most that the hypervisor may need besides the guest's memory.
     fn overhead(&self, sample: &GuestSample) -> (Bytes, Bytes) {
         let memory = sample.present_memory().unwrap_or(Bytes::ZERO);
         let least = self.overhead.unwrap_or(Bytes::ZERO).min(overhead_assumed(memory));
@@ -117,7 +118,7 @@ mod tests {
         }
     }
 
-    /// What a guest holds after each sample, one a second.
+    /// What a guest holds after each sample; samples are a second apart.
     fn held(samples: &[GuestSample]) -> Vec<u64> {
         let mut holding = Holding::default();
         let held = samples.iter().zip(100u64..).map(|(sample, second)| {
@@ -129,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_whole_pages() {
-        // 1,000,004 KiB: an eighth is no whole page.
+        // An eighth of 1,000,004 KiB is no whole number of pages.
         let memory = Bytes::new(1_000_004 << 10);
         let mut guest = sample(400, 900, None);
         guest.boot_memory = Some(memory);
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn inhibited_balloons_are_not_called_liars() {
+    fn resident_memory_proves_nothing_with_inhibited_balloons() {
         let mut inhibited = sample(400, 1000, Some(40));
         inhibited.capabilities.discard_inhibited = Some(true);
         assert_eq!(held(&[inhibited]), [400]);

@@ -1,23 +1,23 @@
-//! The safety envelope: what a policy wants, made safe.
+//! The safety envelope: makes the wishes of a policy safe.
 //!
 //! The same for every policy. In the order in which the controller uses it:
 //!
 //! | file | answers |
 //! |---|---|
-//! | `holding` | what does the host see of what this guest claims to hold? |
-//! | `assessment` | may this guest be moved at all, and on what figures? |
-//! | `owner_watch` | does somebody else move it? |
-//! | `swap_room` | what must a guest be left that has no swap? |
+//! | `holding` | how much does this guest hold, as far as the host can see? |
+//! | `assessment` | may this guest be moved at all, and on which figures? |
+//! | `owner_watch` | does something else move its balloon? |
+//! | `swap_room` | what must be left to a guest without swap? |
 //! | `compliance` | what was asked of each guest, and does it comply? |
 //! | `budget` | how much may be handed out, and how much of it at once? |
-//! | `goal` | the policy's wish within floor, ceiling, step limits and dead band |
-//! | `allocate_grants` | the orders: releases at once, grants only from what is really free |
-//! | `check` | does a finished plan keep every promise? Written apart from all of the above |
+//! | `goal` | what is the policy's wish within floor, ceiling, step limits and dead band? |
+//! | `allocate_grants` | which orders? Releases at once, grants only from memory that is free |
+//! | `check` | does a finished plan keep every promise? Shares no code with the files above |
 //!
-//! Promises: never below a floor, never below its use without swap, never shrunk on stale or
-//! implausible statistics, memory granted only after it was released, never into the host's
-//! reserve; a guest that gives nothing is set aside, and nobody else pays for what it holds beyond
-//! its entitlement.
+//! Promises: a guest is never taken below its floor, nor below its use if it has no swap. It is
+//! never shrunk on stale or implausible statistics. Memory is granted only after it was released,
+//! and never from the host's reserve. A guest that gives nothing is set aside, and no other guest
+//! pays for what it holds beyond its entitlement.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
@@ -35,7 +35,7 @@ mod settings;
 mod swap_room;
 
 pub use allocate_grants::{Grant, Lack, allocate_grants};
-pub use assessment::{Assessment, Capped, Known, verdict};
+pub use assessment::{Assessment, AssessmentInput, Capped, verdict};
 pub use budget::{TickBudget, Totals, budget_for};
 pub use compliance::ComplianceLog;
 pub use goal::{Goal, goal_for};

@@ -1,26 +1,28 @@
-//! Whether somebody else moves a guest's balloon.
+//! Whether something else moves a guest's balloon.
 //!
-//! Idea: a driver moves towards the last order it got, and our orders are known. A guest that was
-//! at its target and then left it, while we ordered nothing else, got somebody else's order, where
-//! this can be told from a driver that does not comply:
+//! Idea: a driver moves towards the last order it got, and Ballast knows its own orders. A guest
+//! that was at its target and left it, without a new order from Ballast, was ordered by something
+//! else. This has to be told from a driver that does not comply:
 //!
-//! - It holds *less*, and its kernel agrees: no driver takes more than its order, be it slow or
-//!   stuck, and a guest gains nothing by claiming that.
-//! - It holds *more*, and stays there with fresh statistics: a driver that takes memory back does
-//!   that, too. It counts only where others can order the balloon at all, through a manager that we
-//!   do not have to ourselves, and where the driver has no way of its own: it does not deflate when
-//!   the guest runs out of memory. A guest that was started again comes back to its target by
+//! - The guest holds *less*, and its kernel agrees. No driver takes more than it was ordered to,
+//!   even a slow or stuck one, and a guest gains nothing by claiming that.
+//! - The guest holds *more*, and stays there with fresh statistics. A driver that takes memory back
+//!   does that too. So this counts only where others can order the balloon at all, through a
+//!   manager that Ballast does not have to itself, and where the driver never deflates by itself
+//!   when the guest runs out of memory. A guest that was restarted comes back to its target by
 //!   itself.
 //!
-//! Once may be an order of our own that was late; twice within [`WINDOW`] is an owner. Whoever
-//! gives way on that evidence loses nothing that was granted: what such a guest holds beyond its
-//! entitlement stays its debt, so no guest gains by pretending.
+//! One departure may come from a late order of Ballast; two within [`WINDOW`] mean another owner.
+//! Standing back on that evidence grants nothing: what such a guest holds beyond its entitlement
+//! stays its debt, so no guest gains by pretending.
 //!
-//! Cost: O(1) a guest and tick. Limits: neither QEMU nor libvirt tells a balloon's target, only
-//! what it holds, so an order that changes less than [`DEPARTURE_MIN`] is not seen, nor one that is
-//! overtaken by an order of ours; a kernel that does not count the balloon's memory out of its
-//! total (Windows') hides that it holds less; guests with plugged memory are not watched; of a
-//! guest that only its own QMP socket reaches, only what goes down is seen.
+//! Cost: O(1) per guest and tick. Limits:
+//!
+//! - QEMU and libvirt report what a balloon holds, not its target. An order that changes less than
+//!   [`DEPARTURE_MIN`], or that an order of Ballast overtakes, is not seen.
+//! - A kernel that does not subtract the balloon from its total (Windows) hides that it holds less.
+//! - Guests with plugged memory are not watched.
+//! - Of a guest that is reached only through its own QMP socket, only decreases are seen.
 
 use std::time::Duration;
 
@@ -28,21 +30,21 @@ use ballast_model::{Bytes, GuestSample, LinkState, RunState, Timestamp};
 
 use crate::ComplianceLog;
 
-/// A guest within this much of its target is there.
+/// A guest within this much of its target has arrived.
 const ARRIVED_WITHIN: Bytes = Bytes::mib(4);
-/// Less than this away from where it was is no departure.
+/// A smaller distance from where it was is no departure.
 const DEPARTURE_MIN: Bytes = Bytes::mib(16);
-/// A guest that holds the same for so long has arrived at whatever it was ordered.
+/// A guest that holds the same for this long has arrived at whatever it was ordered to.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
 /// Two departures within this time have one cause.
 const WINDOW: Duration = Duration::from_secs(3600);
-/// While an order of ours may still be carried out, nothing is anybody else's.
+/// While an order of Ballast may still be carried out, no move is attributed to others.
 const UNSURE_FOR: Duration = Duration::from_secs(60);
 
 /// Where a guest is.
 #[derive(Clone, Copy, Debug, Default)]
 enum Place {
-    /// On its way to its target, or not known.
+    /// On its way to its target, or unknown.
     #[default]
     OnItsWay,
     /// At its target.
@@ -50,26 +52,26 @@ enum Place {
     /// It left its target, which is still in force.
     Left {
         target: Bytes,
-        /// What it holds, since when.
+        /// What it holds, and since when.
         holds: Bytes,
         since: Timestamp,
-        /// What it held when that was last counted.
+        /// What it held when a departure was last counted.
         counted: Bytes,
     },
 }
 
-/// What one guest did without being told.
+/// Moves of one guest that Ballast did not order.
 #[derive(Clone, Debug, Default)]
 pub struct OwnerWatch {
     place: Place,
-    /// When it last left its target for good reason to believe in another's order.
+    /// When it last left its target in a way that points to another's order.
     departed_at: Option<Timestamp>,
     unsure_until: Timestamp,
     is_owned: bool,
 }
 
 impl OwnerWatch {
-    /// Whether somebody else moves the guest.
+    /// Whether something else moves the guest's balloon.
     pub fn is_owned(&self) -> bool {
         self.is_owned
     }
@@ -97,21 +99,21 @@ impl OwnerWatch {
                     return;
                 }
                 let left = Place::Left { target, holds, since: now, counted: target };
-                self.stay(sample, left, now)
+                self.update_departure(sample, left, now)
             }
             Place::Left { target: from, holds: before, since, counted } if from == target => {
                 let is_same = holds.abs_diff(before) <= ARRIVED_WITHIN;
                 let since = if is_same { since } else { now };
                 let holds = if is_same { before } else { holds };
-                self.stay(sample, Place::Left { target, holds, since, counted }, now)
+                self.update_departure(sample, Place::Left { target, holds, since, counted }, now)
             }
             Place::OnItsWay | Place::Arrived(_) | Place::Left { .. } => Place::OnItsWay,
         };
     }
 
-    /// It is away from its target. That it really holds less needs no more evidence; if it goes
-    /// further than what was counted, and settles there, that is another departure.
-    fn stay(&mut self, sample: &GuestSample, place: Place, now: Timestamp) -> Place {
+    /// The guest is away from its target. That it really holds less needs no more evidence. If it
+    /// goes further than what was counted, and settles there, that is another departure.
+    fn update_departure(&mut self, sample: &GuestSample, place: Place, now: Timestamp) -> Place {
         let Place::Left { target, holds, since, counted } = place else { return place };
         let settled_for = now.saturating_since(since);
         let has_settled = settled_for >= SETTLED_AFTER;
@@ -123,12 +125,12 @@ impl OwnerWatch {
             is_further && has_settled && is_ordered(sample, settled_for)
         };
         if counts {
-            self.count(now);
+            self.count_departure(now);
         }
         Place::Left { target, holds, since, counted: if counts { holds } else { counted } }
     }
 
-    fn count(&mut self, now: Timestamp) {
+    fn count_departure(&mut self, now: Timestamp) {
         if now < self.unsure_until {
             return;
         }
@@ -138,8 +140,8 @@ impl OwnerWatch {
     }
 }
 
-/// Whether a guest's kernel agrees with what its device says: after a reboot QEMU may tell what was
-/// so before it.
+/// Whether a guest's kernel agrees with what its device says: after a reboot QEMU may report the
+/// size from before.
 fn really_holds(sample: &GuestSample, holds: Bytes) -> bool {
     let is_within = |size: Option<Bytes>| size.is_none_or(|size| size <= holds);
     sample.stats.is_none_or(|it| is_within(it.value.total) && is_within(it.value.available))
@@ -161,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// A guest of a manager that others talk to, too, and its driver.
+    /// A guest of a manager that other programs use too, and its driver.
     struct Watched {
         watch: OwnerWatch,
         log: ComplianceLog,
@@ -186,12 +188,12 @@ mod tests {
             Watched { watch, log, sample, now: Timestamp::from_millis(1000) }
         }
 
-        /// We order it to `mib`.
+        /// Ballast orders the guest to `mib`.
         fn order(&mut self, mib: u64) {
-            self.log.sent(Bytes::mib(mib), true);
+            self.log.record_target(Bytes::mib(mib), true);
         }
 
-        /// It holds `mib` for some seconds; whether it is somebody else's then.
+        /// The guest holds `mib` for some seconds. Returns whether it then counts as owned.
         fn holds(&mut self, mib: u64, seconds: u64) -> bool {
             self.sample.allocation = Some(Measured::fresh(Bytes::mib(mib)));
             for _ in 0..seconds {
@@ -242,11 +244,11 @@ mod tests {
             rebooted.holds(1024, 2);
             assert!(!rebooted.holds(700, 20), "its device tells what was so before");
         }
-        // An order of ours may come late.
+        // An order of Ballast may arrive late.
         let mut late = Watched::new();
         late.order(512);
         late.holds(512, 1);
-        late.log.failed();
+        late.log.record_send_failure();
         assert!(!late.holds(300, 9));
         late.order(512);
         assert!(!late.holds(512, 1) && !late.holds(300, 9));
@@ -263,15 +265,15 @@ mod tests {
         }
     }
 
-    /// What becomes of a guest that nobody else orders, from one second to the next.
+    /// What happens to a guest that nobody else orders, from one second to the next.
     #[derive(Clone, Debug)]
     enum Step {
         Order(u64),
         /// Its driver's largest step towards its target in a tick.
         Move(u64),
-        /// Its driver takes memory back, if it does such.
+        /// Its driver takes memory back, if it can.
         TakeBack(u64),
-        /// It is started again, and holds all it was booted with until its driver has begun.
+        /// It restarts, and holds its boot memory until its driver has begun.
         Restart,
     }
 
@@ -285,7 +287,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whether it is slow, stuck, takes back or claims anything up to that.
+        /// Whether the driver is slow or stuck, takes memory back, or claims anything up to that.
         #[test]
         fn no_driver_is_taken_for_an_owner(
             steps in prop::collection::vec((step(), 1..9_u64), 1..60),
@@ -293,7 +295,8 @@ mod tests {
         ) {
             let mut guest = Watched::new();
             guest.sample.capabilities.shared_control = is_shared.then_some(true);
-            // What its device says tells a guest that takes memory back from an owner's order.
+            // The device tells whether it deflates by itself, which is how taking back differs from
+            // an order.
             guest.sample.capabilities.deflate_on_oom = Some(is_shared);
             let (mut target, mut holds) = (1024, 1024_u64);
             for (step, seconds) in steps {
@@ -311,7 +314,7 @@ mod tests {
             }
         }
 
-        /// However often we order something else meanwhile.
+        /// However often Ballast orders something else meanwhile.
         #[test]
         fn an_owner_is_found_while_we_order(
             orders in prop::collection::vec((200..=1000_u64, 100..150_u64), 2..10),

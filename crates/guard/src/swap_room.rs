@@ -1,31 +1,32 @@
-//! What a guest without swap has to be left.
+//! What must be left to a guest without swap.
 //!
-//! Idea: what is taken of a guest beyond what it can spare goes to its swap. Where there is none,
-//! or no more of it, its kernel kills a program instead, whatever floor and ceiling say. So it is
-//! left what it uses, some to spare, less the swap it has left. Whether it has any its agent tells;
-//! the device's statistics do not, but a guest that was seen to write to swap has some. The
-//! operator's word goes before both.
+//! Idea: memory taken from a guest beyond what it can spare goes to its swap. Where it has no swap,
+//! or its swap is full, its kernel kills a program instead, whatever floor and ceiling say. So the
+//! guest is left what it uses and some to spare, less its free swap. Its agent reports whether it
+//! has swap. The device's statistics do not, but a guest that was seen to write to swap has some.
+//! The operator's setting overrides both.
 //!
-//! Cost: O(1). Limits: a guest that is not known to have swap keeps what it uses, though it may
-//! have some; it is for the operator to say so.
+//! Cost: O(1). Limits: a guest that is not known to have swap keeps what it uses, even if it has
+//! swap; the operator can say so.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, GuestLimits, GuestSample};
 
-/// Left to a guest beside what it uses: its kernel needs free memory to work with, and figures are
-/// a second old.
+/// Left to a guest besides what it uses: its kernel needs free memory to work with, and its figures
+/// are a second old.
 const SPARE: Bytes = Bytes::mib(32);
 
-/// The least that can be taken of what a guest uses, which is the swap it has left. `None`: it has
-/// swap, it is not known how much.
+/// The most that can be taken of what a guest uses: its free swap. `None`: it has swap, but how
+/// much is unknown.
 fn room(sample: &GuestSample, limits: &GuestLimits, stale_after: Duration) -> Option<Bytes> {
-    let told = || sample.agent.as_ref().filter(|agent| agent.age <= stale_after)?.value.swap_free;
+    let agent = sample.agent.as_ref().filter(|agent| agent.age <= stale_after);
+    let swap_free = agent.and_then(|agent| agent.value.swap_free);
     let has_swapped = || sample.stats?.value.swap_out.filter(|out| *out > Bytes::ZERO);
     match limits.swap {
         Some(true) => None,
         Some(false) => Some(Bytes::ZERO),
-        None => match (told(), has_swapped()) {
+        None => match (swap_free, has_swapped()) {
             (Some(free), _) => Some(free),
             (None, Some(_)) => None,
             (None, None) => Some(Bytes::ZERO),
@@ -33,15 +34,15 @@ fn room(sample: &GuestSample, limits: &GuestLimits, stale_after: Duration) -> Op
     }
 }
 
-/// What a guest uses and cannot give without swap: what it holds less what it says it can spare.
-/// `None` where it does not say.
+/// What a guest uses and cannot give without swap: what it claims to hold less what it says it can
+/// spare. `None` without those figures.
 pub(crate) fn used_by(sample: &GuestSample) -> Option<Bytes> {
     let stats = sample.stats?.value;
     Some(sample.claimed()?.saturating_sub(stats.available.or(stats.free)?))
 }
 
-/// What a guest that uses `used` has to be left, in whole pages and never more than it holds.
-/// `None`: its floor says it.
+/// What must be left to a guest that uses `used`, in whole pages and never more than it holds.
+/// `None`: its floor alone decides.
 pub(crate) fn min_without_swap(
     used: Bytes,
     sample: &GuestSample,
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn one_with_swap_is_left_what_that_does_not_take() {
+    fn a_guest_with_swap_is_left_what_swap_cannot_take() {
         assert_eq!(left(&guest(200, 9, None), None), None);
         assert_eq!(left(&guest(200, 0, None), Some(true)), None);
         assert_eq!(left(&guest(200, 9, Some(100)), None), Some(232), "what is left of it");

@@ -1,10 +1,10 @@
-//! What the host's kernel is and how it is set, as far as it matters to guests' memory.
+//! The version, features and settings of the host's kernel that matter to guests' memory.
 //!
-//! Idea: [`HostFacts`] holds what the kernel's files say and judges nothing. Each is a [`Fact`]: a
-//! file that is not there is a kernel without that feature, and one that cannot be read or holds
-//! something else is an error that names it.
+//! Idea: [`HostFacts`] holds what the kernel's files say, without a judgement. Each is a [`Fact`]:
+//! a missing file means a kernel without that feature; a file that cannot be read, or has
+//! unexpected content, is an error that names the file.
 //! Cost: some fifteen small files, for a diagnosis. Source: Linux, Documentation/admin-guide/mm and
-//! sysctl/vm.rst; proc_swaps(5). Limits: what was so at that moment.
+//! sysctl/vm.rst; proc_swaps(5). Limits: a snapshot; settings may change afterwards.
 
 use std::path::{Path, PathBuf};
 
@@ -42,30 +42,30 @@ pub struct HostFacts {
     pub pressure: Fact<Pressure>,
     /// When private memory gets huge pages: `always`, `madvise` or `never`.
     pub huge_pages: Fact<&'static str>,
-    /// When memory that is shared as a file gets them: also `within_size`, `advise`, `deny` or
-    /// `force`.
+    /// When shared memory (shmem) gets huge pages: `always`, `within_size`, `advise`, `never`,
+    /// `deny` or `force`.
     pub shared_huge_pages: Fact<&'static str>,
-    /// Where it swaps to; empty: nowhere.
+    /// The host's swap areas; empty: it does not swap.
     pub swaps: Fact<Vec<SwapArea>>,
-    /// Whether what is swapped out is kept compressed in memory first (zswap).
+    /// Whether swapped-out memory is first kept in memory, compressed (zswap).
     pub zswap: Fact<bool>,
-    /// How readily it swaps rather than drops cache, 0 to 200 (`vm.swappiness`).
+    /// How readily the kernel swaps instead of dropping cache, 0 to 200 (`vm.swappiness`).
     pub swappiness: Fact<u64>,
-    /// Whether it promises more memory than it has: 0 within reason, 1 always, 2 never
+    /// Whether the kernel promises more memory than it has: 0 by a heuristic, 1 always, 2 never
     /// (`vm.overcommit_memory`).
     pub overcommit: Fact<u64>,
     /// Whether any process may use userfaultfd (`vm.unprivileged_userfaultfd`).
     pub open_userfaultfd: Fact<bool>,
     /// Whether this process may open `/dev/userfaultfd`; `None`: there is none.
     pub userfaultfd_device: Option<bool>,
-    /// Merging of like pages (KSM).
+    /// Merging of equal pages (KSM).
     pub merging: Fact<PageMerging>,
-    /// The process and the name of a program that tunes that.
+    /// PID and name of another program that tunes merging.
     pub merging_owner: Option<(u32, &'static str)>,
 }
 
 impl HostFacts {
-    /// Reads them below `root`, which is `/` except for tests.
+    /// Reads the files below `root`, which is `/` except in tests.
     pub fn read(root: &Path) -> HostFacts {
         let at = |path: &str| root.join(path);
         let proc = root.join("proc");
@@ -111,7 +111,7 @@ impl HostFacts {
 const PRIVATE_CHOICES: [&str; 3] = ["always", "madvise", "never"];
 const SHARED_CHOICES: [&str; 6] = ["always", "within_size", "advise", "never", "deny", "force"];
 
-/// Reads and parses a file.
+/// Reads and parses the file at `path`.
 fn fact<T>(path: PathBuf, parse: impl FnOnce(&Path, &[u8]) -> Result<T, ReadError>) -> Fact<T> {
     match read_once(path) {
         Ok((path, text)) => parse(&path, &text).map(Some),

@@ -4,8 +4,8 @@
 //! Idea: one small reader per file of `/proc`. Each takes the `/proc` folder as a parameter, so
 //! that tests can pass a folder of their own. [`HostReader`] combines the files into the model's
 //! [`HostSample`](ballast_model::HostSample); [`ProcessReader`] follows one hypervisor process.
-//! [`HostFacts`] is what does not change from tick to tick, for a diagnosis.
-//! Begin with `sample.rs`.
+//! [`HostFacts`] holds what hardly changes from tick to tick, for a diagnosis. Begin with
+//! `sample.rs`.
 //!
 //! Cost: files stay open and are read with `pread` into one reused buffer: two files for a sample
 //! of the host, one for a process (`benches/readers.rs`).

@@ -1,12 +1,12 @@
-//! `/sys/kernel/mm/ksm`: merging of like pages, read and set; `/proc/<pid>/ksm_merging_pages`: the
-//! part of one process.
+//! Merging of equal pages (KSM): reads and sets `/sys/kernel/mm/ksm`, and reads
+//! `/proc/<pid>/ksm_merging_pages`, the part of one process.
 //!
-//! Idea: [`MergingControl`] takes the search over from nobody: what it found is restored when it
-//! ends. It never unmerges (`run` = 2), which may need more memory than there is.
+//! Idea: [`MergingControl`] restores the settings that it found when it ends. It never unmerges
+//! (`run` = 2), which may need more memory than there is.
 //!
 //! Cost: six small files for a reading, one for a process. Source: Linux,
-//! Documentation/admin-guide/mm/ksm.rst. Limits: pages of 4 KiB, as everywhere here; a process that
-//! is killed restores nothing.
+//! Documentation/admin-guide/mm/ksm.rst. Limits: pages of 4 KiB, as everywhere here; a killed
+//! process restores nothing.
 
 use std::fs;
 use std::io;
@@ -16,16 +16,18 @@ use std::time::Duration;
 use ballast_model::{Bytes, MergingKnobs, PageMerging};
 
 use crate::error::ReadError;
-use crate::file::read_once;
+use crate::file::{read_once, read_start};
 use crate::line::number;
+use crate::rights::is_of_the_host;
 
 /// The usual folder.
 pub const KSM: &str = "/sys/kernel/mm/ksm";
 
-/// Most processes that are looked at.
+/// Most processes that are examined.
 const PROCESSES_MAX: usize = 100_000;
 
-/// Merging as the files of `folder` say; `None`: this kernel has none.
+/// The settings and results of merging, from the files in `folder`; `None`: this kernel has no
+/// merging.
 ///
 /// # Errors
 /// A file cannot be read, or holds no number.
@@ -44,14 +46,14 @@ pub fn read_merging(folder: &Path) -> Result<Option<PageMerging>, ReadError> {
     else {
         return Ok(None);
     };
-    // 2 stops it and unmerges all.
+    // 2 stops merging and unmerges everything.
     let knobs =
         MergingKnobs { is_running: run == 1, pages_to_scan, sleep: Duration::from_millis(sleep) };
     Ok(Some(PageMerging { knobs, shared: pages(shared), saved: pages(sharing), full_scans }))
 }
 
-/// How much memory of process `pid` is merged; `None`: the process has ended, or the kernel (before
-/// 6.1) does not say.
+/// How much memory of process `pid` is merged; `None`: the process has ended, or the kernel is
+/// older than 6.1 and does not say.
 ///
 /// # Errors
 /// The file cannot be read, or holds no number.
@@ -84,19 +86,21 @@ pub fn parse_number(path: &Path, text: &[u8]) -> Result<u64, ReadError> {
     found.ok_or_else(|| ReadError::malformed(path, 1, text, "a whole number"))
 }
 
-/// Another program that tunes the search for like pages, with its PID: the first found in `proc`.
+/// The first program in `proc` that also tunes merging: its PID and name. A name counts only for
+/// services of the host: any process can take such a name.
 pub fn merging_owner(proc: &Path) -> Option<(u32, &'static str)> {
     let entries = fs::read_dir(proc).into_iter().flatten().flatten().take(PROCESSES_MAX);
     let mut found = entries.filter_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+        let folder = entry.path();
+        let name = fs::read_to_string(folder.join("comm")).ok()?;
         let owner = match name.trim_end() {
             "ksmtuned" => "ksmtuned",
             "momd" | "mom" | "mom-vdsm" => "mom",
             "vdsmd" => "vdsm",
             // Scripts whose interpreter gives the process its name.
             "bash" | "sh" | "python" | "python3" => {
-                let arguments = fs::read(entry.path().join("cmdline")).ok()?;
+                let arguments = read_start(&folder.join("cmdline")).ok()?;
                 let words = arguments.split(|&byte| byte == 0);
                 let mut names = words.filter_map(|word| word.rsplit(|&byte| byte == b'/').next());
                 names.find_map(|word| match word {
@@ -108,12 +112,12 @@ pub fn merging_owner(proc: &Path) -> Option<(u32, &'static str)> {
             }
             _ => return None,
         };
-        Some((pid, owner))
+        is_of_the_host(&folder).then_some((pid, owner))
     });
     found.next()
 }
 
-/// What can be set, as it was found.
+/// The settings that were found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Found {
     run: u64,
@@ -121,21 +125,21 @@ struct Found {
     sleep_ms: u64,
 }
 
-/// Sets how the kernel searches for like pages.
+/// Sets how the kernel searches for equal pages, and restores what it found.
 #[derive(Debug)]
 pub struct MergingControl {
     folder: PathBuf,
-    /// `None`: nothing was set yet.
+    /// The settings before the first change; `None`: nothing was set yet.
     found: Option<Found>,
 }
 
 impl MergingControl {
-    /// Sets nothing yet; `folder` is [`KSM`], or a test's.
+    /// A control that has set nothing yet; `folder` is [`KSM`], or a test's folder.
     pub fn new(folder: &Path) -> MergingControl {
         MergingControl { folder: folder.to_owned(), found: None }
     }
 
-    /// Sets it so; the first time it notes what it found.
+    /// Sets `knobs`. The first call notes the settings that it found.
     ///
     /// # Errors
     /// The kernel has no such files, or they cannot be read or written; the text names the file.
@@ -149,20 +153,20 @@ impl MergingControl {
         self.write("run", u64::from(knobs.is_running))
     }
 
-    /// Restores what it found, if it set anything.
+    /// Restores the settings that were found, if any were changed.
     ///
     /// # Errors
     /// A file cannot be written.
     pub fn restore(&mut self) -> Result<(), String> {
         let Some(found) = self.found.take() else { return Ok(()) };
-        // To unmerge what is merged is not its business, though somebody once had that done.
+        // Never back to 2: to unmerge again would be up to whoever set it.
         let run = u64::from(found.run == 1);
         self.write("run", run)?;
         self.write("pages_to_scan", found.pages_to_scan)?;
         self.write("sleep_millisecs", found.sleep_ms)
     }
 
-    /// Leaves everything as it is now: it has another owner.
+    /// Leaves the settings as they are now, because another program owns them.
     pub fn give_up(&mut self) {
         self.found = None;
     }
@@ -270,13 +274,14 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_known_by_name_and_script() {
+    fn owners_are_known_by_name_script_and_user() {
         let proc = tempfile::tempdir().unwrap();
         let add = |pid: &str, name: &str, arguments: &str| {
             let folder = proc.path().join(pid);
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("comm"), format!("{name}\n")).unwrap();
             fs::write(folder.join("cmdline"), arguments).unwrap();
+            fs::write(folder.join("status"), "Uid:\t36\t36\t36\t36\n").unwrap();
         };
         add("1", "ksmd", "");
         add("2", "bash", "bash\0/root/notes\0");
@@ -290,5 +295,7 @@ mod tests {
             add("3", name, arguments);
             assert_eq!(merging_owner(proc.path()), Some((3, expected)), "{name}");
         }
+        fs::write(proc.path().join("3/status"), "Uid:\t4000000000\t0\t0\t0\n").unwrap();
+        assert_eq!(merging_owner(proc.path()), None, "another user's");
     }
 }

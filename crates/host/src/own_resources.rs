@@ -1,18 +1,18 @@
-//! What the daemon may use for itself: open files, and memory that is not swapped out.
+//! The daemon's own resources: open files, and memory that is not swapped out.
 //!
-//! Idea: a thousand guests need some thousand open files, more than a process may have unless it
-//! asks. A daemon that waits for its own swapped-out memory could free nobody's: its memory is
-//! locked, page by page as it is first used, so that locking takes no memory that is not needed.
-//! What a tick frees the next one needs again, so it is kept.
+//! Idea: a thousand guests need some thousand open files, more than the default limit. A daemon
+//! that waits for its own swapped-out memory cannot help any guest, so its memory is locked. Each
+//! page is locked when it is first used, so locking takes no more memory. Memory that one tick
+//! frees is needed by the next, so it is kept.
 //!
 //! Limits: nothing here is required; a refusal says how to permit it. A process that may lock only
-//! some memory locks none: it would die of the first allocation past its limit.
+//! some memory locks none: its first allocation past the limit would fail and end it.
 
 use rustix::io::Errno;
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the soft limit of open files to the hard one; returns it. `None`: there is no limit.
+/// Raises the soft limit of open files to the hard limit and returns it. `None`: there is no limit.
 ///
 /// # Errors
 /// The kernel refuses; the text says what was tried.
@@ -29,8 +29,8 @@ pub fn raise_open_files() -> Result<Option<u64>, String> {
 /// Locks all memory that the process uses, now and later.
 ///
 /// # Errors
-/// The process may not lock as much as it wants; the text says how to permit it. Then nothing is
-/// locked.
+/// The process may not lock unlimited memory; the text says how to permit it. Nothing is locked
+/// then.
 pub fn lock_memory() -> Result<(), String> {
     let limit = getrlimit(Resource::Memlock).current;
     let refused = |error: Errno| {
@@ -43,7 +43,8 @@ pub fn lock_memory() -> Result<(), String> {
     };
     mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)
         .map_err(refused)?;
-    // Whether the limit counts for this process is seen only past it. Nothing is touched.
+    // Whether the limit applies to this process shows only in an allocation beyond it. The memory
+    // is not touched.
     let past_limit = limit.and_then(|bytes| usize::try_from(bytes).ok()?.checked_add(1));
     if past_limit.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_err()) {
         munlockall().map_err(refused)?;
@@ -54,20 +55,20 @@ pub fn lock_memory() -> Result<(), String> {
 
 /// Memory freed beyond this much goes back to the kernel.
 const KEPT_MAX: libc::c_int = 64 << 20;
-/// Single blocks larger than this are not kept: the most that the C library permits.
+/// Larger blocks are never kept. This is the largest value that the C library permits.
 const KEPT_BLOCK_MAX: libc::c_int = 32 << 20;
 
-/// Keeps memory that this process frees, up to 64 MiB, for what it needs next. A tick of 10,000
-/// guests needs 10 MB and frees the last one's; to fault them in anew takes longer than to decide
-/// (`cargo bench -p ballast-bench --bench decision`).
+/// Keeps up to 64 MiB that this process frees, for later allocations. A tick of 10,000 guests
+/// allocates 10 MB and frees those of the tick before. Faulting them in again would take longer
+/// than the decision (`cargo bench -p ballast-bench --bench decision`).
 ///
-/// Does nothing where the C library is not glibc.
+/// Does nothing if the C library is not glibc.
 pub fn keep_freed_memory() {
     #[cfg(target_env = "gnu")]
     #[allow(unsafe_code)]
     // SAFETY: `mallopt` takes two numbers and changes nothing that is in use.
     unsafe {
-        // It says no only to numbers out of range, which these are not.
+        // The result is ignored: only numbers out of range are refused.
         libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_MAX);
         libc::mallopt(libc::M_MMAP_THRESHOLD, KEPT_BLOCK_MAX);
     }

@@ -1,12 +1,12 @@
-//! What a hypervisor's open files say of its guest's memory: whether a device or private memory
-//! keeps it on the host.
+//! Whether a passed-through device or private guest memory pins a guest's memory on the host, as
+//! shown by its hypervisor's open files.
 //!
-//! Idea: a device that is passed through, and memory that is the guest's alone, are files that the
-//! hypervisor holds open, whatever hypervisor it is: `/dev/vfio/…`, `/dev/vhost-vdpa-…`,
-//! `/dev/sev`, a `guest_memfd`. Their names are links in `/proc/<pid>/fd`.
-//! Cost: a link a file, some 60 µs for QEMU. Source: Linux, virt/kvm/guest_memfd.c,
-//! drivers/vfio/vfio_main.c. Limits: who may not look at the process sees nothing; TDX has no file
-//! of its own and shows as `guest_memfd`.
+//! Idea: every hypervisor holds a file open for each passed-through device and for private guest
+//! memory: `/dev/vfio/…`, `/dev/vhost-vdpa-…`, `/dev/sev`, a `guest_memfd`. The names are in the
+//! links in `/proc/<pid>/fd`.
+//! Cost: one link per open file, some 60 µs for QEMU. Source: Linux, virt/kvm/guest_memfd.c,
+//! drivers/vfio/vfio_main.c. Limits: needs the right to inspect the process; TDX has no file of its
+//! own and shows as `guest_memfd`.
 
 use std::fs;
 use std::io;
@@ -14,18 +14,18 @@ use std::path::Path;
 
 use ballast_model::Pinned;
 
-/// Most files of a process that are looked at.
+/// Most open files of a process that are examined.
 const FILES_MAX: usize = 4096;
 
-/// What the open files of process `pid` in `proc` say; `None`: none of them pins memory.
+/// What pins the guest's memory, by the open files of process `pid` in `proc`; `None`: nothing.
 ///
 /// # Errors
-/// They cannot be listed: the process has ended, or this one lacks the right.
+/// The files cannot be listed: the process has ended, or this process lacks the right.
 pub fn read_pinned(proc: &Path, pid: u32) -> io::Result<Option<Pinned>> {
     let entries = fs::read_dir(proc.join(pid.to_string()).join("fd"))?;
     let (mut encrypts, mut is_private, mut passes_through) = (false, false, false);
     for entry in entries.take(FILES_MAX).filter_map(Result::ok) {
-        // One that is closed meanwhile has no name.
+        // A file that was closed meanwhile has no link.
         let Ok(name) = fs::read_link(entry.path()) else { continue };
         match name.to_str().and_then(pinned_by) {
             Some(Pinned::Sev) => encrypts = true,
@@ -34,7 +34,7 @@ pub fn read_pinned(proc: &Path, pid: u32) -> io::Result<Option<Pinned>> {
             None => {}
         }
     }
-    // What encrypts memory says more than where it is, and that more than a device.
+    // Encryption says most, then private memory, then a device.
     Ok(match (encrypts, is_private) {
         (true, true) => Some(Pinned::SevSnp),
         (true, false) => Some(Pinned::Sev),
@@ -43,7 +43,7 @@ pub fn read_pinned(proc: &Path, pid: u32) -> io::Result<Option<Pinned>> {
     })
 }
 
-/// What a file of this name keeps on the host.
+/// The kind of pinning that an open file of this name shows; `None`: none.
 pub fn pinned_by(name: &str) -> Option<Pinned> {
     let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
     if name == "/dev/sev" {

@@ -19,9 +19,9 @@ use rustix::process::{
     Pid, Signal, getppid, getpriority_process, set_parent_process_death_signal, setpriority_process,
 };
 
-/// The lowest priority there is.
+/// The nice value of the lowest priority.
 const NICE_LOWEST: i32 = 19;
-/// The out-of-memory score adjustment of what is killed before everything else.
+/// The out-of-memory score adjustment of a process that is to be killed first.
 const OOM_SCORE_FIRST: &str = "1000";
 
 /// Most threads raised one by one; the daemon has a handful.
@@ -91,8 +91,9 @@ impl fmt::Display for SettingOutcome {
     }
 }
 
-/// Raises the priority of the calling process as `wanted`: of all its threads and of those it
-/// starts later. `proc` is [`PROC`](crate::PROC); in a test's folder only the score is written.
+/// Raises the priority of the calling process as `wanted`: of all its threads and of those that it
+/// starts later. `proc` is [`PROC`](crate::PROC), or a test's folder: then only the score is
+/// written there, and only the calling thread is raised.
 pub fn raise_priority(proc: &Path, wanted: Priority) -> PriorityOutcome {
     PriorityOutcome {
         nice: wanted.nice.map_or(SettingOutcome::Untouched, |nice| raise_nice(proc, nice)),
@@ -102,21 +103,21 @@ pub fn raise_priority(proc: &Path, wanted: Priority) -> PriorityOutcome {
     }
 }
 
-/// Gives the calling thread ordinary priority, if that of its process is raised: on Linux a nice
-/// value belongs to a thread, which inherits it from the one that starts it.
+/// Gives the calling thread ordinary priority, if it has a raised one. On Linux a nice value
+/// belongs to a thread, which inherits it from the thread that starts it.
 pub fn give_up_raised_priority() {
     if getpriority_process(None).is_ok_and(|nice| nice < 0) {
-        // Nobody is refused a lower priority.
+        // Lowering a priority is never refused.
         let _ = setpriority_process(None, 0);
     }
 }
 
-/// Gives the process `pid`, which this one has just started, ordinary priority: it inherits a
-/// raised one. As far as that is permitted; `proc` is [`PROC`](crate::PROC).
+/// Gives ordinary priority to the process `pid`, which this one has just started and which has
+/// inherited a raised one. Refusals are ignored. `proc` is [`PROC`](crate::PROC).
 pub fn give_ordinary_priority(proc: &Path, pid: u32) {
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
     if raw.is_some_and(|pid| getpriority_process(Some(pid)).is_ok_and(|nice| nice < 0)) {
-        // Nobody is refused a lower priority of a process of his own.
+        // Lowering the priority of an own process is never refused.
         let _ = setpriority_process(raw, 0);
     }
     let path = proc.join(pid.to_string()).join("oom_score_adj");
@@ -126,19 +127,19 @@ pub fn give_ordinary_priority(proc: &Path, pid: u32) {
     }
 }
 
-/// Makes the calling process one that works for its parent, the process `parent`, when nothing else
-/// is to be done: it has the lowest priority, is the first to be killed when memory runs out, and
-/// is killed when the thread that started it ends. To be called before it starts threads; `proc` is
+/// Makes the calling process a background worker of its parent, the process `parent`: it gets the
+/// lowest priority, is the first to be killed when memory runs out, and is killed when the thread
+/// that started it ends. Call it before the process starts threads; `proc` is
 /// [`PROC`](crate::PROC).
 ///
 /// # Errors
-/// `parent` is not the parent, or has ended; the kernel refuses.
+/// `parent` is not the parent, or has ended; or the kernel refuses.
 pub fn work_in_background_of(proc: &Path, parent: u32) -> io::Result<()> {
-    // Nobody is refused a lower priority or a higher score.
+    // Lowering the priority and raising the score are never refused.
     setpriority_process(None, NICE_LOWEST)?;
     fs::write(proc.join("self/oom_score_adj"), OOM_SCORE_FIRST)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended before it was to be told.
+    // The parent may have ended before the signal was requested.
     let found = getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
     if found == parent {
         return Ok(());

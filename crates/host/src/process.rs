@@ -19,7 +19,7 @@ use crate::line::{KIB_EXPECTED, kib, number, numbered};
 pub struct ProcessMemory {
     /// Resident memory (`VmRSS`).
     pub resident: Bytes,
-    /// All that it has mapped, touched or not, of whatever kind (`VmSize`).
+    /// All mapped memory of any kind, touched or not (`VmSize`).
     pub mapped: Option<Bytes>,
     /// The private part of `resident` (`RssAnon`, Linux 4.5 and later).
     pub resident_private: Option<Bytes>,
@@ -34,7 +34,17 @@ pub struct ProcessMemory {
     pub locked: Option<Bytes>,
 }
 
-/// A line that every process has except kernel threads and ended processes.
+impl ProcessMemory {
+    /// The host memory that it occupies, whatever kind of pages. `shared` is a count of its shared
+    /// memory in the files, which replaces that of the page table, where pages may be missing.
+    pub fn occupied(&self, shared: Option<Bytes>) -> Bytes {
+        let mapped = self.resident.saturating_add(self.huge.unwrap_or_default());
+        let Some(shared) = shared else { return mapped };
+        mapped.saturating_sub(self.resident_shared.unwrap_or_default()).saturating_add(shared)
+    }
+}
+
+/// A line that every process has, except kernel threads and ended processes.
 const RESIDENT: &str = "VmRSS:";
 
 /// Reads the memory of one process until it ends.

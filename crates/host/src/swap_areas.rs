@@ -1,6 +1,6 @@
-//! `/proc/swaps`: where the host swaps to.
+//! `/proc/swaps`: the host's swap areas.
 //!
-//! Limits: what lies under a partition is not looked at; only zram is known by its name.
+//! Limits: the device below a partition is not examined; only zram is recognized, by its name.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ const HEAD: &str = "Filename";
 /// What a swap area is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwapKind {
-    /// Memory that is compressed: what is swapped out stays on the host, smaller.
+    /// Compressed memory: swapped-out pages stay in the host's memory, in less space.
     Zram,
     /// A disk or a part of one.
     Disk,
@@ -41,9 +41,9 @@ pub struct SwapArea {
     pub name: String,
     /// What it is.
     pub kind: SwapKind,
-    /// How much it can hold.
+    /// Its capacity.
     pub size: Bytes,
-    /// How much it holds.
+    /// The part in use.
     pub used: Bytes,
 }
 

@@ -1,7 +1,7 @@
 //! The calls that Ballast makes, and their replies. Nothing else is ever sent.
 //!
-//! Source: libvirt's `remote_protocol.x`, from which the numbers are; `virDomainGetXMLDesc` and
-//! `virConnectGetAllDomainStats` in its reference. Limits: [`DOMAINS_MAX`], [`PARAMS_MAX`].
+//! Source: libvirt's `remote_protocol.x`, which defines the numbers; `virDomainGetXMLDesc` and
+//! `virConnectGetAllDomainStats` in libvirt's reference. Limits: [`DOMAINS_MAX`], [`PARAMS_MAX`].
 
 use std::fmt;
 
@@ -15,55 +15,56 @@ const DOMAINS_MAX: u32 = 16_384;
 /// Most figures of one domain; libvirt's own bound is 262,144, and these two groups fill a few.
 const PARAMS_MAX: u32 = 4096;
 
-/// Most figures of a domain's memory in one reply; libvirt's own bound is 1,024, and it has 13.
+/// Most figures of a domain's memory in one reply; libvirt's own bound is 1,024, and it defines 13.
 const MEMORY_STATS_MAX: u32 = 64;
-/// Which of them says what the domain holds.
+/// `VIR_DOMAIN_MEMORY_STAT_ACTUAL_BALLOON`: the figure with the domain's current memory.
 const ACTUAL_BALLOON: i32 = 6;
 
-/// The groups of figures that are asked for: state and balloon.
+/// The groups of figures that are requested: state and balloon.
 const STATS: u32 = 1 | 1 << 2;
 /// Active domains only, and no waiting for one whose hypervisor is busy.
 const STATS_FLAGS: u32 = 1 | 1 << 29;
-/// Changes concern the running domain, never its stored configuration, metadata apart.
+/// `VIR_DOMAIN_AFFECT_LIVE`: changes the running domain. Only metadata is changed in the stored
+/// configuration, too.
 const LIVE: u32 = 1;
-/// Changes concern the stored configuration.
+/// `VIR_DOMAIN_AFFECT_CONFIG`: changes the stored configuration.
 const CONFIG: u32 = 2;
-/// Metadata that is an element of one's own.
+/// `VIR_DOMAIN_METADATA_ELEMENT`: metadata in an element of the client's own.
 const METADATA_ELEMENT: i32 = 2;
 
 /// A call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// How clients authenticate.
+    /// Lists the ways to authenticate.
     AuthList,
-    /// Begins to work with a hypervisor.
+    /// Opens a hypervisor.
     Open {
-        /// Which one, `qemu:///system` or `qemu:///session`.
+        /// Its URI, `qemu:///system` or `qemu:///session`.
         uri: String,
     },
-    /// Which version of libvirt it is.
+    /// Reads libvirt's version.
     LibVersion,
-    /// State and balloon of all active domains.
+    /// Reads state and balloon of all active domains.
     AllDomainStats,
-    /// A domain's memory, as its hypervisor says at that moment.
+    /// Reads a domain's memory statistics, which libvirt queries from the hypervisor.
     MemoryStats(Domain),
-    /// How a domain was configured.
+    /// Reads a domain's XML.
     Xml(Domain),
     /// Sets a domain's balloon.
     SetMemory {
         /// The domain.
         domain: Domain,
-        /// What it is to hold, but for its virtio-mem devices, KiB.
+        /// Memory that the balloon leaves to it, without its virtio-mem devices, in KiB.
         kib: u64,
     },
     /// Changes a device of a domain.
     UpdateDevice {
         /// The domain.
         domain: Domain,
-        /// The device's element, as it is to be.
+        /// The device's new element.
         element: String,
     },
-    /// Whether a domain is stored, so that it can be started again.
+    /// Reads whether a domain's configuration is stored.
     IsPersistent(Domain),
     /// Replaces our own element of a domain's metadata.
     SetMetadata {
@@ -71,12 +72,12 @@ pub enum Call {
         domain: Domain,
         /// The element, without its namespace.
         element: String,
-        /// Whether also in its stored configuration.
+        /// Whether to change the stored configuration, too.
         stored: bool,
     },
-    /// Asks to be told of events of one kind, of all domains.
+    /// Subscribes to events of one kind, of all domains.
     Watch(EventKind),
-    /// Sets how often a domain's balloon reports.
+    /// Sets how often a domain's balloon reports statistics.
     SetStatsPeriod {
         /// The domain.
         domain: Domain,
@@ -104,24 +105,24 @@ impl Call {
         }
     }
 
-    /// Its arguments.
+    /// The arguments as XDR.
     pub(crate) fn arguments(&self) -> Vec<u8> {
         let arguments = match self {
             Call::AuthList | Call::LibVersion => XdrWriter::default(),
-            // The text is there, and no flags.
+            // The 1 says that the optional text is present; the flags are 0.
             Call::Open { uri } => XdrWriter::default().u32(1).text(uri).u32(0),
-            // Of all domains: of none in particular.
+            // An empty list of domains selects all.
             Call::AllDomainStats => XdrWriter::default().u32(0).u32(STATS).u32(STATS_FLAGS),
             Call::MemoryStats(domain) => domain.written().u32(MEMORY_STATS_MAX).u32(0),
             Call::Xml(domain) => domain.written().u32(0),
             Call::IsPersistent(domain) => domain.written(),
             Call::SetMetadata { domain, element, stored } => {
                 let flags = if *stored { LIVE | CONFIG } else { LIVE };
-                // All three texts are there.
+                // Each 1 says that an optional text is present.
                 let typed = domain.written().i32(METADATA_ELEMENT).u32(1).text(element);
                 typed.u32(1).text(PREFIX).u32(1).text(NAMESPACE).u32(flags)
             }
-            // Of no domain in particular.
+            // The 0 means no particular domain: events of all.
             Call::Watch(kind) => XdrWriter::default().i32(kind.id()).u32(0),
             Call::SetMemory { domain, kib } => domain.written().u64(*kib).u32(LIVE),
             Call::UpdateDevice { domain, element } => domain.written().text(element).u32(LIVE),
@@ -130,7 +131,7 @@ impl Call {
         arguments.done()
     }
 
-    /// Reads the reply to it.
+    /// Parses the reply to this call.
     pub(crate) fn reply(&self, body: &[u8]) -> Result<Reply, XdrError> {
         let mut from = XdrReader::new(body);
         Ok(match self {
@@ -167,27 +168,27 @@ pub enum Reply {
     LibVersion(u64),
     /// State and balloon of all active domains.
     AllDomainStats(Vec<DomainStats>),
-    /// What a domain holds, but for its virtio-mem devices, KiB; `None`: its hypervisor does not
-    /// say.
+    /// A domain's current memory without its virtio-mem devices, in KiB; `None` if its hypervisor
+    /// does not report it.
     Holds(Option<u64>),
     /// A domain's configuration.
     Xml(String),
     /// Whether a domain is stored.
     IsPersistent(bool),
-    /// It is done.
+    /// The call succeeded and returns nothing.
     Done,
 }
 
-/// What libvirt says of a domain; sizes in KiB. What it does not say is `None`.
+/// A domain's figures, as libvirt reports them; sizes in KiB. A missing figure is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainStats {
     /// The domain.
     pub domain: Domain,
-    /// What it does, `virDomainState`.
+    /// Its state, `virDomainState`.
     pub state: Option<i32>,
-    /// What it holds, with its virtio-mem devices.
+    /// Its current memory, including its virtio-mem devices.
     pub current: Option<u64>,
-    /// All its memory.
+    /// Its maximum memory, including all that can be plugged in.
     pub maximum: Option<u64>,
     /// What the balloon's driver reports.
     pub balloon: BalloonStats,
@@ -202,17 +203,17 @@ pub struct BalloonStats {
     pub swap_out: Option<u64>,
     /// Faults that waited for a disk, since boot.
     pub major_faults: Option<u64>,
-    /// Faults that did not.
+    /// Faults that did not wait for a disk, since boot.
     pub minor_faults: Option<u64>,
-    /// Memory of no use at all.
+    /// Memory that is not used at all.
     pub unused: Option<u64>,
     /// All the memory that its kernel manages.
     pub available: Option<u64>,
-    /// What could be used without swapping.
+    /// Memory available without swapping.
     pub usable: Option<u64>,
     /// The page cache.
     pub disk_caches: Option<u64>,
-    /// When it reported, in seconds of the wall clock.
+    /// The time of the report, in seconds of the wall clock.
     pub last_update: Option<u64>,
 }
 
@@ -254,7 +255,7 @@ impl DomainStats {
     }
 }
 
-/// Reads what a domain holds, out of the figures of its memory.
+/// Reads a domain's current memory from its memory statistics, in KiB.
 fn read_holds(from: &mut XdrReader<'_>) -> Result<Option<u64>, XdrError> {
     let mut holds = None;
     for _ in 0..from.count("a domain's figures", MEMORY_STATS_MAX)? {
@@ -267,7 +268,7 @@ fn read_holds(from: &mut XdrReader<'_>) -> Result<Option<u64>, XdrError> {
     Ok(holds)
 }
 
-/// Reads a value of whatever type; `None` unless it is a whole number that is not negative.
+/// Reads a value of any type; `None` unless it is a whole number that is not negative.
 fn read_value(from: &mut XdrReader<'_>) -> Result<Option<u64>, XdrError> {
     let what = "a figure";
     Ok(match from.i32(what)? {
@@ -292,7 +293,7 @@ fn read_value(from: &mut XdrReader<'_>) -> Result<Option<u64>, XdrError> {
 pub struct RemoteError {
     /// Its number, `virErrorNumber`.
     pub code: i32,
-    /// What it says.
+    /// Its text.
     pub message: Option<String>,
 }
 

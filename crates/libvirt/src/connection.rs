@@ -1,7 +1,7 @@
-//! A connection to libvirt's socket, and what the calls on it were for.
+//! A connection to libvirt's socket, with the purpose of each open call.
 //!
-//! Idea: bytes move while the daemon waits for something, and only then; what came is sorted by
-//! what it is for. Limits: what nobody waits for any more is dropped.
+//! Idea: bytes are read and written only while the daemon waits for something; each answer is filed
+//! by the purpose of its call. Limits: an answer that no caller waits for any more is dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -19,28 +19,28 @@ const SYSTEM_FOLDERS: [&str; 2] = ["/run/libvirt", "/var/run/libvirt"];
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// A connection, and what the calls on it were for.
+/// A connection, with the purpose of each open call.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: UnixStream,
     pub(crate) session: LibvirtSession,
     pub(crate) asked: BTreeMap<Serial, Purpose>,
-    /// Whether events were asked for.
+    /// Whether events were subscribed to.
     pub(crate) is_watched: bool,
-    /// Outcomes of orders that have come.
+    /// Outcomes of orders, as received.
     pub(crate) outcomes: BTreeMap<Serial, OutcomeKind>,
-    /// Answers to commands that have come.
+    /// Answers to commands, as received.
     pub(crate) replies: BTreeMap<Serial, Answer>,
-    /// Other answers that have come.
+    /// Other answers, as received.
     pub(crate) answers: VecDeque<(Purpose, Answer)>,
 }
 
-/// What a call is for.
+/// The purpose of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Asked for at that time: what is answered is as old as that.
+    /// The call was sent at this time: the figures in the answer are as old.
     Stats(Timestamp),
-    /// What the guest holds; asked for at that time.
+    /// The guest's current memory; the call was sent at this time.
     Holds(GuestId, Timestamp),
     Xml(GuestId),
     StatsPeriod(GuestId),
@@ -83,7 +83,8 @@ impl Connection {
         self.asked.values().any(|it| matches!(it, Purpose::Stats(_)))
     }
 
-    /// Whether what a guest holds was asked for, at `at` or, if `None`, ever.
+    /// Whether a call for current memory is open: of this guest or, if `None`, any; sent at this
+    /// time or, if `None`, at any time.
     pub(crate) fn awaits_holds(&self, of: Option<&GuestId>, at: Option<Timestamp>) -> bool {
         let is_it = |purpose: &Purpose| match purpose {
             Purpose::Holds(id, asked_at) => {
@@ -94,11 +95,11 @@ impl Connection {
         self.asked.values().any(is_it)
     }
 
-    /// Keeps the answers that have come, each by what it is for.
+    /// Files the received answers by the purposes of their calls.
     pub(crate) fn sort_answers(&mut self) {
         while let Some((serial, answer)) = self.session.next_answer() {
             match (self.asked.remove(&serial), answer) {
-                // It was too late for its caller.
+                // The caller no longer waits.
                 (None, _) => {}
                 (Some(Purpose::Order), Ok(_)) => {
                     self.outcomes.insert(serial, OutcomeKind::Accepted);
@@ -114,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// Reads and writes once. `false`: it is done, or it is time.
+    /// Reads and writes once. `false` if `is_done` holds or `until` has passed.
     pub(crate) async fn move_bytes(
         &mut self,
         until: Instant,
@@ -129,7 +130,8 @@ impl Connection {
         }
     }
 
-    /// Reads and writes once, whenever that can be done. Nothing is lost if it is given up.
+    /// Waits until the socket is ready, then reads and writes once. No byte is lost if the future
+    /// is dropped.
     pub(crate) async fn exchange(&mut self) -> Result<(), LinkDown> {
         let interest = match self.session.outgoing().is_empty() {
             true => Interest::READABLE,
@@ -153,13 +155,13 @@ impl Connection {
     }
 }
 
-/// What to open on a socket.
+/// The URI to open on a socket.
 fn uri(socket: &Path) -> &'static str {
     let is_system = SYSTEM_FOLDERS.iter().any(|folder| socket.starts_with(folder));
     if is_system { "qemu:///system" } else { "qemu:///session" }
 }
 
-/// How many bytes were moved; `None`: none can be now.
+/// The number of bytes moved; `None` if the socket is not ready.
 fn count(moved: io::Result<usize>) -> Result<Option<usize>, LinkDown> {
     match moved {
         Ok(count) => Ok(Some(count)),

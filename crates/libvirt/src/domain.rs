@@ -7,9 +7,9 @@ use crate::xdr::{XdrError, XdrReader, XdrWriter};
 pub struct Domain {
     /// Its name.
     pub name: String,
-    /// What does not change with its name.
+    /// Its UUID, which stays when the domain is renamed.
     pub uuid: [u8; 16],
-    /// Another one each time it is started.
+    /// Its ID, which changes each time the domain is started.
     pub id: i32,
 }
 

@@ -1,6 +1,7 @@
-//! One domain, as the guest that it is.
+//! One domain as a guest: what is known of it, and its readings.
 
 use std::fs;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -9,7 +10,7 @@ use ballast_backend::{GenerationGate, GuestReading, StatsAge};
 use ballast_model::{
     Bytes, GuestChange, GuestId, GuestSample, GuestStats, LinkState, Measured, RunState, Timestamp,
 };
-
+use rustix::fs::{Mode, OFlags, open};
 use tokio::time::Instant;
 
 use crate::call::{BalloonStats, DomainStats};
@@ -17,8 +18,15 @@ use crate::domain::Domain;
 use crate::domain_xml::DomainFacts;
 use crate::virtio_mem::{VirtioMem, together};
 
-/// How long a balloon is expected to be on its way to a target.
+/// How long a balloon may need to reach a target.
 const ORDER_TIME: Duration = Duration::from_secs(30);
+
+/// How much of a command line is looked at: a process can make it as long as all that it has
+/// mapped.
+const COMMAND_LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// Longest PID file accepted: a number has ten digits.
+const PID_FILE_BYTES_MAX: u64 = 32;
 
 /// What is known of a domain.
 #[derive(Debug)]
@@ -31,17 +39,17 @@ pub(crate) struct DomainGuest {
     pub(crate) gate: GenerationGate,
     /// Its hypervisor's process, once it is found.
     pub(crate) pid: Option<u32>,
-    /// When an order was last sent to it, and what it is to hold since, KiB.
+    /// When the last order was sent, and its target in KiB.
     ordered: Option<(Instant, u64)>,
-    /// The settings that live with it.
+    /// The settings in its metadata.
     pub(crate) settings: Option<Arc<GuestChange>>,
-    /// What is wrong with them, as it was last said.
+    /// The problems of its settings, as last reported.
     pub(crate) complaints: Vec<String>,
-    /// What libvirt said last, and when it was asked.
+    /// Libvirt's last figures, and when they were queried.
     latest: Option<(DomainStats, Timestamp)>,
-    /// What its hypervisor said that it holds, virtio-mem apart, KiB, and when it was asked.
+    /// Current memory by its hypervisor, without virtio-mem, in KiB, and when it was queried.
     holds: Option<(u64, Timestamp)>,
-    /// What its balloon reported last.
+    /// The last report of its balloon.
     balloon: BalloonStats,
     stats_age: StatsAge,
 }
@@ -70,13 +78,14 @@ impl DomainGuest {
         self.ordered.is_some_and(|(at, _)| at.elapsed() < ORDER_TIME)
     }
 
-    /// It was ordered to hold `kib`.
+    /// Records that an order to hold `kib` was sent.
     pub(crate) fn order_was_sent(&mut self, kib: u64) {
         self.ordered = Some((Instant::now(), kib));
     }
 
-    /// Whether its hypervisor has to be asked what it holds. Libvirt's own figure is from an event
-    /// that QEMU sends once a second at most: until it shows the target too, it may be older.
+    /// Whether the hypervisor has to be queried for the current memory. Libvirt's own figure is
+    /// from an event that QEMU sends at most once a second, so it may be outdated until it shows
+    /// the target, too.
     pub(crate) fn is_moving(&self) -> bool {
         let Some((_, target)) = self.ordered.filter(|_| self.was_ordered_lately()) else {
             return false;
@@ -96,24 +105,25 @@ impl DomainGuest {
         self.facts.as_ref().is_none_or(|facts| facts.capabilities.balloon != Some(false))
     }
 
-    /// What it was booted with. Libvirt's figure counts whatever could be plugged in, too.
+    /// Boot memory: libvirt's maximum, which includes all that can be plugged in, less the devices.
     pub(crate) fn boot_memory(&self) -> Option<Bytes> {
         let devices: Bytes = self.virtio_mem().iter().map(|it| it.size).sum();
         let maximum = Bytes::kib(self.latest.as_ref()?.0.maximum?);
         Some(maximum.saturating_sub(devices).page_floor())
     }
 
-    /// What is plugged into them, KiB.
+    /// Memory plugged into its virtio-mem devices, in KiB.
     fn plugged_kib(&self) -> u64 {
         self.virtio_mem().iter().map(|it| it.current.get() >> 10).sum()
     }
 
-    /// Takes in what it held when it was `asked_at`.
+    /// Takes in the hypervisor's figure of the current memory, queried at `asked_at`.
     pub(crate) fn observe_holds(&mut self, kib: u64, asked_at: Timestamp) {
         self.holds = Some((kib, asked_at));
     }
 
-    /// What it holds, KiB, and when that was asked for: the later figure.
+    /// The current memory in KiB, and when it was queried: the later of both figures. If both were
+    /// queried at once, the hypervisor's counts.
     fn allocation(&self) -> Option<(u64, Timestamp)> {
         let told = self.latest.as_ref().and_then(|(stats, at)| Some((stats.current?, *at)));
         let holds = self.holds.map(|(kib, at)| (kib + self.plugged_kib(), at));
@@ -123,7 +133,7 @@ impl DomainGuest {
         }
     }
 
-    /// Takes in what libvirt said at `now` in answer to what it was `asked_at` then.
+    /// Takes in libvirt's figures, queried at `asked_at` and received at `now`.
     pub(crate) fn observe(
         &mut self,
         stats: DomainStats,
@@ -132,14 +142,15 @@ impl DomainGuest {
         wall: SystemTime,
     ) {
         let before = self.latest.as_ref().map(|(stats, _)| stats);
-        // Memory was plugged in or out: its devices are others now.
+        // A device was added or removed, so the known devices are outdated.
         let has_other_devices =
             before.is_some_and(|it| it.maximum.is_some() && it.maximum != stats.maximum);
-        // Or memory moves: how much of that was plugged, only the XML says.
+        // Or memory moves: only the XML says how much of it is plugged.
         let has_virtio_mem = !self.virtio_mem().is_empty();
         let moves = self.is_moving() || before.is_some_and(|it| it.current != stats.current);
         self.wants_facts |= has_other_devices || has_virtio_mem && moves;
-        // A hypervisor that is busy has no report in this answer: the last one counts on, and ages.
+        // If its hypervisor is busy, the answer has no report: the last report still counts, and
+        // ages.
         if let Some(stamp) = stats.balloon.last_update {
             let wall = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
             self.stats_age.observe(stamp, asked_at, now, wall);
@@ -148,7 +159,7 @@ impl DomainGuest {
         self.latest = Some((stats, asked_at));
     }
 
-    /// What is known of it at `now`.
+    /// The guest's reading at `now`.
     pub(crate) fn reading(&self, id: &GuestId, link: LinkState, now: Timestamp) -> GuestReading {
         let mut sample = GuestSample::unknown(id.clone(), link);
         sample.allocation = self.allocation().map(|(kib, at)| Measured {
@@ -167,16 +178,17 @@ impl DomainGuest {
         GuestReading { sample, pid: self.pid, settings: self.settings.clone() }
     }
 
-    /// Looks for its hypervisor's process in the files of the libvirt whose sockets are in
-    /// `folder`; `proc` is `/proc`.
+    /// Looks for its hypervisor's process in libvirt's PID files. `folder` is the folder of
+    /// libvirt's socket; `proc` is `/proc`.
     pub(crate) fn find_process(&mut self, folder: &Path, proc: &Path) {
         let uuid = self.domain.uuid_text();
         for folder in ["qemu", "qemu/run"].map(|it| folder.join(it)) {
             let file = folder.join(format!("{}.pid", self.domain.name));
-            let Ok(text) = fs::read_to_string(file) else { continue };
-            let Ok(pid) = text.trim().parse::<u32>() else { continue };
-            // A file that was left behind names a process that has ended, or is another one now.
-            let command_line = fs::read(proc.join(format!("{pid}/cmdline"))).unwrap_or_default();
+            let Some(pid) = pid_in(&file) else { continue };
+            // A stale file names a process that has ended, or a PID that another process has by
+            // now.
+            let path = proc.join(format!("{pid}/cmdline"));
+            let command_line = read_start(&path, COMMAND_LINE_BYTES_MAX).unwrap_or_default();
             if command_line.split(|&byte| byte == 0).any(|it| it == uuid.as_bytes()) {
                 self.pid = Some(pid);
                 return;
@@ -185,7 +197,30 @@ impl DomainGuest {
     }
 }
 
-/// What `virDomainState` says.
+/// The number in a PID file; `None` if there is none. No pipe is waited for and no link followed: a
+/// session's libvirt has its files in a folder of its user's.
+fn pid_in(path: &Path) -> Option<u32> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = fs::File::from(open(path, flags, Mode::empty()).ok()?);
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(PID_FILE_BYTES_MAX + 1).read_to_string(&mut text).ok()?;
+    if text.len() as u64 > PID_FILE_BYTES_MAX {
+        return None;
+    }
+    text.trim().parse().ok()
+}
+
+/// The first bytes of a file, `bytes_max` at most.
+fn read_start(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The run state for a `virDomainState`.
 fn run_state(state: i32) -> RunState {
     match state {
         1 | 2 => RunState::Running,
@@ -241,7 +276,39 @@ mod tests {
         assert_eq!(found("77\n", qemu), Some(77));
     }
 
-    /// What libvirt says of it all: that it holds `current` KiB.
+    #[test]
+    fn a_pid_file_is_short_and_no_link_or_pipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("web.pid");
+        let put = |text: &str| fs::write(&path, text).unwrap();
+        assert_eq!(pid_in(&path), None, "none is there");
+        put("77\n");
+        assert_eq!(pid_in(&path), Some(77));
+        put(&format!("77{}", " ".repeat(30)));
+        assert_eq!(pid_in(&path), Some(77), "as long as may be");
+        put(&format!("77{}", " ".repeat(31)));
+        assert_eq!(pid_in(&path), None, "longer");
+        put("77");
+        let link = folder.path().join("link.pid");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert_eq!(pid_in(&link), None);
+        // Nobody writes to it: whoever waits for a writer waits forever.
+        let pipe = folder.path().join("pipe.pid");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+        assert_eq!(pid_in(&pipe), None);
+    }
+
+    #[test]
+    fn only_a_bounded_part_of_a_command_line_is_read() {
+        let proc = tempfile::tempdir().unwrap();
+        let path = proc.path().join("cmdline");
+        // All of it would be more than any test machine has.
+        fs::File::create(&path).unwrap().set_len(1 << 42).unwrap();
+        let read = read_start(&path, COMMAND_LINE_BYTES_MAX).unwrap();
+        assert_eq!(read.len() as u64, COMMAND_LINE_BYTES_MAX);
+    }
+
+    /// Libvirt's figures of a domain that holds `current` KiB.
     fn told(current: u64) -> DomainStats {
         DomainStats {
             domain: domain(),
@@ -267,7 +334,7 @@ mod tests {
         assert!(guest.is_moving());
         guest.observe_holds(800, at(1100));
         assert_eq!(held(&guest), Some(800));
-        // Libvirt's figure, asked for in the same sample, is the older one.
+        // Libvirt's figure, queried in the same sample, is the older one.
         guest.observe(told(1000), at(1200), at(1200), SystemTime::now());
         guest.observe_holds(600, at(1200));
         assert_eq!(held(&guest), Some(600));
@@ -304,7 +371,7 @@ mod tests {
         let sizes = (seen.value.total, seen.value.free, seen.value.available);
         let kib = |kib| Some(Bytes::kib(kib));
         assert_eq!(sizes, (kib(1000), kib(100), kib(300)), "not mixed up");
-        // Its hypervisor is busy.
+        // The hypervisor is busy.
         let busy = DomainStats { balloon: BalloonStats::default(), ..stats.clone() };
         let later = Timestamp::from_millis(3500);
         guest.observe(busy, later, later, wall);
@@ -312,7 +379,7 @@ mod tests {
         assert_eq!(sample.allocation, Some(Measured::fresh(Bytes::mib(1))));
         let kept = sample.stats.unwrap();
         assert_eq!((kept.value, kept.age), (seen.value, std::time::Duration::from_millis(4500)));
-        // Something was plugged in: the XML is asked for again.
+        // Something was plugged in: the XML is read again.
         guest.wants_facts = false;
         guest.observe(stats.clone(), now, now, wall);
         assert!(!guest.wants_facts);

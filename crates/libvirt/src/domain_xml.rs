@@ -1,7 +1,7 @@
-//! What a domain's XML says of its memory.
+//! Facts about a domain's memory, from its XML.
 //!
-//! Source: libvirt's domain format. Limits: what can change while it runs is read again by asking
-//! for the XML again.
+//! Source: libvirt's domain format. Limits: to notice a change while the domain runs, the XML has
+//! to be read again.
 
 use ballast_model::{Capabilities, GuestChange, Pinned};
 use roxmltree::{Document, Node};
@@ -13,29 +13,29 @@ use crate::xml::{child, children};
 /// Largest XML that is read.
 const XML_MAX: usize = 4 << 20;
 
-/// What was configured.
+/// A domain's configuration, as far as Ballast uses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DomainFacts {
-    /// What can be done with it.
+    /// Its capabilities.
     pub capabilities: Capabilities,
-    /// The number of its vsock device; `None`: it has none, or libvirt does not say.
+    /// The CID of its vsock device; `None` if it has none, or libvirt does not say.
     pub vsock_cid: Option<u32>,
-    /// What keeps its pages on the host when its balloon takes them.
+    /// Why pages that its balloon takes stay on the host; `None` if the host gains them.
     pub pinned: Option<Pinned>,
     /// Its virtio-mem devices.
     pub virtio_mem: Vec<VirtioMem>,
     /// How often its balloon reports, in seconds; `None`: libvirt does not say.
     pub stats_period: Option<u32>,
-    /// The settings that live with it; `None`: it has no element for them.
+    /// The settings in its metadata; `None` if it has no element of ours.
     pub settings: Option<GuestChange>,
-    /// What is wrong with that element.
+    /// Problems of that element.
     pub complaints: Vec<String>,
 }
 
 /// Reads a domain's XML.
 ///
 /// # Errors
-/// It is no XML, or too large.
+/// The text is not XML, or is too large.
 pub fn read_domain_xml(xml: &str) -> Result<DomainFacts, String> {
     if xml.len() > XML_MAX {
         return Err(format!("its XML has {} bytes, more than {XML_MAX}", xml.len()));
@@ -62,14 +62,15 @@ pub fn read_domain_xml(xml: &str) -> Result<DomainFacts, String> {
     let period = balloon.and_then(|balloon| child(balloon, "stats"));
     Ok(DomainFacts {
         capabilities: Capabilities {
-            // What the balloon holds cannot be told from a device that cannot be read.
+            // If a virtio-mem device cannot be read, its memory cannot be told from the balloon's,
+            // so the balloon is not used.
             balloon: Some(is_there && is_whole),
             statistics: Some(is_there),
             free_page_reporting: Some(is_on("freePageReporting")),
             deflate_on_oom: Some(is_on("autodeflate")),
             memory_devices: Some(memory_devices().next().is_some()),
             discard_inhibited: Some(pinned.is_some()),
-            // Whoever may use libvirt may.
+            // Every client of libvirt may order the balloon.
             shared_control: Some(true),
         },
         vsock_cid: vsock.and_then(|cid| cid.attribute("address")?.parse().ok()),
@@ -81,7 +82,7 @@ pub fn read_domain_xml(xml: &str) -> Result<DomainFacts, String> {
     })
 }
 
-/// What keeps a domain's pages on the host: what encrypts them says more than a device.
+/// Why a domain's pages stay on the host. Encryption takes precedence over a passthrough device.
 fn pinned(domain: Node<'_, '_>, devices: Option<Node<'_, '_>>) -> Option<Pinned> {
     let security = child(domain, "launchSecurity").and_then(|it| it.attribute("type"));
     let backing = |name| child(domain, "memoryBacking").is_some_and(|it| child(it, name).is_some());

@@ -1,9 +1,9 @@
-//! What libvirt says unasked, once it was asked to: events of domains.
+//! Events of domains, which libvirt sends to a client that subscribed to them.
 //!
-//! Idea: an event is only a reason to look at a domain again at once; what counts is what libvirt
-//! then says. So an event that is lost delays what it would have told to the next tick, and one
-//! that is made up costs a call. Source: `remote_protocol.x`; `virDomainEventID`.
-//! Limits: of what an event says only its domain is read.
+//! Idea: an event only triggers a query of its domain; what counts is the reply to the query. So a
+//! lost event delays its news until the next tick, and a forged event costs one call. Source:
+//! `remote_protocol.x`; `virDomainEventID`.
+//! Limits: only the domain is read from an event.
 
 use crate::domain::Domain;
 use crate::xdr::{XdrError, XdrReader};
@@ -13,9 +13,9 @@ use crate::xdr::{XdrError, XdrReader};
 pub enum EventKind {
     /// A domain was started, stopped, suspended, moved, and the like.
     Lifecycle,
-    /// A balloon has another size.
+    /// A balloon has changed its size.
     BalloonChange,
-    /// A device was taken out.
+    /// A device was removed.
     DeviceRemoved,
     /// Metadata were written.
     MetadataChange,
@@ -30,7 +30,7 @@ impl EventKind {
         EventKind::MetadataChange,
     ];
 
-    /// Its number in the call that asks for it.
+    /// Its number in the call that subscribes to it.
     pub(crate) const fn id(self) -> i32 {
         match self {
             EventKind::Lifecycle => 0,
@@ -40,7 +40,7 @@ impl EventKind {
         }
     }
 
-    /// The kind that the message of a procedure tells of.
+    /// The kind of event that a procedure's message reports.
     fn of(procedure: i32) -> Option<EventKind> {
         match procedure {
             318 => Some(EventKind::Lifecycle),
@@ -57,12 +57,12 @@ impl EventKind {
 pub struct DomainEvent {
     /// Its kind.
     pub kind: EventKind,
-    /// The domain that it is of.
+    /// Its domain.
     pub domain: Domain,
 }
 
 impl DomainEvent {
-    /// Reads an event; `None`: one of a kind that was not asked for.
+    /// Reads an event; `None` if its kind is not one of these.
     pub(crate) fn read(procedure: i32, body: &[u8]) -> Result<Option<DomainEvent>, XdrError> {
         let Some(kind) = EventKind::of(procedure) else { return Ok(None) };
         let mut from = XdrReader::new(body);

@@ -1,15 +1,16 @@
 //! All domains of one libvirt.
 //!
-//! Idea: one connection carries all. A tick makes one call that tells state and balloon of every
-//! domain; a domain that is new, or whose memory changed, is asked for its XML once. What libvirt
-//! says that a domain holds is up to a second old: while its balloon moves, its hypervisor is asked
-//! too, so that others are granted what it gave as soon as it did. Orders are sent together, and
-//! waited for together. Nothing happens between the calls of the daemon: what came late is read in
-//! the next one.
+//! Idea: one connection serves all domains. A tick makes one call that returns state and balloon of
+//! every domain; the XML of a domain is read when the domain is new, when its memory changed, and
+//! again every few minutes. Libvirt's figure of a domain's current memory is up to a second old:
+//! while the balloon moves, the hypervisor is queried too, so that memory the guest gave can be
+//! granted to others at once. Orders are sent together, and waited for together. Nothing happens
+//! between the calls of the daemon: late answers are read in the next call.
 //!
-//! Cost: one call a tick, some 600 bytes a domain, and one for each domain whose balloon moves.
-//! Limits: of a domain whose hypervisor is busy, libvirt does not pass on what its balloon reports;
-//! the last report then counts, and ages.
+//! Cost: one call per tick, some 600 bytes per domain, and one call for each domain whose balloon
+//! moves.
+//! Limits: libvirt returns no balloon report of a domain whose hypervisor is busy; the last report
+//! then still counts, and ages.
 
 mod orders;
 mod unasked;
@@ -31,16 +32,16 @@ use crate::session::{Answer, Serial};
 
 /// Most notices kept; further ones are dropped.
 const NOTICES_MAX: usize = 1000;
-/// How often a balloon reports that was not told to, in seconds.
+/// The reporting period set for a balloon that has none, in seconds.
 const STATS_PERIOD: i32 = 1;
-/// How long a domain's XML counts: a change of its metadata may have gone by unseen.
+/// How long a domain's XML counts: the event of a metadata change may have been lost.
 const FACTS_PERIOD: Duration = Duration::from_secs(300);
-/// Most domains whose XML is read again in one sample for that reason.
+/// Most domains whose XML is read again in one sample because it is old.
 const REREADS_MAX: usize = 8;
-/// Where processes are.
+/// The folder of processes.
 const PROC: &str = "/proc";
 
-/// Which libvirt, and how.
+/// Settings of the connection to a libvirt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibvirtConfig {
     /// Its socket: of `libvirtd` or of `virtqemud`.
@@ -58,10 +59,10 @@ pub struct LibvirtHost {
     connection: Option<Connection>,
     /// Why there is no connection; `None` once it carried a reply.
     down: Option<LinkDown>,
-    /// When domains were last told of.
+    /// When the domains were last listed.
     answered_at: Option<Timestamp>,
     guests: BTreeMap<GuestId, DomainGuest>,
-    /// Domains that are no guests.
+    /// Names of domains that are refused as guests.
     refused: BTreeSet<String>,
     notices: Vec<String>,
 }
@@ -100,7 +101,7 @@ impl LibvirtHost {
         self.connect(until).await;
         self.run(until, |it| it.session.is_open()).await;
         self.watch();
-        // One call at a time: a libvirt that is late is not asked again.
+        // One call at a time: while libvirt is late, no further call is sent.
         if !self.connection.as_ref().is_some_and(Connection::awaits_stats) {
             self.call(Call::AllDomainStats, Purpose::Stats(clocks.now()));
         }
@@ -121,7 +122,7 @@ impl LibvirtHost {
         self.readings(clocks.now())
     }
 
-    /// Connects, if it is not.
+    /// Connects, unless there is a connection.
     async fn connect(&mut self, until: Instant) {
         if self.connection.is_some() {
             return;
@@ -132,7 +133,7 @@ impl LibvirtHost {
         }
     }
 
-    /// The connection is gone, or could not be made. Each reason is said once.
+    /// Records that the connection ended or could not be made. Each reason is reported once.
     fn disconnected(&mut self, why: LinkDown) {
         if self.down.as_ref() != Some(&why) {
             let socket = self.config.socket.display();
@@ -170,7 +171,7 @@ impl LibvirtHost {
         }
     }
 
-    /// Takes in the answers that have come, of an earlier call too.
+    /// Takes in the received answers, also those to earlier calls.
     fn take_answers(&mut self, clocks: Clocks) {
         while let Some((purpose, answer)) =
             self.connection.as_mut().and_then(|it| it.answers.pop_front())
@@ -193,7 +194,7 @@ impl LibvirtHost {
                     guest.observe_holds(kib, asked_at);
                 }
             }
-            // It has ended, or is busy: what all are asked for says so.
+            // The domain has ended or is busy; the call for all domains shows that.
             (Purpose::Holds(..), _) => {}
             (Purpose::Xml(id), Ok(Reply::Xml(xml))) => self.take_xml(&id, &xml, clocks.now()),
             (Purpose::Xml(_), _) => {}
@@ -211,7 +212,7 @@ impl LibvirtHost {
         }
     }
 
-    /// Takes in a domain's XML. What is wrong with it is said once.
+    /// Takes in a domain's XML. Each problem in it is reported once.
     fn take_xml(&mut self, id: &GuestId, xml: &str, now: Timestamp) {
         let facts = read_domain_xml(xml);
         let facts = facts
@@ -238,7 +239,7 @@ impl LibvirtHost {
         }
     }
 
-    /// Takes in what is said of all active domains, in answer to what was asked then.
+    /// Takes in the figures of all active domains, queried at `asked_at`.
     fn take_all(&mut self, all: Vec<DomainStats>, asked_at: Timestamp, clocks: Clocks) {
         let now = clocks.now();
         if self.down.take().is_some() || self.answered_at.is_none() {
@@ -290,7 +291,7 @@ impl LibvirtHost {
         });
     }
 
-    /// The guest that a domain is; makes one of a new domain, or of one that was started again.
+    /// The guest of a domain. Makes a new guest if the domain is new or was started again.
     fn guest_of(&mut self, stats: &DomainStats) -> Result<GuestId, String> {
         let id: GuestId = stats.domain.name.parse().map_err(|error| format!("{error}"))?;
         let is_known = self.guests.get(&id).is_some_and(|guest| guest.domain == stats.domain);
@@ -306,8 +307,8 @@ impl LibvirtHost {
         Ok(id)
     }
 
-    /// Asks what guests hold whose balloons move. One that has not answered is not asked again, and
-    /// the others do not wait for it.
+    /// Queries the current memory of guests whose balloons move. While a reply is missing, its
+    /// guest is not queried again, and the others do not wait for it.
     fn ask_what_moving_guests_hold(&mut self, asked_at: Timestamp) {
         let mut calls = Vec::new();
         for (id, guest) in &self.guests {
@@ -322,8 +323,8 @@ impl LibvirtHost {
         }
     }
 
-    /// Asks for the XML of domains that it is not known of, that changed, or whose was read long
-    /// ago; and looks for their processes.
+    /// Requests the XML of domains that are new, that changed, or whose XML is old. Looks for
+    /// hypervisor processes that are not known yet.
     fn ask_for_facts(&mut self, now: Timestamp) {
         let folder = self.config.socket.parent().unwrap_or(Path::new("/")).to_owned();
         let mut calls = Vec::new();

@@ -1,8 +1,8 @@
-//! libvirt: its domains as guests, by its own RPC.
+//! The domains of libvirt as guests, through libvirt's own RPC.
 //!
 //! Idea: [`LibvirtSession`] is one connection without I/O, made of [`Call`]s; [`LibvirtHost`] is
 //! the backend that keeps the connection and the domains. No C library: a handful of calls over a
-//! local socket are all that balancing needs. Begin reading at `host.rs`.
+//! local socket are all that balancing needs. Start reading at `host.rs`.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! Messages of libvirt's RPC: a length, a header, and what a call or reply says.
+//! Messages of libvirt's RPC: a length, a header, and a body.
 //!
-//! Idea: bytes come as they come; [`MessageBuffer`] gives whole messages. Cost: each byte is copied
-//! once. Source: libvirt's internals/rpc and `virnetprotocol.x`.
+//! Idea: bytes arrive in pieces of any size; [`MessageBuffer`] returns whole messages. Cost: each
+//! byte is copied once. Source: libvirt's internals/rpc and `virnetprotocol.x`.
 //! Limits: messages up to [`MESSAGE_MAX`] bytes, as in libvirt; no streams, no file descriptors.
 
 use crate::xdr::{XdrError, XdrReader, XdrWriter};
@@ -20,26 +20,26 @@ const VERSION: u32 = 1;
 /// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MessageError {
-    /// Its length cannot be.
+    /// Its length is impossible.
     #[error(
         "a message of {0} bytes, where {HEAD_LEN} to {MESSAGE_MAX} can be: is this libvirt's socket?"
     )]
     Length(u32),
-    /// Its header cannot be.
+    /// Its header is malformed.
     #[error("a header that is malformed: {0}")]
     Header(#[from] XdrError),
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageKind {
-    /// A call of that serial.
+    /// A call with this serial.
     Call { serial: u32 },
-    /// The reply to the call of that serial, and whether the call succeeded.
+    /// The reply to the call with this serial, and whether the call succeeded.
     Reply { serial: u32, is_ok: bool },
-    /// An event that was asked for.
+    /// An event.
     Event,
-    /// Anything else; it is of no interest.
+    /// Anything else; ignored.
     Other,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn call(procedure: i32, serial: u32, body: &[u8]) -> Vec<u8> {
     written(procedure, 0, serial, 0, body)
 }
 
-/// The bytes of the reply to the call of that serial; `is_ok`: it succeeded.
+/// The bytes of the reply to the call with this serial; `is_ok`: the call succeeded.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn reply(procedure: i32, serial: u32, is_ok: bool, body: &[u8]) -> Vec<u8> {
     written(procedure, 1, serial, (!is_ok).into(), body)
@@ -74,7 +74,7 @@ fn written(procedure: i32, kind: i32, serial: u32, status: i32, body: &[u8]) -> 
 #[derive(Debug, Default)]
 pub(crate) struct MessageBuffer {
     bytes: Vec<u8>,
-    /// Bytes of messages that were taken.
+    /// Bytes of messages already returned.
     taken: usize,
 }
 
@@ -85,7 +85,7 @@ impl MessageBuffer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole message; `None`: more bytes are needed.
+    /// The next whole message; `None` if more bytes are needed.
     pub(crate) fn next(&mut self) -> Result<Option<Message<'_>>, MessageError> {
         let bytes = &self.bytes[self.taken..];
         let Some(length) = bytes.first_chunk::<LENGTH_LEN>() else { return Ok(None) };
@@ -100,7 +100,7 @@ impl MessageBuffer {
     }
 }
 
-/// Takes a message apart, without its length.
+/// Parses a message, given without its length.
 fn parse(message: &[u8]) -> Result<Message<'_>, MessageError> {
     let mut head = XdrReader::new(message);
     let program = head.u32("the program")?;

@@ -1,7 +1,8 @@
-//! The settings that live with a domain: an element of ours in its `<metadata>`.
+//! The settings kept with a domain: an element of ours in its `<metadata>`.
 //!
-//! Idea: one element in a namespace of its own, with one child for each setting. What is wrong is
-//! said by name, and the rest counts. Source: libvirt's domain format, on custom metadata.
+//! Idea: one element in a namespace of its own, with one child for each setting. A wrong setting is
+//! reported by name, and the others still count. Source: libvirt's domain format, on custom
+//! metadata.
 //! Limits: a text of at most [`TEXT_MAX`] bytes; whole sizes, as everywhere in Ballast.
 
 use std::fmt::Display;
@@ -16,7 +17,7 @@ pub const NAMESPACE: &str = "urn:ballast:guest:1";
 pub(crate) const PREFIX: &str = "ballast";
 /// The element's name.
 const ELEMENT: &str = "guest";
-/// Longest text that is a setting.
+/// Longest text of a setting, in bytes.
 const TEXT_MAX: usize = 100;
 
 const SIZE: &str = "a size such as 512MiB";
@@ -29,7 +30,7 @@ pub(crate) fn element<'a, 'input>(metadata: Node<'a, 'input>) -> Option<Node<'a,
     metadata.children().find(is_ours)
 }
 
-/// Reads it; the second part is what is wrong with it.
+/// Reads the element; also returns its problems.
 pub(crate) fn read(element: Node<'_, '_>) -> (GuestChange, Vec<String>) {
     let mut found = Found::default();
     if element.tag_name().name() != ELEMENT {

@@ -12,14 +12,14 @@ use crate::call::{Call, RemoteError, Reply};
 use crate::event::DomainEvent;
 use crate::message::{self, MessageBuffer, MessageKind};
 
-/// Most calls whose replies are missing.
+/// Most calls without a reply.
 const CALLS_MAX: usize = 20_000;
-/// Most events that nobody has asked for yet.
+/// Most events that wait to be taken.
 const EVENTS_MAX: usize = 20_000;
 /// No authentication.
 const AUTH_NONE: i32 = 0;
 
-/// Names a call until its reply has come.
+/// Identifies a call until its reply is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Serial(u32);
 
@@ -40,7 +40,7 @@ pub struct LibvirtSession {
 }
 
 impl LibvirtSession {
-    /// A connection that has just been made; it will open `uri`.
+    /// A new connection, which will open `uri`.
     pub fn new(uri: &str) -> LibvirtSession {
         let mut session = LibvirtSession {
             uri: uri.to_owned(),
@@ -61,7 +61,7 @@ impl LibvirtSession {
         self.is_open
     }
 
-    /// Makes a call; `None`: too many have no reply.
+    /// Makes a call. `None` if the connection is not open yet, or too many calls have no reply.
     pub fn call(&mut self, call: Call) -> Option<Serial> {
         (self.is_open && self.calls.len() < CALLS_MAX).then(|| self.send(call))
     }
@@ -79,7 +79,7 @@ impl LibvirtSession {
         &self.outgoing
     }
 
-    /// `count` of them were written.
+    /// Removes the first `count` outgoing bytes, which were written.
     pub fn mark_written(&mut self, count: usize) {
         self.outgoing.drain(..count.min(self.outgoing.len()));
     }
@@ -87,7 +87,8 @@ impl LibvirtSession {
     /// Takes in bytes that were read.
     ///
     /// # Errors
-    /// The connection is of no use: what was sent is no message or no reply, or libvirt refuses.
+    /// The connection must be closed: the bytes are no message, no event or no reply to a call that
+    /// was made, or libvirt refuses.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), LinkDown> {
         let protocol = |error: &dyn std::fmt::Display| LinkDown::Protocol(error.to_string());
         self.received.push(bytes);
@@ -101,7 +102,7 @@ impl LibvirtSession {
                 MessageKind::Reply { serial, is_ok } => (serial, is_ok),
                 MessageKind::Event => {
                     let event = DomainEvent::read(message.procedure, message.body);
-                    // One too many is as one that was lost.
+                    // An event beyond the bound is dropped, as if it had been lost.
                     let room = EVENTS_MAX - self.events.len();
                     let event = event.map_err(|error| protocol(&format!("an event: {error}")))?;
                     self.events.extend(event.filter(|_| room > 0));
@@ -127,7 +128,7 @@ impl LibvirtSession {
         }
     }
 
-    /// Takes in an answer: goes on with opening, or keeps it.
+    /// Takes in an answer: continues to open the connection, or keeps the answer.
     fn take(&mut self, call: Call, serial: Serial, answer: Answer) -> Result<(), LinkDown> {
         let refused = |why: String| LinkDown::Closed(why);
         match (call, answer) {
@@ -149,12 +150,12 @@ impl LibvirtSession {
         Ok(())
     }
 
-    /// The next event that has come.
+    /// Takes the oldest event received.
     pub fn next_event(&mut self) -> Option<DomainEvent> {
         self.events.pop_front()
     }
 
-    /// The next answer that has come.
+    /// Takes the oldest answer received.
     pub fn next_answer(&mut self) -> Option<(Serial, Answer)> {
         self.answers.pop_front()
     }

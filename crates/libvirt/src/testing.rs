@@ -1,11 +1,11 @@
 //! A libvirt without I/O, for benchmarks: bytes of a client in, bytes of libvirt out.
 //!
 //! Idea: it reads calls and writes replies with the session's own codec, the other way round; a
-//! property test compares the two. Its domains carry out each order at once and report
-//! their memory anew in every second. A record has all figures that libvirt 9.0 sends, also those
-//! that nobody reads.
-//! Cost: that of writing the replies, some 600 bytes a domain. Limits: the calls of [`Call`]; it
-//! tells of no events, refuses nothing but what it does not know, and keeps no metadata.
+//! property test compares the two. Its domains carry out each order at once and report their memory
+//! every second. A record has all figures that libvirt 9.0 sends, also those that Ballast does not
+//! read.
+//! Cost: that of writing the replies, about 600 bytes per domain. Limits: only the calls of
+//! [`Call`]; no events, no metadata; it refuses only unknown calls and unknown domains.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ use crate::xdr::{XdrError, XdrReader, XdrWriter};
 /// `virTypedParameterType` of the values that are sent: `int` and `unsigned long long`.
 const INT: i32 = 1;
 const ULLONG: i32 = 4;
-/// `VIR_ERR_NO_SUPPORT` and `VIR_FROM_REMOTE`: it does not know the call.
+/// `VIR_ERR_NO_SUPPORT` and `VIR_FROM_REMOTE`: the call is unknown.
 const NO_SUPPORT: i32 = 3;
 const FROM_REMOTE: i32 = 7;
-/// The version that it says it is: 9.0.0.
+/// The version that it reports: 9.0.0.
 const VERSION: u64 = 9_000_000;
-/// A domain that runs, `virDomainState`.
+/// `virDomainState` of a running domain.
 const RUNNING: i32 = 1;
 /// Memory that a guest's kernel keeps to itself, KiB.
 const KERNEL_KIB: u64 = 40 << 10;
@@ -33,20 +33,20 @@ const CACHES_KIB: u64 = 60 << 10;
 /// A domain of a [`LibvirtPeer`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerDomain {
-    /// What libvirt calls it.
+    /// Its name, UUID and ID.
     pub domain: Domain,
-    /// What it was booted with, KiB.
+    /// Boot memory, in KiB.
     pub maximum: u64,
-    /// What it holds, KiB.
+    /// Current memory, in KiB.
     pub current: u64,
-    /// What its guest does not have available of that, its kernel's own memory apart, KiB.
+    /// Memory in use, without the kernel's own, in KiB.
     pub used: u64,
-    /// How it was configured.
+    /// Its XML.
     pub xml: String,
 }
 
 impl PeerDomain {
-    /// What libvirt says of it at that second of the wall clock.
+    /// Its figures at this second of the wall clock.
     fn stats(&self, wall: u64) -> DomainStats {
         let total = self.current.saturating_sub(KERNEL_KIB);
         let usable = total.saturating_sub(self.used);
@@ -74,7 +74,7 @@ impl PeerDomain {
 #[derive(Debug, Default)]
 pub struct LibvirtPeer {
     domains: Vec<PeerDomain>,
-    /// The place of each name.
+    /// Index in `domains` of each name.
     places: BTreeMap<String, usize>,
     received: MessageBuffer,
 }
@@ -86,15 +86,15 @@ impl LibvirtPeer {
         LibvirtPeer { domains, places, received: MessageBuffer::default() }
     }
 
-    /// A client has come: what the last one did not end is forgotten.
+    /// Accepts a new client: an incomplete message of the last one is dropped.
     pub fn connect(&mut self) {
         self.received = MessageBuffer::default();
     }
 
-    /// Takes in bytes of the client when the wall clock says `wall` seconds; what it sends then.
+    /// Takes in bytes of the client at second `wall` of the wall clock; returns the bytes to send.
     ///
     /// # Errors
-    /// What came is no message of a client; says why.
+    /// The bytes are not a client's message; the text says why.
     pub fn receive(&mut self, bytes: &[u8], wall: u64) -> Result<Vec<u8>, String> {
         self.received.push(bytes);
         let mut calls = Vec::new();
@@ -115,7 +115,7 @@ impl LibvirtPeer {
         Ok(sent)
     }
 
-    /// The reply to a call, which it carries out; `None`: there is no such domain.
+    /// Carries out a call and returns the reply; `None` if there is no such domain.
     fn carry_out(&mut self, call: Call, wall: u64) -> Option<Reply> {
         Some(match call {
             Call::AuthList => Reply::AuthList(vec![0]),
@@ -151,7 +151,7 @@ fn refusal() -> Vec<u8> {
 }
 
 impl Call {
-    /// Reads a call; `None`: none that is known.
+    /// Reads a call; `None` if it is unknown.
     fn read(procedure: i32, arguments: &[u8]) -> Result<Option<Call>, XdrError> {
         let mut from = XdrReader::new(arguments);
         let text = |from: &mut XdrReader<'_>| -> Result<String, XdrError> {
@@ -192,7 +192,7 @@ impl Call {
 }
 
 impl Reply {
-    /// How it is sent.
+    /// The reply as XDR.
     fn written(&self) -> Vec<u8> {
         let start = XdrWriter::default();
         let count = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
@@ -204,7 +204,7 @@ impl Reply {
                 let begin = start.u32(count(all.len()));
                 all.iter().fold(begin, |to, stats| to.fixed(&stats.written()))
             }
-            // Swapped in, nothing; and what it holds.
+            // Two figures: 0 KiB swapped in, and the current memory.
             Reply::Holds(kib) => {
                 let figures = [Some((0, 0)), kib.map(|kib| (6, kib))];
                 let begin = start.u32(count(figures.iter().flatten().count()));
@@ -220,7 +220,7 @@ impl Reply {
 }
 
 impl DomainStats {
-    /// How it is sent: what is `None` is not.
+    /// The record as XDR, without figures that are `None`.
     fn written(&self) -> Vec<u8> {
         let balloon = &self.balloon;
         let sizes = [
@@ -239,7 +239,7 @@ impl DomainStats {
             ("balloon.hugetlb_pgfail", Some(0)),
             ("balloon.rss", self.current),
         ];
-        // Why it is in its state goes with the state.
+        // Libvirt sends the reason of a state with the state.
         let states = [("state.state", self.state), ("state.reason", self.state)];
         let count = sizes.iter().filter(|it| it.1.is_some()).count()
             + states.iter().filter(|it| it.1.is_some()).count();
@@ -314,7 +314,7 @@ mod tests {
         }
     }
 
-    /// Makes a call of an open session, and waits for its answer.
+    /// Makes a call on an open session, and returns its answer.
     fn ask(session: &mut LibvirtSession, peer: &mut LibvirtPeer, call: Call) -> crate::Answer {
         session.call(call).unwrap();
         let sent = peer.receive(session.outgoing(), 50).unwrap();

@@ -1,4 +1,4 @@
-//! Which libvirt answers on a socket.
+//! The version of the libvirt that answers on a socket.
 //!
 //! Idea: a connection of its own that opens the hypervisor as the daemon does, makes one call and
 //! ends, so that what is found is what the daemon would find.
@@ -30,7 +30,7 @@ impl fmt::Display for LibvirtVersion {
 /// Asks the libvirt on `socket` for its version, for at most `timeout`.
 ///
 /// # Errors
-/// Nobody answers in time, or libvirt refuses to open its hypervisor for this user.
+/// No answer comes in time, or libvirt refuses to open its hypervisor for this user.
 pub async fn ask_version(socket: &Path, timeout: Duration) -> Result<LibvirtVersion, LinkDown> {
     let until = Instant::now() + timeout;
     let mut connection = Connection::open(socket, until).await?;

@@ -1,12 +1,13 @@
-//! A domain's virtio-mem devices: what libvirt says of them, and how memory is plugged into them.
+//! A domain's virtio-mem devices: their figures in libvirt's XML, and changes of their plugged
+//! memory.
 //!
-//! Idea: a device is changed by giving libvirt its element again, with another requested size and
-//! all else as libvirt wrote it. Several devices are filled one after the other.
+//! Idea: to change a device, libvirt gets the device's element again, with another requested size
+//! and everything else as libvirt wrote it. Several devices are filled one after the other.
 //!
-//! Source: libvirt's domain format, `virDomainUpdateDeviceFlags`; seen with libvirt 9.0: what
-//! libvirt says that a domain holds, and its whole memory, count these devices, and the target of
-//! its balloon and `virDomainMemoryStats` do not. Limits: what a device has plugged is libvirt's
-//! figure, from an event that QEMU sends once a second at most.
+//! Source: libvirt's domain format, `virDomainUpdateDeviceFlags`; seen with libvirt 9.0: a domain's
+//! current and maximum memory include these devices; the target of its balloon and
+//! `virDomainMemoryStats` do not. Limits: the plugged size is libvirt's figure, from an event that
+//! QEMU sends at most once a second.
 
 use ballast_model::{Bytes, Hotplug, HotplugKind};
 use roxmltree::Node;
@@ -20,11 +21,11 @@ pub struct VirtioMem {
     pub size: Bytes,
     /// Amounts are whole multiples of this.
     pub block: Bytes,
-    /// What it was asked for last.
+    /// The size requested last.
     pub requested: Bytes,
-    /// What is plugged in.
+    /// The size plugged in.
     pub current: Bytes,
-    /// Its element, before and after what it was asked for.
+    /// The text of its element before and after the requested size.
     element: [String; 2],
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct PlugPlan {
     pub(crate) growing: Vec<String>,
     /// Elements of devices that get less; after the balloon has moved.
     pub(crate) shrinking: Vec<String>,
-    /// What is asked for in the end.
+    /// The size requested of all devices in the end.
     pub(crate) requested: Bytes,
 }
 
@@ -67,7 +68,7 @@ impl VirtioMem {
         Bytes::new(amount.get() - amount.get() % self.block.get())
     }
 
-    /// Its element with another amount asked for.
+    /// Its element with another requested size.
     fn with_requested(&self, amount: Bytes) -> String {
         let [before, after] = &self.element;
         format!("{before}<requested unit='KiB'>{}</requested>{after}", amount.get() >> 10)
@@ -86,8 +87,8 @@ pub(crate) fn together(devices: &[VirtioMem]) -> Option<Hotplug> {
     })
 }
 
-/// The changes that lead to `plug` in all of them, rounded down to blocks; `None`: what was asked
-/// for stays.
+/// The changes that lead to `plug` in all of them, rounded down to blocks; `None` leaves the
+/// requested sizes as they are.
 pub(crate) fn plan(devices: &[VirtioMem], plug: Option<Bytes>) -> PlugPlan {
     let mut plan = PlugPlan::default();
     for device in devices {

@@ -111,7 +111,7 @@ impl<'a> XdrReader<'a> {
         }
     }
 
-    /// How many things follow, at most `most`.
+    /// The number of items that follow, at most `most`.
     pub(crate) fn count(&mut self, what: &'static str, most: u32) -> Result<u32, XdrError> {
         let count = self.u32(what)?;
         if count > most { Err(XdrError::TooMany(count, most)) } else { Ok(count) }

@@ -1,7 +1,7 @@
 //! Whole pages from exact fractions, by largest remainder.
 //!
-//! Idea: each gets the whole part of what is due; the pages left over go one each to the largest
-//! fractions, ties to the one that comes first. What was divided adds up again, to the page.
+//! Idea: each gets the whole part of what is due. The pages left over go one each to the largest
+//! fractions; of equal ones, the first wins. So the parts add up to the total, to the page.
 //! Cost: O(n). Source: Hamilton's method.
 //! Limits: the parts due must add up to the total.
 
@@ -23,7 +23,7 @@ pub fn largest_remainder(
     let plainly = |n: i128| ((n / denominator) as u64, n % denominator);
     let narrow = u64::try_from(denominator).ok().and_then(NonZeroU64::new).map(Divisor::new);
     match narrow {
-        // No part is larger than the total, so that none is divided plainly.
+        // No part exceeds the total, so all quotients fit and the slow path is never taken.
         Some(divisor) => round(numerators, total, |n| {
             divisor.div_rem(n as u128).unwrap_or_else(|| {
                 let (whole, remainder) = plainly(n);
@@ -34,7 +34,7 @@ pub fn largest_remainder(
     }
 }
 
-/// The same, by whole parts and remainders.
+/// The same, with a given division into whole part and remainder.
 fn round<R: Ord>(
     numerators: impl IntoIterator<Item = i128>,
     total: u64,
@@ -42,7 +42,7 @@ fn round<R: Ord>(
 ) -> Vec<u64> {
     let numerators = numerators.into_iter();
     let mut parts = Vec::with_capacity(numerators.size_hint().0);
-    // Sorted, the largest remainder comes first, and of equal ones who comes first.
+    // In sorted order, the largest remainder comes first, and of equal ones the first index.
     let mut remainders = Vec::with_capacity(numerators.size_hint().0);
     for (i, numerator) in numerators.enumerate() {
         debug_assert!(numerator >= 0, "{numerator}");
@@ -87,7 +87,7 @@ mod tests {
     }
 
     proptest! {
-        /// Denominators of up to 64 bits and of more.
+        /// Denominators of up to 64 bits, and larger ones.
         #[test]
         fn agrees_with_sorting(
             weights in prop::collection::vec(1..1000i128, 1..30),

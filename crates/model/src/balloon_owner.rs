@@ -1,8 +1,8 @@
-//! Others who move balloons.
+//! Programs besides Ballast that move balloons.
 
 use std::fmt;
 
-/// A program that moves the balloons of guests, as its process shows.
+/// A program that moves guests' balloons, recognized by its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -18,7 +18,7 @@ pub enum BalloonOwner {
     Squeezed,
     /// Qubes' memory manager.
     Qmemman,
-    /// Another daemon of Ballast.
+    /// Another instance of Ballast's daemon.
     Ballast,
 }
 

@@ -2,10 +2,10 @@
 //!
 //! Idea: one newtype for every amount of memory, in bytes, so that pages, KiB and MiB never mix.
 //! It reads and prints the units operators write (`512MiB`, `2GiB`, plain bytes).
-//! Limits: sums saturate; differences that would be negative are errors in the program and panic.
+//! Limits: sums saturate. A negative difference is a programming error and panics.
 //!
-//! It is a plain number on purpose: with a niche an `Option<Bytes>` would be half as large, but
-//! rustc 1.95 computes some of these wrong (decision 18).
+//! Deliberately a plain number: with a niche, `Option<Bytes>` would be half as large, but rustc
+//! 1.95 miscompiles some of these (decision 18).
 
 use std::fmt;
 use std::iter::Sum;
@@ -22,7 +22,7 @@ pub const PAGE_SIZE: u64 = 4096;
 pub struct Bytes(u64);
 
 impl Bytes {
-    /// No memory at all.
+    /// Zero bytes.
     pub const ZERO: Bytes = Bytes::new(0);
     /// The largest representable amount.
     pub const MAX: Bytes = Bytes(u64::MAX);
@@ -98,7 +98,7 @@ impl Bytes {
         if denominator == 0 {
             return Bytes::ZERO;
         }
-        // Most products fit, and by a constant that takes no division.
+        // Most products fit 64 bits, where dividing by a constant needs no division instruction.
         if let Some(product) = self.get().checked_mul(numerator) {
             return Bytes::new(product / denominator);
         }
@@ -107,7 +107,7 @@ impl Bytes {
     }
 }
 
-/// Saturates, as sums of many do.
+/// Saturates, as sums do.
 impl Add for Bytes {
     type Output = Bytes;
     fn add(self, other: Bytes) -> Bytes {
@@ -141,9 +141,9 @@ impl Sum for Bytes {
     }
 }
 
-/// Prints in the largest binary unit that is not larger than the amount: exactly where that needs
-/// no more than one decimal, else rounded to one decimal (`512MiB`, `1.5GiB`, `837.3MiB`, `12B`).
-/// `{:#}` prints without loss: the largest unit that divides the amount.
+/// Prints in the largest binary unit that does not exceed the amount: exactly if one decimal is
+/// enough, else rounded to one decimal (`512MiB`, `1.5GiB`, `837.3MiB`, `12B`). `{:#}` prints
+/// without loss, in the largest unit that divides the amount.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];

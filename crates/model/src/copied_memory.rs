@@ -1,20 +1,21 @@
-//! What a guest occupies on its host while it is copied to another one.
+//! Host memory that a guest occupies while it is copied to another host.
 //!
-//! Idea: a copy reads all of the guest's memory, also what its balloon gave back. Private memory
-//! stays as empty as it was; memory in files is filled.
-//! Limits: a bound from above: which pages of a partly file-backed guest are resident is not known.
+//! Idea: a copy reads all of the guest's memory, even what its balloon gave back. Reading leaves
+//! private memory as empty as it was, but fills memory in files.
+//! Limits: an upper bound, because it is unknown which pages of a partly file-backed guest are
+//! resident.
 
 use crate::{Bytes, GuestSample, overhead_at_most};
 
 impl GuestSample {
-    /// Host memory that its process occupies at most while it is copied to another host. `None`:
-    /// not known.
+    /// The most host memory that its process occupies while it is copied to another host. `None`:
+    /// unknown.
     pub fn occupied_while_copied(&self) -> Option<Bytes> {
         let resident = self.resident?.value;
         let memory = self.present_memory()?;
         let in_files = self.file_backed?.min(memory);
         let most = if in_files < memory {
-            // Which part of it is resident already is not known.
+            // Which part of it is resident already is unknown.
             resident.saturating_add(in_files)
         } else {
             in_files.saturating_add(overhead_at_most(self.overhead, memory))
@@ -28,7 +29,7 @@ mod tests {
     use super::*;
     use crate::{LinkState, Measured};
 
-    /// A guest with 1,024 MiB, all in MiB.
+    /// A guest with 1,024 MiB; all amounts in MiB.
     fn copied(file_backed: Option<u64>, resident: u64, overhead: Option<u64>) -> Option<u64> {
         let sample = GuestSample {
             boot_memory: Some(Bytes::gib(1)),

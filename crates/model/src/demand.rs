@@ -1,7 +1,7 @@
-//! What a guest would need, who says so, and how far that is believed.
+//! What a guest needs, which source says so, and how far that is believed.
 //!
-//! Idea: several sources may tell a guest's demand; one is chosen, and why the others were not is
-//! kept beside it for the operator to see.
+//! Idea: several sources may give a guest's demand. One is chosen; the others are kept beside it
+//! with the reason why they were not, for the operator to see.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::Bytes;
 #[cfg(feature = "serde")]
 use crate::unit;
 
-/// What a guest would need to run as well as it can, and how that is known.
+/// What a guest needs to run as well as it can, and how that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Demand {
-    /// The memory.
+    /// The memory needed.
     #[cfg_attr(feature = "serde", serde(rename = "size_bytes", with = "unit"))]
     pub size: Bytes,
     /// Where the figure comes from.
@@ -22,12 +22,12 @@ pub struct Demand {
     /// Time since that source last confirmed it.
     #[cfg_attr(feature = "serde", serde(rename = "age_ns", with = "unit"))]
     pub age: Duration,
-    /// How far it is to be relied on.
+    /// How far it can be relied on.
     #[cfg_attr(feature = "serde", serde(rename = "confidence_percent", with = "unit"))]
     pub confidence: Confidence,
 }
 
-/// What a demand is derived from, the least trusted first.
+/// Sources of a demand, the least trusted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(
     feature = "serde",
@@ -35,23 +35,23 @@ pub struct Demand {
     serde(rename_all = "kebab-case")
 )]
 pub enum DemandSource {
-    /// What the guest's kernel has promised to processes (`Committed_AS`).
+    /// Memory that the guest's kernel has promised to processes (`Committed_AS`).
     Committed,
-    /// What the guest was seen to touch, in pieces of a huge page: an upper bound.
+    /// Memory that the guest was seen to touch, in units of a huge page: an upper bound.
     Coarse,
     /// Allocation less available memory, from the balloon's statistics.
     Used,
-    /// What the guest was found to live with (TWS §2).
+    /// Memory that the guest was found to live with (TWS §2).
     Probing,
-    /// The same as [`DemandSource::WorkingSet`], from a small sample without the order of touches.
+    /// As [`DemandSource::WorkingSet`], from a small sample without the order of touches.
     Sampled,
-    /// What the guest was seen to touch, and swap in use on top (MEB §3.6); confirmed by its events
-    /// while tracking rests.
+    /// Memory that the guest was seen to touch, plus its swap in use (MEB §3.6). Confirmed by its
+    /// events while tracking rests.
     WorkingSet,
 }
 
 impl DemandSource {
-    /// All of them, the most trusted first.
+    /// Every source, the most trusted first.
     pub const ALL: [DemandSource; 6] = [
         DemandSource::WorkingSet,
         DemandSource::Sampled,
@@ -87,12 +87,12 @@ impl fmt::Display for DemandSource {
     }
 }
 
-/// How far a demand is to be relied on, in per cent.
+/// How far a demand can be relied on, in per cent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Confidence(u8);
 
 impl Confidence {
-    /// In fresh figures of memory in use, where nothing else is known.
+    /// For fresh figures of memory in use, where nothing else is known.
     pub const USED: Confidence = Confidence(60);
 
     /// `percent`, at most 100.
@@ -100,7 +100,7 @@ impl Confidence {
         if percent > 100 { Confidence(100) } else { Confidence(percent) }
     }
 
-    /// From 0, not at all, to 100.
+    /// 0 (not at all) to 100.
     pub const fn percent(self) -> u8 {
         self.0
     }
@@ -127,7 +127,7 @@ impl fmt::Display for Confidence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PassedOver {
-    /// What it says.
+    /// Its demand.
     #[cfg_attr(feature = "serde", serde(rename = "size_bytes", with = "unit"))]
     pub size: Bytes,
     /// The source.
@@ -147,13 +147,13 @@ pub struct PassedOver {
     serde(tag = "code", content = "figures", rename_all = "kebab-case")
 )]
 pub enum WhyPassedOver {
-    /// A source that is trusted more was.
+    /// A source that is trusted more was chosen.
     LessTrusted,
-    /// The same, and it contradicts that source.
+    /// The same, and the two contradict each other.
     Contradicts,
     /// It is too old.
     Stale {
-        /// The age from which it is.
+        /// The age from which it is too old.
         #[cfg_attr(feature = "serde", serde(rename = "age_max_ns", with = "unit"))]
         age_max: Duration,
     },

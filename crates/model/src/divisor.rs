@@ -1,17 +1,16 @@
 //! Many divisions by the same number.
 //!
-//! Idea: dividing 128 bits takes a processor tens of cycles; two multiplications by a reciprocal
-//! that is found once take a few. Everybody's part is divided by the same sum of weights,
-//! everybody's credits by the same price. Exact: the quotient is at most one off before it is
-//! corrected.
+//! Idea: a 128-bit division takes a processor tens of cycles; two multiplications by a precomputed
+//! reciprocal take a few. Parts of all guests are divided by the same sum of weights, and credits
+//! by the same price. Exact: the estimated quotient is off by at most one and then corrected.
 //!
-//! Cost: one division of 128 bits to begin with. Source: N. Möller, T. Granlund, *Improved Division
-//! by Invariant Integers*, IEEE Transactions on Computers 60 (2011), algorithm 4.
+//! Cost: one 128-bit division at the start. Source: N. Möller, T. Granlund, *Improved Division by
+//! Invariant Integers*, IEEE Transactions on Computers 60 (2011), algorithm 4.
 //! Limits: divisors and quotients of 64 bits.
 
 use std::num::NonZeroU64;
 
-/// A number to divide by, often.
+/// A number that is often divided by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divisor {
     /// Shifted up to its highest bit.
@@ -31,7 +30,7 @@ impl Divisor {
         Divisor { normalized, shift, reciprocal }
     }
 
-    /// `n` divided, and the remainder; `None` where the quotient has more than 64 bits.
+    /// Quotient and remainder of `n`; `None`: the quotient has more than 64 bits.
     #[inline]
     pub fn div_rem(&self, n: u128) -> Option<(u64, u64)> {
         if (n >> 64) as u64 >= self.normalized >> self.shift {
@@ -43,7 +42,8 @@ impl Divisor {
         let estimate = u128::from(self.reciprocal) * u128::from(high) + n;
         let mut quotient = ((estimate >> 64) as u64).wrapping_add(1);
         let mut remainder = low.wrapping_sub(quotient.wrapping_mul(self.normalized));
-        // One too many as often as not: without a branch, which would be mispredicted.
+        // About half of the estimates are one too large; corrected without a branch, which would be
+        // mispredicted.
         let over = u64::from(remainder > estimate as u64);
         quotient = quotient.wrapping_sub(over);
         remainder = remainder.wrapping_add(self.normalized & over.wrapping_neg());
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(divided(1 << 64, 2), Some((1 << 63, 0)));
     }
 
-    /// Where estimates are furthest off: at powers of two, and next to multiples of the divisor.
+    /// Estimates are furthest off at powers of two and next to multiples of the divisor.
     #[test]
     fn agrees_at_the_edges() {
         let near = |n: u128| [n.saturating_sub(1), n, n.saturating_add(1)];

@@ -1,8 +1,8 @@
-//! What memory is worth to a guest, as far as it is known.
+//! What is known of a guest's need for memory.
 //!
 //! Idea: what is known differs from guest to guest, so an [`Estimate`] says for each figure whether
-//! it is there and where it comes from. Every guest has `used`; the demand is the best guess at
-//! what it would need, with its source and how far it can be trusted.
+//! it is there and where it comes from. Every guest has `used`. The demand is the best guess at
+//! what the guest needs, with its source and how far it can be trusted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::unit::{self, is_none};
 use crate::{Bytes, Confidence, Demand, DemandSource, MemoryRequest, MissCurve, PassedOver};
 
-/// What is known of one guest's need for memory, derived from samples of it.
+/// A guest's need for memory, derived from its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -24,27 +24,26 @@ pub struct Estimate {
     pub used: Bytes,
     /// Memory the guest could give back without swapping: `F_i` of Global §3.1.
     pub available: Bytes,
-    /// Memory the guest needs beyond what it uses: it swaps that out for lack of room, or reads it
-    /// back.
+    /// Memory the guest needs beyond what it uses, because it swaps it out for lack of room or
+    /// reads it back.
     pub swap_need: Bytes,
     /// Where `used` and `available` come from.
     pub provenance: Provenance,
-    /// What the guest would need to run as well as it can.
+    /// What the guest needs to run as well as it can.
     pub demand: Demand,
-    /// What other sources said of the demand, and why they were not believed; the most trusted
-    /// first.
+    /// The demands of other sources, and why they were passed over; the most trusted first.
     pub passed_over: Vec<PassedOver>,
-    /// Its misses at every size, where they are known.
+    /// Its misses at every size, if they are known.
     pub curve: Option<Arc<MissCurve>>,
-    /// What else is known, and which policies go by.
+    /// Other observations that policies go by.
     pub signals: Signals,
 }
 
-/// Observations of a guest that are no demand by themselves; `None`: no source provides it.
+/// Observations of a guest that are not a demand by themselves; `None`: no source provides it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Signals {
-    /// Memory in no use at all.
+    /// Unused memory.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "free_bytes", with = "unit", skip_serializing_if = "is_none")
@@ -62,7 +61,7 @@ pub struct Signals {
         serde(rename = "probed_bytes", with = "unit", skip_serializing_if = "is_none")
     )]
     pub probed: Option<Bytes>,
-    /// Pages swapped in and out in a second, rounded down.
+    /// Pages swapped in or out in a second, rounded down.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub swapped_pages_per_s: Option<u64>,
     /// The last request of the guest.
@@ -71,12 +70,12 @@ pub struct Signals {
 }
 
 impl Estimate {
-    /// What it uses and what it needs of its swap.
+    /// Its use and its swap need.
     pub fn needed(&self) -> Bytes {
         self.used.saturating_add(self.swap_need)
     }
 
-    /// An estimate where nothing is known but the memory in use.
+    /// An estimate where only the memory in use is known.
     pub fn of_used(used: Bytes, available: Bytes, provenance: Provenance) -> Estimate {
         let age = provenance.age();
         let (source, confidence) = (DemandSource::Used, Confidence::USED);
@@ -107,7 +106,7 @@ pub enum Provenance {
         #[cfg_attr(feature = "serde", serde(rename = "age_ns", with = "unit"))]
         age: Duration,
     },
-    /// The working set that the host sees of a guest that says nothing itself; all that it holds
+    /// The working set of a silent guest as the host sees it; everything that the guest holds
     /// counts as used.
     WorkingSet {
         /// Age of the working set when the estimate was made.
@@ -139,7 +138,8 @@ impl fmt::Display for Provenance {
     }
 }
 
-/// An estimate in a row: without a demand that is the memory in use, as the first rows were.
+/// An estimate in a row. The first rows had no demand; where it is left out, it is the memory in
+/// use.
 #[cfg(feature = "serde")]
 mod row {
     use serde::{Deserialize, Serialize};

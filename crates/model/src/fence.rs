@@ -1,8 +1,8 @@
-//! The standing fence around a guest, as it was found.
+//! The state of the fence around a guest.
 //!
-//! Idea: a fence is a limit on the memory of a guest's cgroup on the host. An operator who wants
-//! one needs to see whether it stands, how high, and what keeps it from standing. Limits: nothing
-//! is decided by these figures.
+//! Idea: a fence is a standing limit on the memory of a guest's cgroup. An operator who wants one
+//! needs to see whether it is in force, its height, and what prevents it. Limits: nothing is
+//! decided by these figures.
 
 use crate::Bytes;
 #[cfg(feature = "serde")]
@@ -18,7 +18,7 @@ pub struct Fence {
         serde(rename = "limit_bytes", default, with = "unit", skip_serializing_if = "is_none")
     )]
     pub limit: Option<Bytes>,
-    /// Why the fence does not stand as it is to, and what to do about it.
+    /// Why the fence is not as it should be, and what to do about it.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub trouble: Option<String>,
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Which plan an action belongs to; grows by one per plan. Mechanisms refuse an action of an older
-/// generation than the last one they carried out for that guest.
+/// The number of the plan that an action belongs to; grows by one with each plan. A mechanism
+/// refuses an action older than the last one it carried out for that guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Generation(pub u64);

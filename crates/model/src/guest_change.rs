@@ -1,8 +1,8 @@
-//! What an operator changes of one guest's limits.
+//! An operator's changes to one guest's limits.
 //!
-//! Idea: the same value from the command line through the API and the configuration to the limits
-//! in force. Its form on the wire is that of `POST /v1/guests/{id}/set`: an absent or `null` field
-//! leaves that limit as it is.
+//! Idea: one value from the command line through the API and the configuration to the limits in
+//! force. Its JSON is that of `POST /v1/guests/{id}/set`: an absent or `null` field leaves that
+//! limit as it is.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -63,7 +63,7 @@ impl GuestChange {
             shares: self.shares.unwrap_or(limits.shares),
             priority: self.priority.unwrap_or(limits.priority),
             miss_rate_max: match self.miss_rate_max {
-                // No guest could keep that.
+                // 0 removes the objective, which no guest could keep.
                 Some(0) => None,
                 given => given.or(limits.miss_rate_max),
             },
@@ -74,7 +74,7 @@ impl GuestChange {
         }
     }
 
-    /// These changes, and those of `under` that they say nothing of.
+    /// These changes, completed by those of `under` where they say nothing.
     #[must_use]
     pub fn over(&self, under: &GuestChange) -> GuestChange {
         GuestChange {
@@ -106,7 +106,7 @@ impl GuestChange {
     }
 }
 
-/// Amounts as whole numbers of bytes.
+/// Sizes as whole numbers of bytes.
 mod number {
     use super::{Bytes, Deserialize, Deserializer, Serialize, Serializer};
 

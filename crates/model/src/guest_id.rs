@@ -19,7 +19,7 @@ const GUEST_ID_LEN_MAX: usize = 64;
 pub struct GuestId(Arc<str>);
 
 impl GuestId {
-    /// Whether one is a clone of the other. Two names that are not may still be equal.
+    /// Whether one is a clone of the other. If not, the names may still be equal.
     pub fn is_clone_of(&self, other: &GuestId) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -49,7 +49,7 @@ impl FromStr for GuestId {
         if valid {
             Ok(GuestId(text.into()))
         } else {
-            // The text goes to logs and terminals.
+            // The text goes to logs and terminals, so control characters are escaped.
             let shown = text.chars().flat_map(char::escape_debug);
             Err(ParseGuestIdError(shown.take(2 * GUEST_ID_LEN_MAX).collect()))
         }
@@ -75,8 +75,8 @@ impl<'de> Deserialize<'de> for GuestId {
     }
 }
 
-/// The place of the guest `id` in a list that is sorted by `name`: found at once where it is `near`
-/// or a little after it and `id` is a clone of its name, else in O(log n).
+/// The place of the guest `id` in a list that is sorted by `name`. O(1) if that is `near` or a
+/// little after it and `id` is a clone of its name, else O(log n).
 pub(crate) fn place_near<T>(
     sorted: &[T],
     name: impl Fn(&T) -> &GuestId,

@@ -1,6 +1,6 @@
 //! Why a guest's memory is left alone.
 //!
-//! Idea: as in `reason.rs`, a value with its figures, rendered here and nowhere else.
+//! Idea: as in `reason.rs`, a value with its figures, rendered only here.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::{BalloonOwner, Bytes, Pinned, RunState};
     serde(tag = "code", content = "figures", rename_all = "kebab-case")
 )]
 pub enum Held {
-    /// Ballast only observes.
+    /// Ballast is in observe mode.
     Observing,
     /// The operator paused Ballast.
     Paused,
@@ -37,19 +37,19 @@ pub enum Held {
     NoBalloon,
     /// Its allocation has not been read yet.
     NoAllocation,
-    /// Ballooning would gain the host nothing (passthrough device or locked memory).
+    /// Ballooning would free no host memory (passthrough device or locked memory).
     DiscardInhibited,
-    /// The same, and it is known what keeps its pages on the host.
+    /// The same, where it is known what keeps its pages on the host.
     Pinned {
-        /// What does.
+        /// What keeps them there.
         by: Pinned,
     },
     /// It has never sent statistics.
     NoStatistics,
-    /// It has never sent statistics, and what the host sees it touch fits what it holds, or it
-    /// holds more than it was granted: by that alone it may grow, not shrink.
+    /// It has never sent statistics. Either what the host sees it touch fits what it holds, or it
+    /// holds more than it was granted. On that evidence alone it may grow, but not shrink.
     SampledAlone {
-        /// What it touches.
+        /// The memory that it touches.
         #[cfg_attr(feature = "serde", serde(rename = "working_set_bytes", with = "unit"))]
         working_set: Bytes,
     },
@@ -64,7 +64,7 @@ pub enum Held {
     },
     /// Its statistics cannot be true.
     Implausible(Implausible),
-    /// Memory was requested and it has released none for too long.
+    /// Memory was requested, and it has released none for too long.
     Stuck {
         /// Time since it last released any.
         #[cfg_attr(feature = "serde", serde(rename = "idle_ns", with = "unit"))]
@@ -72,13 +72,13 @@ pub enum Held {
         /// The requested target.
         #[cfg_attr(feature = "serde", serde(rename = "asked_bytes", with = "unit"))]
         asked: Bytes,
-        /// Time until the request is repeated; zero while it is.
+        /// Time until the request is repeated; zero while that is being done.
         #[cfg_attr(feature = "serde", serde(rename = "retry_in_ns", with = "unit"))]
         retry_in: Duration,
     },
-    /// Somebody else moves its balloon.
+    /// Something else moves its balloon.
     AnotherOwner {
-        /// Who that is, if it is known.
+        /// The program that does, if known.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         owner: Option<BalloonOwner>,
     },
@@ -91,7 +91,7 @@ pub enum Held {
         #[cfg_attr(feature = "serde", serde(rename = "band_bytes", with = "unit"))]
         band: Bytes,
     },
-    /// Its allocation already is, or is moving to, its target.
+    /// Its allocation is its target, or is moving there.
     OnTarget,
     /// The independent checker refused the whole plan; the text names the first violation.
     PlanRefused {
@@ -103,8 +103,8 @@ pub enum Held {
 }
 
 impl Held {
-    /// Whether nothing at all is to be done to the guest, by whatever mechanism: not to see what it
-    /// needs, nor as the host is short.
+    /// Whether the guest must not be touched by any mechanism, neither to measure what it needs nor
+    /// because the host is short.
     pub const fn leaves_alone(&self) -> bool {
         matches!(
             self,
@@ -164,8 +164,8 @@ impl fmt::Display for Held {
             }
             Held::SampledAlone { working_set } => write!(
                 f,
-                "no statistics received; the host sees it touch {working_set}, and not what it could \
-                 give back: it grows where that does not fit, and never shrinks"
+                "no statistics received: the host sees that it touches {working_set}, but not what \
+                 it could give back, so it may grow, but not shrink"
             ),
             Held::Stale { age, limit } => write!(
                 f,
@@ -199,7 +199,7 @@ impl fmt::Display for Held {
     }
 }
 
-/// What cannot be true about a guest's statistics.
+/// What is impossible in a guest's statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -209,37 +209,37 @@ impl fmt::Display for Held {
 pub enum Implausible {
     /// It claims more memory than it has.
     TotalOverBoot {
-        /// Claimed.
+        /// Claimed memory.
         #[cfg_attr(feature = "serde", serde(rename = "total_bytes", with = "unit"))]
         total: Bytes,
-        /// Booted with.
+        /// Boot memory.
         #[cfg_attr(feature = "serde", serde(rename = "boot_bytes", with = "unit"))]
         boot: Bytes,
     },
     /// It claims more free memory than it manages.
     FreeOverTotal {
-        /// Claimed free.
+        /// Claimed free memory.
         #[cfg_attr(feature = "serde", serde(rename = "free_bytes", with = "unit"))]
         free: Bytes,
-        /// Claimed in all.
+        /// Claimed total.
         #[cfg_attr(feature = "serde", serde(rename = "total_bytes", with = "unit"))]
         total: Bytes,
     },
     /// It claims more available memory than it manages.
     AvailableOverTotal {
-        /// Claimed available.
+        /// Claimed available memory.
         #[cfg_attr(feature = "serde", serde(rename = "available_bytes", with = "unit"))]
         available: Bytes,
-        /// Claimed in all.
+        /// Claimed total.
         #[cfg_attr(feature = "serde", serde(rename = "total_bytes", with = "unit"))]
         total: Bytes,
     },
     /// It claims more available memory than it is allocated.
     AvailableOverAllocation {
-        /// Claimed available.
+        /// Claimed available memory.
         #[cfg_attr(feature = "serde", serde(rename = "available_bytes", with = "unit"))]
         available: Bytes,
-        /// Allocated.
+        /// The allocation.
         #[cfg_attr(feature = "serde", serde(rename = "allocation_bytes", with = "unit"))]
         allocation: Bytes,
     },

@@ -37,15 +37,16 @@ pub struct HostSample {
     /// Memory pressure of the whole host.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub pressure: Option<Pressure>,
-    /// Merging of like pages; `None`: the kernel has none, or it cannot be read.
+    /// Merging of equal pages; `None`: the kernel has none, or it cannot be read.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub merging: Option<PageMerging>,
-    /// A program on the host that moves balloons; `None`: none is known, or none was looked for.
+    /// A program on the host that moves balloons; `None`: none is known, or it was not looked for.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_none"))]
     pub balloon_owner: Option<BalloonOwner>,
 }
 
-/// Pressure stall information: share of time in which tasks waited for memory, over the last 10 s.
+/// Pressure stall information: the share of time in which tasks waited for memory, over the last 10
+/// s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Pressure {

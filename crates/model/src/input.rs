@@ -1,7 +1,7 @@
-//! What a policy can go by beside the memory a guest uses.
+//! Inputs of policies besides the memory that a guest uses.
 //!
-//! Idea: not every guest provides everything, so whatever a policy needs has a name here, with
-//! which a plan can name what is missing and for how many guests.
+//! Idea: not every guest provides every input. Each has a name here, so that a plan can say which
+//! input is missing for how many guests.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub enum Input {
     MissCurve,
     /// Pages swapped in a second: `Signals::swapped_pages_per_s`.
     SwapRate,
-    /// Memory in no use at all: `Signals::free`.
+    /// Unused memory: `Signals::free`.
     Free,
     /// Requests of the guest: `Signals::request`.
     Requests,
@@ -50,7 +50,7 @@ impl Input {
         }
     }
 
-    /// Who provides it.
+    /// What provides it.
     pub const fn provider(self) -> &'static str {
         match self {
             Input::Committed | Input::Requests => "a program in the guest",

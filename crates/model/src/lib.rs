@@ -1,12 +1,12 @@
 //! The vocabulary of Ballast.
 //!
-//! Idea: every other crate speaks in these types, and in nothing else, when it hands something on:
-//! a [`Snapshot`] is what was seen, an [`Estimate`] what it means, a [`Plan`] what is to be done
-//! and why, an [`Outcome`] what came of it. They are plain immutable data.
+//! Idea: crates pass data to each other only in these types. A [`Snapshot`] is what was seen, an
+//! [`Estimate`] what that means, a [`Plan`] what is to be done and why, an [`Outcome`] what
+//! happened. All are plain immutable data.
 //!
-//! Limits: no clock, no I/O, no wire format: `api` converts. With the feature `serde` the types are
-//! the rows of a journal (`unit.rs`). Missing is `None`, never zero; whatever was measured carries
-//! its age ([`Measured`]).
+//! Limits: no clock, no I/O, no wire format (`api` converts). With the feature `serde` the types
+//! are the rows of a journal (`unit.rs`). Missing is `None`, never zero, and whatever was measured
+//! carries its age ([`Measured`]).
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]

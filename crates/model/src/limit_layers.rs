@@ -1,15 +1,15 @@
-//! Who says what of a guest's limits.
+//! Where each limit of a guest comes from.
 //!
-//! Idea: three say something, and who says it nearest to the operator's hand counts: `ballast set`,
-//! then the configuration file, then the settings that live with the guest. What nobody says is the
-//! default. Cost: O(1).
+//! Idea: there are three layers, and the one nearest to the operator's hand counts: first `ballast
+//! set`, then the configuration file, then the settings that live with the guest. A limit in no
+//! layer has its default. Cost: O(1).
 
 use crate::GuestChange;
 
-/// Who said one limit of a guest.
+/// The layer that sets a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LimitSource {
-    /// Nobody: it is the default, or the file's `[defaults]`.
+    /// No layer: it is the default, or the file's `[defaults]`.
     #[default]
     Default,
     /// The settings that live with the guest.
@@ -32,7 +32,7 @@ impl LimitSource {
     }
 }
 
-/// Who said each limit of a guest.
+/// The layer that sets each limit of a guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitSources {
     /// Of the floor.
@@ -51,7 +51,7 @@ pub struct LimitSources {
     pub take_over: LimitSource,
 }
 
-/// What each of them says.
+/// The content of each layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitLayers {
     /// The settings that live with the guest.
@@ -63,12 +63,12 @@ pub struct LimitLayers {
 }
 
 impl LimitLayers {
-    /// What counts.
+    /// The changes that count.
     pub fn change(&self) -> GuestChange {
         self.set.over(&self.file).over(&self.metadata)
     }
 
-    /// Who said that.
+    /// Where these come from.
     pub fn sources(&self) -> LimitSources {
         let of = |is_said: fn(&GuestChange) -> bool| {
             if is_said(&self.set) {

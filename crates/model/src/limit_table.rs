@@ -9,11 +9,11 @@ use crate::{GuestChange, GuestId, GuestLimits, Snapshot};
 /// The limits of all guests of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitTable {
-    /// Limits of guests not named.
+    /// Limits of guests that are not named.
     pub default: GuestLimits,
-    /// Limits of guests named.
+    /// Limits of guests that are named.
     pub named: BTreeMap<GuestId, GuestLimits>,
-    /// What the configuration gives of those, without the defaults.
+    /// The limits that the configuration gives for those, without the defaults.
     pub given: BTreeMap<GuestId, GuestChange>,
 }
 
@@ -23,7 +23,7 @@ impl LimitTable {
         self.named.get(id).unwrap_or(&self.default)
     }
 
-    /// The shares of all guests of a snapshot together. O(n) where guests are named.
+    /// Sum of the shares of all guests of a snapshot. O(n) if guests are named, else O(1).
     pub fn shares_of_all(&self, snapshot: &Snapshot) -> u64 {
         if self.named.is_empty() {
             return u64::from(self.default.shares) * snapshot.guests().len() as u64;
@@ -32,7 +32,7 @@ impl LimitTable {
         snapshot.guests().iter().map(|guest| u64::from(limits.of(&guest.id).shares)).sum()
     }
 
-    /// Looks guests up in the order of their names, O(1) each.
+    /// For looking guests up in the order of their names, O(1) each.
     pub fn in_order(&self) -> LimitsInOrder<'_> {
         LimitsInOrder { default: &self.default, named: self.named.iter().peekable() }
     }
@@ -46,7 +46,7 @@ pub struct LimitsInOrder<'a> {
 }
 
 impl<'a> LimitsInOrder<'a> {
-    /// The limits of a guest whose name is after those asked for before.
+    /// The limits of a guest whose name sorts after all names looked up before.
     #[inline]
     pub fn of(&mut self, id: &GuestId) -> &'a GuestLimits {
         if self.named.peek().is_none() {

@@ -1,10 +1,10 @@
-//! The bounds an operator sets for one guest.
+//! The limits that an operator sets for one guest.
 
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_default, is_none};
 use crate::{Bounds, Bytes, GuestSample};
 
-/// The operator's bounds for one guest, already resolved from defaults and overrides.
+/// The operator's limits for one guest, already resolved from defaults and overrides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct GuestLimits {
@@ -14,8 +14,7 @@ pub struct GuestLimits {
         serde(rename = "floor_bytes", default, with = "unit", skip_serializing_if = "is_none")
     )]
     pub floor: Option<Bytes>,
-    /// Largest allocation. `None`: as far as the guest can grow (its
-    /// boot memory and what can be plugged in).
+    /// Largest allocation. `None`: boot memory and all that can be plugged in.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "ceiling_bytes", default, with = "unit", skip_serializing_if = "is_none")
@@ -29,16 +28,17 @@ pub struct GuestLimits {
     /// Misses a second that the guest should stay under (a service objective); `None`: none.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub miss_rate_max: Option<u64>,
-    /// Whether the guest has swap of its own. `None`: as its agent says, else not before it is seen
-    /// to write to some. One that has none is left what it uses, whatever its ceiling.
+    /// Whether the guest has swap of its own. `None`: as its agent reports; without an agent, once
+    /// the guest was seen to write to swap. A guest without swap is left what it uses, whatever its
+    /// ceiling.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub swap: Option<bool>,
-    /// Whether a limit on the guest's cgroup holds it to its target and what its hypervisor needs.
+    /// Whether its cgroup is limited to its target and what its hypervisor needs.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_default"))]
     pub fence: bool,
     /// Whether Ballast may move this guest's memory at all.
     pub managed: bool,
-    /// Whether it does so although somebody else moves it, too.
+    /// Whether it does so even if something else moves the guest's balloon too.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_default"))]
     pub take_over: bool,
 }
@@ -60,37 +60,37 @@ impl Default for GuestLimits {
 }
 
 impl GuestLimits {
-    /// Shares of a guest about which the operator says nothing.
+    /// Shares of a guest for which the operator sets none.
     pub const SHARES_DEFAULT: u32 = 1000;
-    /// Most shares a guest can have; keeps products of shares and pages within 128 bits.
+    /// Most shares of a guest; keeps products of shares and pages within 128 bits.
     pub const SHARES_MAX: u32 = 1_000_000;
-    /// No default floor is below this: a Linux guest with half a GiB of boot memory stalls for good
-    /// near 77 MiB, and one without swap meets its OOM killer.
+    /// No default floor is below this: a Linux guest with 512 MiB of boot memory stalls for good
+    /// near 77 MiB, and without swap it meets its OOM killer.
     pub const FLOOR_DEFAULT_MIN: Bytes = Bytes::mib(128);
 
     /// The floor of a guest with `boot` bytes of boot memory: the operator's, else an eighth of
-    /// boot memory (page tables and kernel memory grow with it) and at least
-    /// [`GuestLimits::FLOOR_DEFAULT_MIN`]; never above `boot`. Whole pages.
+    /// `boot` (page tables and kernel memory grow with it) but at least
+    /// [`GuestLimits::FLOOR_DEFAULT_MIN`]. Never above `boot`; whole pages.
     pub fn floor_for(&self, boot: Bytes) -> Bytes {
         let default = boot.fraction(1, 8).max(GuestLimits::FLOOR_DEFAULT_MIN);
         self.floor.unwrap_or(default).min(boot).page_ceil().min(boot.page_floor())
     }
 
-    /// The ceiling of a guest with `boot` bytes of boot memory that can grow to `max` at most: its
+    /// The ceiling of a guest with `boot` bytes of boot memory that can grow to at most `max`, its
     /// boot memory and all that can be plugged in. Whole pages; never below
     /// [`GuestLimits::floor_for`].
     pub fn ceiling_for(&self, boot: Bytes, max: Bytes) -> Bytes {
         self.ceiling.unwrap_or(max).min(max).page_floor().max(self.floor_for(boot))
     }
 
-    /// Floor and ceiling of a guest; `None` while it is not known what it was booted with.
+    /// Floor and ceiling of a guest; `None` while its boot memory is unknown.
     pub fn bounds_for(&self, guest: &GuestSample) -> Option<Bounds> {
         let boot = guest.boot_memory?;
         let ceiling = self.ceiling_for(boot, guest.memory_max()?);
         Some(Bounds { floor: self.floor_for(boot), ceiling })
     }
 
-    /// Checks that the bounds can be kept at all.
+    /// Checks that the limits can be kept at all.
     ///
     /// # Errors
     /// Names the bound that cannot be kept.

@@ -1,15 +1,15 @@
-//! What is claimed of a guest, cut to what its hypervisor's process has mapped.
+//! Cutting claims about a guest's memory to what its hypervisor's process has mapped.
 //!
-//! Idea: a hypervisor says how much memory its guest has, and what of it the guest holds; the
-//! host's kernel says how much its process has mapped, of whatever kind. The guest's memory is a
-//! part of that. Cost: O(1) a guest. Limits: to map memory costs a process nothing while it does
-//! not touch it.
+//! Idea: a hypervisor says how much memory its guest has, and how much of it the guest holds. The
+//! host's kernel says how much memory of any kind the process has mapped, and the guest's memory is
+//! a part of that. Cost: O(1) per guest. Limits: mapping memory costs a process nothing until it
+//! touches it.
 
 use crate::{Bytes, GuestSample, Hotplug, HotplugKind};
 
 impl GuestSample {
-    /// All the memory that is claimed for it and has to be mapped: a virtio-mem device maps what
-    /// may be plugged in, a module is mapped when it is.
+    /// All claimed memory that has to be mapped. A virtio-mem device maps everything that may be
+    /// plugged in; a memory module is mapped when it is plugged in.
     pub fn claims(&self) -> Bytes {
         let memory = match self.hotplug {
             Some(Hotplug { kind: HotplugKind::VirtioMem, .. }) => self.memory_max(),
@@ -19,8 +19,8 @@ impl GuestSample {
         memory.max(holds).unwrap_or_default()
     }
 
-    /// Leaves out whatever is claimed beyond `mapped`, what its hypervisor's process has mapped,
-    /// and notes how much that is.
+    /// Cuts all claims to `mapped`, the memory that the hypervisor's process has mapped, and notes
+    /// how much was cut.
     pub fn cut_to_mapped(&mut self, mapped: Bytes) {
         let claims = self.claims();
         if claims <= mapped {
@@ -84,7 +84,7 @@ mod tests {
         let virtio = pluggable(HotplugKind::VirtioMem, 640, 4096);
         assert_eq!(figures(guest(1024, virtio, 1664), 1500), (1024, Some((384, 384, 384)), 1408));
         assert_eq!(figures(guest(1024, virtio, 700), 1700), (1024, Some((640, 640, 640)), 700));
-        // What a module will need is mapped when it is plugged in.
+        // The memory of a module is mapped when it is plugged in.
         let module = pluggable(HotplugKind::Dimm, 256, 1024);
         assert_eq!(figures(guest(1024, module, 700), 1400), (1024, Some((256, 1024, 1024)), 700));
         assert_eq!(figures(guest(1024, module, 1280), 1200), (1024, Some((128, 896, 896)), 1152));

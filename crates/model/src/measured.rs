@@ -5,14 +5,14 @@ use std::time::Duration;
 /// A value and how old it was when the snapshot was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured<T> {
-    /// What was read.
+    /// The value as read.
     pub value: T,
     /// Time since the value was true at its source.
     pub age: Duration,
 }
 
 impl<T> Measured<T> {
-    /// A value read at the very moment of the snapshot.
+    /// A value read at the moment of the snapshot.
     pub const fn fresh(value: T) -> Self {
         Measured { value, age: Duration::ZERO }
     }

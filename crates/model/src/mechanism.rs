@@ -1,9 +1,8 @@
 //! The ways in which memory is moved, and why one was chosen.
 //!
 //! Idea: a target says how much a guest should hold; a [`Move`] says by which mechanism it gets
-//! there. Moving by balloon, by plugging and by paging govern different amounts, so each move
-//! carries the amount that its mechanism governs, before and after. Source: flexmemd §3.1.3 and
-//! §3.2.2 join the three.
+//! there. Balloon, plugging and paging govern different amounts, so each move has the amount that
+//! its mechanism governs, before and after. Source: flexmemd §3.1.3 and §3.2.2 join the three.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,11 +19,11 @@ use crate::{Bytes, Generation, GuestId, Timestamp};
     serde(rename_all = "kebab-case")
 )]
 pub enum Mechanism {
-    /// The balloon device; governs memory the balloon leaves to the guest.
+    /// The balloon device; governs the memory that the balloon leaves to the guest.
     Balloon,
-    /// A virtio-mem device; governs memory plugged in.
+    /// A virtio-mem device; governs the memory that is plugged in.
     VirtioMem,
-    /// Memory modules (`pc-dimm`); govern memory plugged in.
+    /// Memory modules (`pc-dimm`); govern the memory that is plugged in.
     Dimm,
     /// The host writes pages of the guest's process to its swap; governs resident memory.
     PageOut,
@@ -66,13 +65,13 @@ impl fmt::Display for Mechanism {
 pub struct Move {
     /// The mechanism.
     pub mechanism: Mechanism,
-    /// The amount it governs, before.
+    /// The amount that it governs, before.
     #[cfg_attr(feature = "serde", serde(rename = "from_bytes", with = "unit"))]
     pub from: Bytes,
-    /// The same, after.
+    /// The amount that it governs, after.
     #[cfg_attr(feature = "serde", serde(rename = "to_bytes", with = "unit"))]
     pub to: Bytes,
-    /// Why this mechanism.
+    /// Why this mechanism was chosen.
     pub why: Why,
 }
 
@@ -93,20 +92,20 @@ impl fmt::Display for Move {
 pub enum Why {
     /// The balloon holds enough to give.
     BalloonHasIt,
-    /// A balloon gives memory back to the page and fastest.
+    /// A balloon is the fastest, and exact to the page.
     BalloonTakesIt,
-    /// The balloon will have less than it keeps for sudden needs.
+    /// The balloon would be left with less than it keeps for sudden needs.
     BalloonRunsOut {
         /// What it would have left to give.
         #[cfg_attr(feature = "serde", serde(rename = "left_bytes", with = "unit"))]
         left: Bytes,
     },
-    /// Nothing but plugged memory gives the host anything back: a passthrough device or locked
-    /// memory holds what is ballooned.
+    /// Only plugged memory frees host memory: a passthrough device or locked memory keeps ballooned
+    /// pages on the host.
     BallooningInhibited,
     /// There is no balloon.
     NoBalloon,
-    /// More is plugged than the balloon needs to have in store, and has been for a while.
+    /// More is plugged in than the balloon needs in store, and has been for a while.
     PluggedIdle {
         /// For how long.
         #[cfg_attr(feature = "serde", serde(rename = "idle_ns", with = "unit"))]
@@ -114,24 +113,24 @@ pub enum Why {
     },
     /// The guest's kernel does not use what was plugged in: its `MemTotal` has not grown.
     NotOnlined {
-        /// Plugged and not used.
+        /// Memory plugged in and not used.
         #[cfg_attr(feature = "serde", serde(rename = "unused_bytes", with = "unit"))]
         unused: Bytes,
     },
     /// A hotplug request is pending that this plan did not make: an operator's, or one from before
     /// a restart. It is withdrawn.
     AskedByOthers {
-        /// Requested and not plugged in yet.
+        /// Memory requested and not plugged in yet.
         #[cfg_attr(feature = "serde", serde(rename = "more_bytes", with = "unit"))]
         more: Bytes,
     },
-    /// The guest does not give up what was to be unplugged; it keeps that.
+    /// The guest does not give up what was to be unplugged, and keeps it.
     UnplugStalled {
         /// Time since it last gave any.
         #[cfg_attr(feature = "serde", serde(rename = "idle_ns", with = "unit"))]
         idle: Duration,
     },
-    /// The guest has not released what was requested within its time.
+    /// The guest has not released in time what was requested.
     NotGiven {
         /// Still to be released.
         #[cfg_attr(feature = "serde", serde(rename = "left_bytes", with = "unit"))]
@@ -148,11 +147,11 @@ pub enum Why {
     },
     /// The host runs out of memory.
     HostShort {
-        /// How short.
+        /// How short it is.
         #[cfg_attr(feature = "serde", serde(rename = "rung"))]
         level: PressureLevel,
     },
-    /// The guest is growing: the host reads back what it paged out.
+    /// The guest grows, so the host reads back what it had paged out.
     Growing,
 }
 
@@ -212,7 +211,7 @@ impl fmt::Display for Why {
 }
 
 /// How short of memory the host is, and how far it goes to get some back. Each level includes those
-/// before.
+/// below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -223,12 +222,12 @@ pub enum PressureLevel {
     /// There is enough memory.
     #[default]
     Normal,
-    /// Memory is moved by balloons alone: nothing is plugged in ahead of need.
+    /// Memory is moved by balloons alone; nothing is plugged in ahead of need.
     BalloonOnly,
-    /// The host pages out guests whose balloons cannot release in time what was requested, without
-    /// waiting.
+    /// The host pages out, without waiting, guests whose balloons cannot release in time what was
+    /// requested.
     ReclaimOwed,
-    /// The host pages out the guests that hold most beyond what the policy wants for them.
+    /// The host pages out the guests that hold most beyond their wanted targets.
     ReclaimRichest,
     /// No memory is granted.
     Freeze,
@@ -268,7 +267,7 @@ impl fmt::Display for PressureLevel {
     }
 }
 
-/// An order to page a guest's process out or in. Idempotent: the amount is absolute.
+/// An order to page a guest's process out or in. Idempotent, because the amount is absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Paging {
@@ -276,12 +275,12 @@ pub struct Paging {
     pub guest: GuestId,
     /// [`Mechanism::PageOut`] or [`Mechanism::PageIn`].
     pub mechanism: Mechanism,
-    /// Resident memory its process is limited to.
+    /// The most resident memory that its process may keep.
     #[cfg_attr(feature = "serde", serde(rename = "resident_bytes", with = "unit"))]
     pub resident: Bytes,
     /// The plan it belongs to.
     pub generation: Generation,
-    /// Not to be begun or continued after this moment.
+    /// Must not be begun or continued after this moment.
     #[cfg_attr(feature = "serde", serde(rename = "deadline_ms"))]
     pub deadline: Timestamp,
 }
@@ -293,16 +292,16 @@ pub struct Regret {
     /// Memory taken.
     #[cfg_attr(feature = "serde", serde(rename = "taken_bytes", with = "unit"))]
     pub taken: Bytes,
-    /// Memory it then read back from swap and files because it lacked that.
+    /// Memory that it then read back from swap and files because it lacked the taken memory.
     #[cfg_attr(feature = "serde", serde(rename = "read_back_bytes", with = "unit"))]
     pub read_back: Bytes,
-    /// Reductions undone for that reason.
+    /// Reductions that were undone for that reason.
     pub undone: u64,
 }
 
 impl Regret {
-    /// Part of what was taken that was read back, in hundredths of a percent; more than 10,000 is a
-    /// guest that thrashed.
+    /// The part of the taken memory that was read back, in hundredths of a percent. Above 10,000
+    /// the guest thrashed.
     pub fn basis_points(&self) -> u64 {
         if self.taken == Bytes::ZERO {
             return 0;

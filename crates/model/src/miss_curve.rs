@@ -1,9 +1,9 @@
 //! Misses of one guest as a function of its memory, in integers.
 //!
-//! Idea: what a policy needs of a miss-ratio curve (MEB §3.1) is how many references would have
-//! missed at each size of memory during one interval. Counts, not ratios, so that deciding needs no
-//! floating point and curves of guests of different activity can be added up:
-//! `misses(m) = MRC(m) × NR` of MEB §4, with `NR` the references of the interval.
+//! Idea: from a miss-ratio curve (MEB §3.1), a policy needs how many references of one interval
+//! would have missed at each size of memory. Counts instead of ratios, so that deciding needs no
+//! floating point, and curves of guests of different activity can be added: `misses(m) = MRC(m) ×
+//! NR` of MEB §4, with `NR` the references of the interval.
 //! Limits: sizes are multiples of one step; at most [`MissCurve::POINTS_MAX`] of them. Counts never
 //! rise with memory, which the constructors check.
 
@@ -29,22 +29,22 @@ pub struct MissCurve {
     kept_as: Option<KeptCurve>,
 }
 
-/// Why figures are no miss curve.
+/// Why figures are not a miss curve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MissCurveError {
-    /// No point at all.
+    /// No point.
     #[error("a miss curve without points: expected the misses at size 0 at least")]
     Empty,
     /// More points than the format allows.
     #[error("a miss curve of {0} points: expected at most {max}", max = MissCurve::POINTS_MAX)]
     TooLong(usize),
-    /// The step is not a whole number of pages, or none.
+    /// The step is zero, or not a whole number of pages.
     #[error("a miss curve with a step of {0}: expected one page or more, whole pages")]
     Step(Bytes),
     /// No time passed.
     #[error("a miss curve of an interval of 0s: expected more")]
     Interval,
-    /// More memory, more misses.
+    /// Misses rise with memory.
     #[error("a miss curve that rises from {before} misses at {smaller} to {after} at {larger}")]
     Rises {
         /// Misses at the smaller size.
@@ -56,12 +56,12 @@ pub enum MissCurveError {
         /// The larger size.
         larger: Bytes,
     },
-    /// A miss ratio that is none.
+    /// A miss ratio that is not between 0 and 1.
     #[error("miss ratio {ratio} at {size}: expected 0 to 1")]
     Ratio {
         /// The size.
         size: Bytes,
-        /// What was given, as text: it may not be a number.
+        /// The given ratio as text, as it may not be a number.
         ratio: String,
     },
 }
@@ -73,7 +73,7 @@ impl MissCurve {
     /// A curve of counts: `misses[k]` references of an `interval` miss in `k × step` of memory.
     ///
     /// # Errors
-    /// Says what makes it no miss curve.
+    /// Says why this is not a miss curve.
     pub fn new(
         step: Bytes,
         interval: Duration,
@@ -108,10 +108,10 @@ impl MissCurve {
         })
     }
 
-    /// A curve of ratios of `references`: each rounded to the nearest count.
+    /// A curve from ratios of `references`; each is rounded to the nearest count.
     ///
     /// # Errors
-    /// Says what makes it no miss curve.
+    /// Says why this is not a miss curve.
     pub fn from_ratios(
         step: Bytes,
         interval: Duration,
@@ -120,7 +120,7 @@ impl MissCurve {
     ) -> Result<MissCurve, MissCurveError> {
         let count = |(k, ratio): (usize, &f64)| {
             if (0.0..=1.0).contains(ratio) {
-                // Rounded once, here at the edge; what is decided with it is exact.
+                // Rounded once, here at the edge; decisions made with it are exact.
                 return Ok((ratio * references as f64).round() as u64);
             }
             Err(MissCurveError::Ratio { size: size_at(step, k), ratio: ratio.to_string() })
@@ -130,9 +130,9 @@ impl MissCurve {
         MissCurve::new(step, interval, misses?)
     }
 
-    /// The curve of a guest that needs `more` for something else: every size has the misses of one
-    /// that is smaller by `more`, rounded up to steps. Points beyond [`MissCurve::POINTS_MAX`] are
-    /// cut.
+    /// The curve of a guest that needs `more` for something else: every size has the misses of the
+    /// size that is smaller by `more`, rounded up to steps. Points beyond [`MissCurve::POINTS_MAX`]
+    /// are cut.
     #[must_use]
     pub fn shifted(&self, more: Bytes) -> MissCurve {
         let steps = more.get().div_ceil(self.step.get());
@@ -142,11 +142,11 @@ impl MissCurve {
         MissCurve { misses: misses.collect(), ..*self }
     }
 
-    /// Extends the curve of a guest that was seen to miss `misses` times with `held`. A curve
-    /// measured within that memory does not show all of these misses. Those that it lacks are added
-    /// at `held`; above, they fall evenly to none with `beyond` more memory, which is at least a
-    /// page a miss. Below `held` they rise at the same slope: such a guest has no page to spare.
-    /// Points beyond [`MissCurve::POINTS_MAX`] are cut.
+    /// Extends the curve of a guest that was seen to miss `misses` times while it held `held`. A
+    /// curve measured within that memory does not show all of these misses. The missing ones are
+    /// added at `held`. Above `held` they fall evenly to none at `beyond` more memory, which is at
+    /// least a page per miss. Below `held` they rise at the same slope, because such a guest has no
+    /// page to spare. Points beyond [`MissCurve::POINTS_MAX`] are cut.
     #[must_use]
     pub fn extended(&self, held: Bytes, beyond: Bytes, misses: u64) -> MissCurve {
         let misses = misses.saturating_sub(self.misses(held));
@@ -165,50 +165,50 @@ impl MissCurve {
         };
         let seen = |k: usize| self.misses.get(k).or(self.misses.last()).copied().unwrap_or(0);
         let points = points.max(self.misses.len());
-        // The sum of two that never rise never rises.
+        // The sum of two curves that never rise never rises.
         let misses = (0..points).map(|k| lacking(k).saturating_add(seen(k))).collect();
         MissCurve { misses, ..*self }
     }
 
-    /// The curve of a guest that now touches `now` where it touched `before`: what held for a size
-    /// holds for `now / before` of it, its step rounded up to whole pages.
+    /// The curve of a guest that now touches `now` where it touched `before`: sizes are scaled by
+    /// `now / before`, and the step is rounded up to whole pages.
     #[must_use]
     pub fn stretched(&self, now: u64, before: u64) -> MissCurve {
         let step = self.step.fraction(now, before).page_ceil().max(Bytes::pages(1));
         MissCurve { step, misses: self.misses.clone(), ..*self }
     }
 
-    /// The curve with at least the misses of an `earlier` one at each of its own sizes; as it is if
-    /// the intervals differ.
+    /// The curve, with at least the misses of an `earlier` one at each of its own sizes. Unchanged
+    /// if the intervals differ.
     #[must_use]
     pub fn at_least(&self, earlier: &MissCurve) -> MissCurve {
         if self.interval != earlier.interval {
             return self.clone();
         }
         let sizes = (0..self.misses.len()).map(|k| size_at(self.step, k));
-        // The larger of two that never rise never rises.
+        // The larger of two curves that never rise never rises.
         let misses =
             self.misses.iter().zip(sizes).map(|(now, size)| earlier.misses(size).max(*now));
         MissCurve { misses: misses.collect(), ..*self }
     }
 
-    /// Distance between two sizes, whole pages.
+    /// Distance between two sizes; whole pages.
     pub fn step(&self) -> Bytes {
         self.step
     }
 
-    /// Time in which the misses would have happened.
+    /// The length of the interval in which the misses would have happened.
     pub fn interval(&self) -> Duration {
         self.interval
     }
 
-    /// The counts at `0, step, 2 step, …`; never rising, at least one.
+    /// The counts at `0, step, 2 step, …`. They never rise, and there is at least one.
     pub fn points(&self) -> &[u64] {
         &self.misses
     }
 
-    /// Misses with `memory`: those of the largest size not above it. Beyond the last point they
-    /// stay as they are there.
+    /// Misses with `memory`: those of the largest size that is not above it. Beyond the last point
+    /// they stay as they are there.
     pub fn misses(&self, memory: Bytes) -> u64 {
         let k = usize::try_from(memory.get() / self.step.get()).unwrap_or(usize::MAX);
         self.misses[k.min(self.misses.len() - 1)]
@@ -221,7 +221,7 @@ impl MissCurve {
         u64::try_from(per_s).unwrap_or(u64::MAX)
     }
 
-    /// Misses a second at sizes around an allocation: at [`CURVE_PERCENTS`] of it, by rising size.
+    /// Misses a second at sizes around an allocation: at [`CURVE_PERCENTS`] of it, in rising order.
     pub fn around(&self, allocation: Bytes) -> [(Bytes, u64); CURVE_PERCENTS.len()] {
         CURVE_PERCENTS.map(|percent| {
             let bytes = u128::from(allocation.get()) * u128::from(percent) / 100;
@@ -230,8 +230,8 @@ impl MissCurve {
         })
     }
 
-    /// The least size at which there are at most `misses_per_s` misses a second; `None` where no
-    /// size of the curve is enough. O(log points).
+    /// The least size at which there are at most `misses_per_s` misses a second; `None`: no size of
+    /// the curve is enough. O(log points).
     pub fn size_for(&self, misses_per_s: u64) -> Option<Bytes> {
         let most = u128::from(misses_per_s).saturating_mul(self.interval.as_nanos());
         let enough = |&misses: &u64| u128::from(misses) * 1_000_000_000 > most;
@@ -248,14 +248,14 @@ fn size_at(step: Bytes, k: usize) -> Bytes {
 #[cfg(feature = "serde")]
 pub use row::KeptCurve;
 
-/// A curve in a row: its points, or which curve of the journal it is.
+/// A curve in a row: its points, or a reference to a curve of the journal.
 #[cfg(feature = "serde")]
 mod row {
     use serde::{Deserialize, Serialize};
 
     use super::*;
 
-    /// Which curve of a journal a curve is: row `id` of the table of curves,
+    /// A reference to a curve of a journal: row `id` of the table of curves,
     /// [shifted](MissCurve::shifted) by `shifted` steps.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub struct KeptCurve {
@@ -277,13 +277,14 @@ mod row {
     }
 
     impl MissCurve {
-        /// Stands for a curve that a journal keeps in a row of its own, and has no misses itself.
+        /// A stand-in for a curve that a journal keeps in a row of its own. It has no misses
+        /// itself.
         pub fn stand_in(kept: KeptCurve) -> MissCurve {
             let (step, interval) = (Bytes::pages(1), Duration::from_nanos(1));
             MissCurve { step, interval, misses: vec![0], kept_as: Some(kept) }
         }
 
-        /// The curve that this stands for; `None`: it is one itself.
+        /// The curve that this stands for; `None`: this is a curve itself.
         pub fn stands_for(&self) -> Option<KeptCurve> {
             self.kept_as
         }
@@ -357,21 +358,21 @@ mod tests {
         }
     }
 
-    /// 40 misses with 2 MiB that the curve does not show, and 4 MiB beyond: ten fewer with each
-    /// MiB.
+    /// The guest missed 40 times with 2 MiB, which the curve does not show; with `beyond` of 4 MiB
+    /// there are ten fewer misses per MiB.
     #[test]
     fn misses_within_the_memory_held_continue_beyond_it() {
         let blind = curve(&[100, 60, 0]).unwrap();
         let extended = blind.extended(Bytes::mib(2), Bytes::mib(4), 40);
         assert_eq!(extended.points(), [160, 110, 40, 30, 20, 10, 0]);
-        // A curve that shows all of the misses stays; one that shows a part gets the rest.
+        // A curve that shows all misses stays; one that shows some gets the rest.
         let seeing = curve(&[100, 60, 45, 35, 22, 11, 0]).unwrap();
         assert_eq!(seeing.extended(Bytes::mib(2), Bytes::mib(4), 40), seeing);
         let part = seeing.extended(Bytes::mib(2), Bytes::mib(2), 65);
         assert_eq!(part.points(), [140, 90, 65, 45, 22, 11, 0]);
         assert_eq!(blind.extended(Bytes::mib(2), Bytes::mib(4), 0), blind);
-        // Ten misses that it does not show need ten pages, 40 KiB: ten more with each 40 of the
-        // 1024 KiB below.
+        // Ten misses that it does not show need ten pages, 40 KiB: ten more for each 40 KiB of the
+        // 1,024 KiB below.
         let cliff = blind.extended(Bytes::mib(1), Bytes::ZERO, 70);
         assert_eq!(cliff.points(), [100 + 266, 70, 0]);
     }
@@ -391,7 +392,7 @@ mod tests {
             let extended = plain.extended(held, beyond, misses);
             let again = curve(extended.points()).unwrap();
             prop_assert_eq!(&again, &extended);
-            // A curve has the misses of the size below: those at `held`, or more.
+            // A size has the misses of the step below it: those at `held`, or more.
             prop_assert!(extended.misses(held) >= misses);
             let beyond = beyond.max(Bytes::pages(misses));
             let enough = held.saturating_add(beyond).saturating_add(plain.step());
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_curve_is_refused() {
+    fn invalid_curves_are_refused() {
         for (misses, message) in [
             (&[][..], "a miss curve without points: expected the misses at size 0 at least"),
             (&[3, 4], "a miss curve that rises from 3 misses at 0B to 4 at 1MiB"),

@@ -1,7 +1,7 @@
 //! Whether memory is moved at all.
 //!
-//! Idea: the configuration file says a mode, and an operator may set another one while the daemon
-//! runs. That holds until the file says something else than it said then.
+//! Idea: the configuration file sets a mode, and an operator may set another one while the daemon
+//! runs. The operator's holds until the mode in the file changes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,10 +17,10 @@ use crate::unit::is_none;
     serde(rename_all = "kebab-case")
 )]
 pub enum Mode {
-    /// They are.
+    /// Plans are carried out.
     #[default]
     Balance,
-    /// Everything is seen, decided and recorded, and nothing is moved.
+    /// Everything is seen, decided and recorded, but nothing is moved.
     Observe,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// A name that is no mode.
+/// A text that names no mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseModeError(String);
 
@@ -64,19 +64,19 @@ impl FromStr for Mode {
     }
 }
 
-/// The mode in force, and who said it.
+/// The mode in force, and where it comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ModeChoice {
-    /// What the configuration file says.
+    /// The mode in the configuration file.
     configured: Mode,
-    /// What an operator set since it says so, if that is something else.
+    /// The mode that an operator has set since, if it differs.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_none"))]
     set: Option<Mode>,
 }
 
 impl ModeChoice {
-    /// As the configuration file says.
+    /// The mode of the configuration file.
     pub const fn new(configured: Mode) -> ModeChoice {
         ModeChoice { configured, set: None }
     }
@@ -86,18 +86,18 @@ impl ModeChoice {
         self.set.unwrap_or(self.configured)
     }
 
-    /// What the configuration file says.
+    /// The mode in the configuration file.
     pub const fn configured(self) -> Mode {
         self.configured
     }
 
-    /// An operator sets a mode.
+    /// Sets an operator's mode.
     pub fn set(&mut self, mode: Mode) {
         self.set = (mode != self.configured).then_some(mode);
     }
 
-    /// The configuration file was read again, by this daemon or the next one. What was set holds
-    /// only if the file says what it said then.
+    /// The configuration file was read again, by this daemon or its successor. An operator's mode
+    /// stays only if the mode in the file is unchanged.
     pub fn configure(&mut self, mode: Mode) {
         if mode != self.configured {
             *self = ModeChoice::new(mode);

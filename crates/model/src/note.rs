@@ -34,38 +34,39 @@ pub enum Note {
     HostUnknown,
     /// Guests were found whose allocation is not known yet; the budget leaves them out.
     Uncounted {
-        /// How many.
+        /// Number of guests.
         guests: usize,
     },
     /// A hypervisor claims memory for its guest that its process has not mapped. It does not count.
     Unmapped {
         /// The guest.
         guest: GuestId,
-        /// How much of what is claimed is not mapped.
+        /// How much of the claim is not mapped.
         #[cfg_attr(feature = "serde", serde(rename = "claimed_bytes", with = "unit"))]
         claimed: Bytes,
     },
-    /// Guests that are left alone hold more than they were granted. Nobody else is shrunk for that.
+    /// Guests that are left alone hold more than they were granted. No other guest is shrunk for
+    /// that.
     BeyondEntitlement {
-        /// How many.
+        /// Number of guests.
         guests: usize,
-        /// How much more, all together.
+        /// How much more, in total.
         #[cfg_attr(feature = "serde", serde(rename = "debt_bytes", with = "unit"))]
         debt: Bytes,
         /// Whether the host can page it out.
         collected: bool,
     },
-    /// Guests were found so recently that what they hold may not be the whole truth yet; nothing is
-    /// granted to anybody meanwhile.
+    /// Guests were found so recently that their allocations may not be accurate yet. Meanwhile
+    /// nothing is granted to any guest.
     Newcomers {
-        /// How many.
+        /// Number of guests.
         guests: usize,
     },
-    /// Some guests lack an input of the policy, which uses something else in its place.
+    /// Some guests lack an input of the policy, which uses something else instead.
     MissingInput {
-        /// What is not known.
+        /// The missing input.
         what: Input,
-        /// Of how many guests.
+        /// Number of guests.
         guests: usize,
         /// What the policy does about them, as a clause.
         fallback: Cow<'static, str>,
@@ -74,21 +75,21 @@ pub enum Note {
     ObjectiveViolated {
         /// The guest.
         guest: GuestId,
-        /// Misses a second it should stay under.
+        /// Misses a second that it should stay under.
         misses_per_s_max: u64,
-        /// Misses a second that its target leads to; `None`: not known.
+        /// Misses a second that its target leads to; `None`: unknown.
         #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
         misses_per_s: Option<u64>,
     },
-    /// The answer of the policy's program was not used at the last decision, which was made by
-    /// `global` in its place.
+    /// At the last decision the answer of the policy's program was not used, and `global` decided
+    /// instead.
     Unanswered {
         /// Why.
         fault: AnswerFault,
     },
     /// The checker refused the plan; no action is carried out.
     Refused {
-        /// What it found.
+        /// The violation found.
         violation: String,
     },
 }
@@ -112,7 +113,7 @@ impl Note {
     }
 }
 
-/// So many guests, in words.
+/// A number of guests, in words.
 struct Guests(usize);
 
 impl fmt::Display for Guests {
@@ -149,7 +150,7 @@ impl fmt::Display for Note {
             ),
             Note::BeyondEntitlement { guests, debt, collected } => write!(
                 f,
-                "{debt} beyond what was granted, in {} without an answer: {}",
+                "{debt} more than was granted, held by {} that gave no answer: {}",
                 Guests(*guests),
                 match collected {
                     true => "the host pages it out",

@@ -1,10 +1,9 @@
-//! One value per guest, in step with snapshots.
+//! One value per guest, aligned with snapshots.
 //!
-//! Idea: what is remembered of guests from tick to tick is kept sorted by name, as snapshots are,
-//! and brought into step with each snapshot once. From then on a guest's place in the snapshot is
-//! its place here, and no name is compared again in that tick. Cost: O(n) a tick while guests stay
-//! the same, by comparing pointers; O(n) comparisons of names when some come or go. Looking a name
-//! up is O(log n).
+//! Idea: state of guests that lives from tick to tick is kept sorted by name, as snapshots are, and
+//! is aligned with each snapshot once. From then on a guest has the same place in both, and no
+//! names are compared in that tick. Cost: O(n) comparisons of pointers a tick while guests stay the
+//! same; O(n) comparisons of names when some come or go. Looking a name up is O(log n).
 
 use crate::{GuestId, Snapshot};
 
@@ -21,8 +20,8 @@ impl<T> Default for PerGuest<T> {
 }
 
 impl<T: Default> PerGuest<T> {
-    /// Drops what concerns guests that are not in the snapshot, and begins with `T::default()` for
-    /// those that are new. Afterwards places here are places there.
+    /// Drops values of guests that are not in the snapshot, and adds `T::default()` for new ones.
+    /// Places here are then places in the snapshot.
     pub fn align(&mut self, snapshot: &Snapshot) {
         let guests = snapshot.guests();
         let same = self.entries.len() == guests.len()
@@ -44,27 +43,27 @@ impl<T: Default> PerGuest<T> {
 }
 
 impl<T> PerGuest<T> {
-    /// The value at a place of the snapshot last aligned with.
+    /// The value at a place of the last aligned snapshot.
     pub fn at(&self, place: usize) -> Option<&T> {
         self.entries.get(place).map(|(_, value)| value)
     }
 
-    /// The values in the order of the snapshot last aligned with.
+    /// The values in the order of the last aligned snapshot.
     pub fn values(&self) -> impl ExactSizeIterator<Item = &T> {
         self.entries.iter().map(|(_, value)| value)
     }
 
-    /// The names and values in the order of the snapshot last aligned with.
+    /// The names and values in the order of the last aligned snapshot.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&GuestId, &T)> {
         self.entries.iter().map(|(id, value)| (id, value))
     }
 
-    /// The values in the order of the snapshot last aligned with, to be changed.
+    /// The values in the order of the last aligned snapshot, mutable.
     pub fn values_mut(&mut self) -> impl ExactSizeIterator<Item = &mut T> {
         self.entries.iter_mut().map(|(_, value)| value)
     }
 
-    /// The value at a place, to be changed.
+    /// The value at a place, mutable.
     pub fn at_mut(&mut self, place: usize) -> Option<&mut T> {
         self.entries.get_mut(place).map(|(_, value)| value)
     }
@@ -79,7 +78,7 @@ impl<T> PerGuest<T> {
         self.at(self.place(id)?)
     }
 
-    /// The value of the guest with this name, to be changed.
+    /// The value of the guest with this name, mutable.
     pub fn named_mut(&mut self, id: &GuestId) -> Option<&mut T> {
         self.at_mut(self.place(id)?)
     }
@@ -102,7 +101,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the obvious: a map that keeps the names of the snapshot.
+        /// The oracle is a map that keeps the names of the snapshot.
         #[test]
         fn behaves_like_a_map(rounds in prop::collection::vec(prop::collection::vec(0..40u8, 0..20), 1..8)) {
             let mut found = PerGuest::<u64>::default();

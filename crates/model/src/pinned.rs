@@ -1,11 +1,11 @@
 //! Why the pages of a guest stay on the host when its balloon takes them, and what still works.
 //!
-//! Idea: whatever pins, locks or encrypts a guest's memory, ballooning it takes memory from the
-//! guest and gives the host none. Plugged memory is another matter: where a device gives up whole
-//! blocks, they leave the host.
-//! Source: QEMU's `ram_block_discard_disable` and who calls it; Linux,
-//! Documentation/driver-api/vfio.rst and Documentation/admin-guide/mm/hugetlbpage.rst. Limits: of
-//! several reasons one is kept.
+//! Idea: where a guest's memory is pinned, locked or encrypted, ballooning takes memory from the
+//! guest but gives none to the host. Plugged memory can still leave the host, where a device gives
+//! up whole blocks.
+//! Source: QEMU's `ram_block_discard_disable` and its callers; Linux,
+//! Documentation/driver-api/vfio.rst and Documentation/admin-guide/mm/hugetlbpage.rst. Limits: if
+//! there are several reasons, one is kept.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub enum Pinned {
     Sev,
     /// AMD SEV-SNP: the guest's private memory is in guest_memfd.
     SevSnp,
-    /// Intel TDX: the same.
+    /// Intel TDX: likewise.
     Tdx,
     /// Private memory in guest_memfd for another reason.
     GuestMemfd,
@@ -29,7 +29,7 @@ pub enum Pinned {
     Passthrough,
     /// The hypervisor locked it (`mlock`).
     Locked,
-    /// It is in huge pages of hugetlbfs, which are given up as a whole.
+    /// It is in huge pages of hugetlbfs, which can only be freed whole.
     HugePages,
 }
 
@@ -58,7 +58,7 @@ impl Pinned {
         }
     }
 
-    /// Whether memory that is plugged in and out by a virtio-mem device still leaves the host.
+    /// Whether memory that a virtio-mem device plugs in and out still leaves the host.
     pub const fn leaves_by_plugging(self) -> bool {
         matches!(self, Pinned::Passthrough | Pinned::HugePages)
     }
@@ -73,7 +73,7 @@ impl fmt::Display for Pinned {
             Pinned::GuestMemfd => "its memory is private, in guest_memfd",
             Pinned::Passthrough => "a passthrough device pins its memory",
             Pinned::Locked => "its hypervisor locked its memory",
-            Pinned::HugePages => "its memory is in huge pages, which leave as a whole",
+            Pinned::HugePages => "its memory is in huge pages, which are freed only whole",
         })?;
         f.write_str(match self.leaves_by_plugging() {
             true => ": virtio-mem alone gives memory back",

@@ -1,7 +1,7 @@
-//! What is to be done, why, and what came of it.
+//! What is to be done, why, and what happened.
 //!
-//! Idea: a [`Plan`] is immutable data: per guest the whole chain from allocation to action, and the
-//! actions in the order in which they are to be carried out (releases before grants). Mechanisms
+//! Idea: a [`Plan`] is immutable data: for each guest the whole chain from allocation to action,
+//! and the actions in the order in which they are carried out (releases before grants). Mechanisms
 //! obey an [`Action`] and decide nothing; they answer with an [`Outcome`].
 
 use std::fmt;
@@ -24,13 +24,13 @@ pub struct Plan {
     /// The moment of the snapshot it was made from.
     #[cfg_attr(feature = "serde", serde(rename = "decided_at_ms"))]
     pub decided_at: Timestamp,
-    /// The policy that wanted it.
+    /// The policy that was asked.
     pub policy: PolicyName,
     /// The memory it divides.
     pub budget: Budget,
     /// Every guest of the snapshot, sorted by name.
     pub guests: Vec<GuestPlan>,
-    /// What is to be done, releases first.
+    /// The actions, releases first.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub actions: Vec<Action>,
     /// Guests whose processes the host pages out or in.
@@ -42,21 +42,21 @@ pub struct Plan {
         serde(rename = "rung", default, skip_serializing_if = "is_default")
     )]
     pub host_pressure: PressureLevel,
-    /// What is kept free for guests that are about to start, sorted by name.
+    /// Memory that is kept free for guests about to start, sorted by name.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub reservations: Vec<Reservation>,
-    /// What concerns the host as a whole.
+    /// Notes that concern the host as a whole.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub notes: Vec<Note>,
 }
 
 impl Plan {
-    /// The place of one guest, found soonest where that is `near` or a little after it.
+    /// The place of one guest. Fastest if that is `near` or a little after it.
     pub fn place_near(&self, id: &GuestId, near: usize) -> Option<usize> {
         place_near(&self.guests, |guest| &guest.id, id, near)
     }
 
-    /// The part of one guest. O(log n).
+    /// The part of the plan for one guest. O(log n).
     pub fn guest(&self, id: &GuestId) -> Option<&GuestPlan> {
         let at = self.guests.binary_search_by(|guest| guest.id.cmp(id)).ok()?;
         self.guests.get(at)
@@ -68,16 +68,16 @@ impl Plan {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Budget {
     /// What all guests together may be allocated: `N` of Global §3.1. The operator's budget, or
-    /// less where the host does not have it, without what is reserved.
+    /// less if the host does not have that; without what is reserved.
     #[cfg_attr(feature = "serde", serde(rename = "distributable_bytes", with = "unit"))]
     pub distributable: Bytes,
-    /// What guests hold or have been promised: per guest the larger of its allocation and its
-    /// last target.
+    /// What guests hold or were promised: for each guest the larger of its allocation and its last
+    /// target.
     #[cfg_attr(feature = "serde", serde(rename = "committed_bytes", with = "unit"))]
     pub committed: Bytes,
-    /// What could be granted at once without any guest releasing memory: the smaller of the budget
-    /// not committed, and the host's available memory beyond its reserve and beyond what guests
-    /// were promised and have not touched yet.
+    /// What could be granted at once without any guest releasing memory: the smaller of the
+    /// uncommitted budget, and the host's available memory beyond its reserve and beyond promises
+    /// not yet touched.
     #[cfg_attr(feature = "serde", serde(rename = "grantable_bytes", with = "unit"))]
     pub grantable: Bytes,
 }
@@ -88,7 +88,7 @@ pub struct Budget {
 pub struct GuestPlan {
     /// The guest.
     pub id: GuestId,
-    /// What it held when it was last seen.
+    /// What it was last seen to hold.
     #[cfg_attr(
         feature = "serde",
         serde(
@@ -105,18 +105,18 @@ pub struct GuestPlan {
         serde(default, with = "unit::bounds", skip_serializing_if = "is_none")
     )]
     pub bounds: Option<Bounds>,
-    /// Its demand, where it could be estimated.
+    /// Its demand, if it could be estimated.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub estimate: Option<Estimate>,
-    /// What the policy wants for it, where the policy was asked.
+    /// What the policy wants for it, if the policy was asked.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub desired: Option<Desired>,
     /// How the guard changed that, in order.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub clamps: Vec<Clamped>,
-    /// What it has to pay rent with, what it paid for the running period included; `None` where the
-    /// policy has no accounts or it has none yet. Kept in the journal, from which a restarted
-    /// daemon takes it over.
+    /// Credits it pays rent with, including what it paid for the running period. `None`: the policy
+    /// has no accounts, or the guest has none yet. A restarted daemon takes them over from the
+    /// journal.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub credits: Option<u64>,
     /// Whether it complies with its target.
@@ -129,10 +129,11 @@ pub struct GuestPlan {
     pub target: Option<Bytes>,
     /// What this plan does about it.
     pub change: Change,
-    /// How its memory is moved, and why so.
+    /// How its memory is moved, and why.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub moves: Vec<Move>,
-    /// Bytes a second that its balloon was last seen to take; `None`: it was never seen at that.
+    /// The rate at which its balloon was last seen to take memory, in bytes a second; `None`: it
+    /// was never seen to.
     #[cfg_attr(
         feature = "serde",
         serde(
@@ -155,7 +156,7 @@ pub struct Desired {
     /// The allocation wanted, in whole pages.
     #[cfg_attr(feature = "serde", serde(rename = "target_bytes", with = "unit"))]
     pub target: Bytes,
-    /// Why.
+    /// Why the policy wants it.
     pub reason: Reason,
 }
 
@@ -167,19 +168,19 @@ pub struct Desired {
     serde(tag = "code", content = "figures", rename_all = "kebab-case")
 )]
 pub enum Change {
-    /// It is to grow from its present target or allocation.
+    /// It grows from its present target or allocation.
     Grow {
         /// By this much.
         #[cfg_attr(feature = "serde", serde(rename = "by_bytes", with = "unit"))]
         by: Bytes,
     },
-    /// It is to shrink.
+    /// It shrinks.
     Shrink {
         /// By this much.
         #[cfg_attr(feature = "serde", serde(rename = "by_bytes", with = "unit"))]
         by: Bytes,
     },
-    /// A reduction still under way is called off: it keeps what it holds.
+    /// A reduction under way is called off; the guest keeps what it holds.
     CancelShrink {
         /// Why.
         why: Held,
@@ -189,7 +190,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Whether nothing at all is to be done to the guest ([`Held::leaves_alone`]).
+    /// Whether the guest must not be touched at all ([`Held::leaves_alone`]).
     pub const fn leaves_alone(&self) -> bool {
         matches!(self, Change::Hold(why) if why.leaves_alone())
     }
@@ -214,7 +215,7 @@ impl fmt::Display for Change {
     serde(tag = "code", content = "figures", rename_all = "kebab-case")
 )]
 pub enum Compliance {
-    /// Nothing is requested, or it has released it.
+    /// Nothing is requested, or all of it was released.
     #[default]
     Compliant,
     /// It is releasing memory.
@@ -241,8 +242,8 @@ pub enum Compliance {
         #[cfg_attr(feature = "serde", serde(rename = "idle_ns", with = "unit"))]
         idle: Duration,
     },
-    /// Its balloon is not used, as that would free no host memory: a passthrough device or locked
-    /// memory holds the pages.
+    /// Its balloon is not used because that would free no host memory: a passthrough device or
+    /// locked memory keeps the pages there.
     Inhibited,
 }
 
@@ -262,17 +263,17 @@ impl fmt::Display for Compliance {
     }
 }
 
-/// One thing for a mechanism to do. Idempotent: the target is absolute.
+/// One thing for a mechanism to do. Idempotent, because the target is absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Action {
     /// The guest.
     pub guest: GuestId,
-    /// The allocation it is to have, in whole pages: what the balloon leaves it, and what is
+    /// The allocation it should have, in whole pages: what the balloon leaves it, and what is
     /// plugged in.
     #[cfg_attr(feature = "serde", serde(rename = "target_bytes", with = "unit"))]
     pub target: Bytes,
-    /// What is to be plugged in, in whole blocks; `None`: that stays as it is.
+    /// Memory to be plugged in, in whole blocks; `None`: unchanged.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "plug_bytes", default, with = "unit", skip_serializing_if = "is_none")
@@ -280,12 +281,12 @@ pub struct Action {
     pub plug: Option<Bytes>,
     /// The plan it belongs to.
     pub generation: Generation,
-    /// Not to be begun after this moment.
+    /// Must not be begun after this moment.
     #[cfg_attr(feature = "serde", serde(rename = "deadline_ms"))]
     pub deadline: Timestamp,
 }
 
-/// What came of an action.
+/// The result of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Outcome {
@@ -293,7 +294,7 @@ pub struct Outcome {
     pub guest: GuestId,
     /// The plan the action belonged to.
     pub generation: Generation,
-    /// The target that was asked for.
+    /// The requested target.
     #[cfg_attr(feature = "serde", serde(rename = "target_bytes", with = "unit"))]
     pub target: Bytes,
     /// What happened.

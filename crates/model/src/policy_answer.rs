@@ -1,11 +1,11 @@
-//! What the program behind the policy `external` answered to one decision.
+//! The answer of the policy program (policy `external`) to one decision.
 //!
-//! Idea: the answer is an input of the decision, like a sample, so it is data: whoever has it, a
-//! replay too, decides the same without the program. Why there is none is an [`AnswerFault`] with
-//! its figures, rendered here and nowhere else.
+//! Idea: the answer is an input of the decision, like a sample, so it is data: with it, a replay
+//! too decides the same without the program. If there is none, an [`AnswerFault`] says why, with
+//! its figures; it is rendered only here.
 //!
-//! Limits: texts that a program or the host made up have at most [`AnswerFault::TEXT_CHARS_MAX`]
-//! characters and no control characters ([`AnswerFault::text`]).
+//! Limits: texts from a program or the host have at most [`AnswerFault::TEXT_CHARS_MAX`] characters
+//! and no control characters ([`AnswerFault::text`]).
 
 use std::fmt;
 use std::time::Duration;
@@ -22,9 +22,9 @@ use crate::{Bytes, GuestId};
     serde(rename_all = "kebab-case")
 )]
 pub enum PolicyAnswer {
-    /// A target for each guest it names, sorted by name, each once.
+    /// A target for each guest that the answer names, sorted by name, each once.
     Targets(Vec<GuestTarget>),
-    /// There is no answer that could be read.
+    /// No answer could be read.
     Fault(AnswerFault),
 }
 
@@ -34,7 +34,7 @@ pub enum PolicyAnswer {
 pub struct GuestTarget {
     /// The guest.
     pub guest: GuestId,
-    /// The allocation it is to have; not yet in whole pages.
+    /// The allocation it should have; not yet in whole pages.
     #[cfg_attr(feature = "serde", serde(rename = "target_bytes", with = "unit"))]
     pub target: Bytes,
 }
@@ -47,11 +47,12 @@ pub struct GuestTarget {
     serde(tag = "code", content = "figures", rename_all = "kebab-case")
 )]
 pub enum AnswerFault {
-    /// Nobody asked it: a dry run before its first answer, or a replay of another journal.
+    /// The program was not asked: a dry run before its first answer, or a replay of another
+    /// journal.
     NotAsked,
     /// It could not be started.
     NotStarted {
-        /// What the kernel or the configuration says.
+        /// The error of the kernel or the configuration.
         why: String,
     },
     /// It ended, or closed its input or output.
@@ -65,9 +66,9 @@ pub enum AnswerFault {
         #[cfg_attr(feature = "serde", serde(rename = "deadline_ns", with = "unit"))]
         deadline: Duration,
     },
-    /// Its line is longer than is read.
+    /// Its line is longer than the longest that is read.
     TooLong {
-        /// Most that is read of a line.
+        /// Most bytes that are read of a line.
         #[cfg_attr(feature = "serde", serde(rename = "line_max_bytes", with = "unit"))]
         line_max: Bytes,
     },
@@ -105,7 +106,7 @@ impl AnswerFault {
     /// Longest text in a fault, in characters.
     pub const TEXT_CHARS_MAX: usize = 200;
 
-    /// `text` as it may stand in a fault: of one line, and no longer than is shown.
+    /// `text` as a fault may contain it: one line, cut to the longest that is shown.
     pub fn text(text: &str) -> String {
         let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
         shown.take(AnswerFault::TEXT_CHARS_MAX).collect()

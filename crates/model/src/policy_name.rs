@@ -6,33 +6,36 @@ use std::str::FromStr;
 /// A policy that this version can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyName {
-    /// Every guest its share of the budget, whatever it does with it.
+    /// Every guest gets its share of the budget, whether or not it uses it.
     Static,
-    /// Every guest what its kernel has promised to processes, as Xen's self-ballooning (TWS §2).
+    /// Every guest gets what its kernel has promised to processes, as Xen's self-ballooning (TWS
+    /// §2).
     SelfBalloon,
-    /// Every guest what it uses and a reserve; when that does not fit, as `Global` (Global §3).
+    /// Every guest gets what it uses and a reserve; when that does not fit, as `Global` (Global
+    /// §3).
     SelfScheduling,
-    /// Idle memory taxed just as much as the neediest guest requires (Global §3.1–3.4).
+    /// Idle memory is taxed as much as the neediest guest requires (Global §3.1–3.4).
     Global,
-    /// Fewest misses of all guests together, by their miss curves (MEB §4).
+    /// The fewest misses of all guests together, by their miss curves (MEB §4).
     Meb,
-    /// Every guest the working set that probing found (TWS §2).
+    /// Every guest gets the working set that probing found (TWS §2).
     Tws,
-    /// Memory beyond the floors by floor and shares, once (flexmemd §4.1).
+    /// Memory beyond the floors is divided once, by floor and shares (flexmemd §4.1).
     Proportional,
-    /// Requests in order of arrival, for credits (flexmemd §4.2).
+    /// Requests are granted in order of arrival, for credits (flexmemd §4.2).
     Fcfs,
-    /// Requests, until those that rent most for their weight must give way (flexmemd §4.3).
+    /// Requests are granted until those that rent most for their weight must give way (flexmemd
+    /// §4.3).
     DemandProportional,
-    /// Demand by statistics, the richest first (flexmemd §4.4).
+    /// Demand by statistics; the richest guest is served first (flexmemd §4.4).
     DirectAssign,
-    /// Demand by statistics, the highest bid first (flexmemd §4.5).
+    /// Demand by statistics; the highest bid is served first (flexmemd §4.5).
     Auction,
-    /// The auction, served in rounds (flexmemd §4.6).
+    /// As the auction, but served in rounds (flexmemd §4.6).
     RoundRobin,
-    /// What a program of the operator's answers; while it does not, as `Global`.
+    /// The answers of an operator's program; while there is none, as `Global`.
     External,
-    /// A policy that is not chosen by name here: a rival's, in the simulator.
+    /// A policy that is not in this list: a rival's, in the simulator.
     Custom(&'static str),
 }
 
@@ -54,7 +57,7 @@ impl PolicyName {
         PolicyName::External,
     ];
 
-    /// Those of them that decide by themselves, without a program.
+    /// Those that decide without a program.
     pub const BUILT_IN: &'static [PolicyName] = match PolicyName::ALL.split_last() {
         Some((_, rest)) => rest,
         None => &[],

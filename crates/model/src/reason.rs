@@ -1,8 +1,8 @@
-//! Why a decision is what it is.
+//! Why a decision is as it is.
 //!
-//! Idea: every deviation from "do what the policy wants" is a value with its figures, rendered here
-//! and nowhere else, so that the command line, the journal and the metrics tell the same story.
-//! Each has a stable one-word `code` for machines; its `Display` is for people.
+//! Idea: every deviation from "do what the policy wants" is a value with its figures. It is
+//! rendered only here, so that the command line, the journal and the metrics say the same. Each has
+//! a stable one-word `code` for machines; its `Display` is for people.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::fmt;
 use crate::unit::{self, is_none};
 use crate::{Bytes, GuestId, Input};
 
-/// Why a policy wants the target it wants.
+/// Why a policy wants a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -24,7 +24,7 @@ use crate::{Bytes, GuestId, Input};
     )
 )]
 pub enum Reason {
-    /// Its share of the budget (`static`).
+    /// Its part of the budget by shares (`static`).
     Share {
         /// Budget divided.
         #[cfg_attr(feature = "serde", serde(rename = "budget_bytes", with = "unit"))]
@@ -34,7 +34,8 @@ pub enum Reason {
         /// All guests' shares.
         shares_total: u64,
     },
-    /// What it uses and a reserve: the requests of all guests fit (`self-scheduling`, Global §3).
+    /// The memory that it uses and a reserve: the requests of all guests fit (`self-scheduling`,
+    /// Global §3).
     UsedPlusReserve {
         /// Memory in use.
         #[cfg_attr(feature = "serde", serde(rename = "used_bytes", with = "unit"))]
@@ -74,7 +75,7 @@ pub enum Reason {
         #[cfg_attr(feature = "serde", serde(rename = "used_bytes", with = "unit"))]
         used: Bytes,
     },
-    /// What its kernel has promised to processes (`self-balloon`, TWS §2).
+    /// The memory that its kernel has promised to processes (`self-balloon`, TWS §2).
     Committed {
         /// Memory promised.
         #[cfg_attr(feature = "serde", serde(rename = "committed_bytes", with = "unit"))]
@@ -86,10 +87,11 @@ pub enum Reason {
         #[cfg_attr(feature = "serde", serde(rename = "working_set_bytes", with = "unit"))]
         working_set: Bytes,
     },
-    /// What the policy goes by is not known of it: it gets what it uses and a reserve instead.
+    /// An input that the policy goes by is missing: the guest gets what it uses and a reserve
+    /// instead.
     #[cfg_attr(feature = "serde", serde(rename = "missing-input"))]
     Missing {
-        /// What is not known.
+        /// The missing input.
         what: Input,
         /// Memory in use.
         #[cfg_attr(feature = "serde", serde(rename = "used_bytes", with = "unit"))]
@@ -98,18 +100,18 @@ pub enum Reason {
         #[cfg_attr(feature = "serde", serde(rename = "reserve_bytes", with = "unit"))]
         reserve: Bytes,
     },
-    /// The wants of all do not fit: a guest that wants less than its part gets what it wants, the
-    /// others divide the rest by shares.
+    /// The wants of all guests do not fit: a guest that wants less than its part gets what it
+    /// wants, the others divide the rest by shares.
     Scarce {
-        /// What it would have without the others.
+        /// What it would get without the others.
         #[cfg_attr(feature = "serde", serde(rename = "wanted_bytes", with = "unit"))]
         wanted: Bytes,
         /// The guest's shares.
         shares: u32,
-        /// Why it would have that.
+        /// Why it would get that.
         because: Box<Reason>,
     },
-    /// It needs more than the policy's division gives it, and guests of lower priority pay.
+    /// It needs more than the policy's division gives it, at the cost of guests of lower priority.
     #[cfg_attr(feature = "serde", serde(rename = "priority-raised"))]
     Raised {
         /// What it needs.
@@ -117,16 +119,16 @@ pub enum Reason {
         need: Bytes,
         /// Its priority.
         priority: u8,
-        /// What it takes on top of the policy's division.
+        /// What it takes beyond the policy's division.
         #[cfg_attr(feature = "serde", serde(rename = "taken_bytes", with = "unit"))]
         taken: Bytes,
-        /// Who pays; `None`: no guest, it was left over.
+        /// The guests that pay; `None`: none, it was left over.
         #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
         payers: Option<Others>,
         /// Why the policy's division gives it less.
         because: Box<Reason>,
     },
-    /// Guests of higher priority need some of what the policy's division gives it.
+    /// Guests of higher priority take some of what the policy's division gives it.
     #[cfg_attr(feature = "serde", serde(rename = "priority-lowered"))]
     Lowered {
         /// What it pays.
@@ -134,23 +136,23 @@ pub enum Reason {
         given: Bytes,
         /// Its priority.
         priority: u8,
-        /// Who gets it.
+        /// The guests that get it.
         takers: Others,
         /// Why the policy's division gives it more.
         because: Box<Reason>,
     },
-    /// Its demand, and a part of the memory that no guest demands (`meb`, MEB §4).
+    /// Its demand, and a part of the memory that is beyond all demands (`meb`, MEB §4).
     DemandAndBonus {
         /// Its demand within floor and ceiling.
         #[cfg_attr(feature = "serde", serde(rename = "demand_bytes", with = "unit"))]
         demand: Bytes,
     },
-    /// Demands do not fit: the sizes at which guests miss least in all (`meb`, MEB §4).
+    /// Demands do not fit: the division with the fewest misses of all guests (`meb`, MEB §4).
     FewestMisses {
         /// Its demand within floor and ceiling.
         #[cfg_attr(feature = "serde", serde(rename = "demand_bytes", with = "unit"))]
         demand: Bytes,
-        /// Misses a second that this leads to; `None`: its curve is not known, and was assumed.
+        /// Resulting misses a second; `None`: its curve is unknown and was assumed.
         #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
         misses_per_s: Option<u64>,
     },
@@ -168,7 +170,7 @@ pub enum Reason {
         /// Its guaranteed minimum.
         #[cfg_attr(feature = "serde", serde(rename = "floor_bytes", with = "unit"))]
         floor: Bytes,
-        /// What it wants to have in all.
+        /// The total that it wants.
         #[cfg_attr(feature = "serde", serde(rename = "wanted_bytes", with = "unit"))]
         wanted: Bytes,
         /// Thousandths of a credit for each KiB and period; 0: free.
@@ -178,7 +180,7 @@ pub enum Reason {
         /// Why it does not rent more.
         limit: RentLimit,
     },
-    /// The bound named holds it; the memory left or lacking is shared among the others.
+    /// A bound holds it; the memory left over or lacking is shared among the others.
     #[cfg_attr(feature = "serde", serde(untagged))]
     Bound(Clamped),
 }
@@ -273,13 +275,13 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Several guests, one of them named.
+/// Several guests, with the name of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Others {
-    /// The one that matters most.
+    /// The most important one.
     pub first: GuestId,
-    /// How many more there are.
+    /// How many others there are.
     pub more: usize,
 }
 
@@ -309,7 +311,7 @@ pub enum RentLimit {
 }
 
 impl RentLimit {
-    /// Every one of them.
+    /// Every limit.
     pub const ALL: [RentLimit; 3] = [RentLimit::Want, RentLimit::Credits, RentLimit::Supply];
 }
 
@@ -362,7 +364,7 @@ impl fmt::Display for Tax {
     }
 }
 
-/// How the guard changed what the policy wanted. In the order in which it is applied.
+/// How the guard changed what the policy wanted. Listed in the order in which changes are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -370,12 +372,13 @@ impl fmt::Display for Tax {
     serde(tag = "code", content = "figures", rename_all = "kebab-case")
 )]
 pub enum Clamped {
-    /// It claims to need more than there is evidence for; the policy was given what is believed.
+    /// It claims to need more than there is evidence for; the policy was given the part that is
+    /// believed.
     Unproven {
         /// What it claims to need.
         #[cfg_attr(feature = "serde", serde(rename = "claimed_bytes", with = "unit"))]
         claimed: Bytes,
-        /// What of it is believed.
+        /// The part of it that is believed.
         #[cfg_attr(feature = "serde", serde(rename = "believed_bytes", with = "unit"))]
         believed: Bytes,
         /// What it has filled of its entitlement, as the host sees it.
@@ -388,7 +391,7 @@ pub enum Clamped {
         #[cfg_attr(feature = "serde", serde(rename = "floor_bytes", with = "unit"))]
         floor: Bytes,
     },
-    /// Lowered to the largest allocation.
+    /// Lowered to the largest allocation that is allowed.
     Ceiling {
         /// The maximum.
         #[cfg_attr(feature = "serde", serde(rename = "ceiling_bytes", with = "unit"))]
@@ -400,14 +403,13 @@ pub enum Clamped {
         #[cfg_attr(feature = "serde", serde(rename = "held_bytes", with = "unit"))]
         held: Bytes,
     },
-    /// Raised to what it uses: it has no swap for the rest.
+    /// Raised to what it uses, for which it has no swap.
     NoSwap {
-        /// What it uses and some to spare, less the swap it has left; at most what it holds.
+        /// What it uses and some to spare, less its free swap; at most what it holds.
         #[cfg_attr(feature = "serde", serde(rename = "least_bytes", with = "unit"))]
         least: Bytes,
     },
-    /// Lowered to what the host sees that it needs: it says nothing itself, and would not give
-    /// back more.
+    /// Lowered to the need that the host sees: a silent guest would not give back more.
     SampledAlone {
         /// Its working set and what its kernel keeps free.
         #[cfg_attr(feature = "serde", serde(rename = "most_bytes", with = "unit"))]
@@ -475,7 +477,7 @@ impl fmt::Display for Clamped {
             Clamped::SampledAlone { most } => {
                 write!(
                     f,
-                    "no more than {most}: what the host sees that it needs, as it says nothing itself"
+                    "no more than {most}: the need seen by the host, as the guest reports none"
                 )
             }
             Clamped::StepUp { limit } => write!(f, "growth limited to {limit} a decision"),

@@ -1,10 +1,10 @@
-//! What is reported of a guest beside the balloon device's statistics.
+//! Reports about a guest besides the statistics of its balloon device.
 //!
 //! Idea: two sources that not every guest has. A program inside the guest ([`AgentReport`]) knows
-//! what the balloon does not tell, and can ask for memory; a tracker of page touches on the host
-//! ([`TrackerReport`]) knows what the guest does not. Both are optional as a whole, and each figure
-//! of the first again.
-//! Limits: the guest may lie in its report; see `estimate` for what is believed.
+//! what the balloon does not report, and can request memory. A tracker of page touches on the host
+//! ([`TrackerReport`]) knows what the guest does not. Either may be missing as a whole, and so may
+//! each figure of the agent.
+//! Limits: the guest may lie in its report; `estimate` decides what is believed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::unit::{self, is_none};
 use crate::{Bytes, MissCurve, TrackingSource};
 
-/// What a program inside the guest reports. Counters count pages from the guest's boot.
+/// The report of a program inside the guest. Counters count pages since the guest's boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct AgentReport {
@@ -24,7 +24,7 @@ pub struct AgentReport {
         serde(rename = "committed_bytes", with = "unit", skip_serializing_if = "is_none")
     )]
     pub committed: Option<Bytes>,
-    /// Swap in use, without what is in memory, too.
+    /// Swap in use, without pages that are in memory too.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "swap_used_bytes", with = "unit", skip_serializing_if = "is_none")
@@ -48,7 +48,7 @@ pub struct AgentReport {
         serde(rename = "inactive_bytes", with = "unit", skip_serializing_if = "is_none")
     )]
     pub inactive: Option<Bytes>,
-    /// Free memory at which reclaim ends again: the sum of the zones' high watermarks.
+    /// Free memory at which reclaim stops: the sum of the zones' high watermarks.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "watermark_high_bytes", with = "unit", skip_serializing_if = "is_none")
@@ -57,13 +57,13 @@ pub struct AgentReport {
     /// Page cache read again after it was evicted, in pages (`workingset_refault_file`).
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub refaulted_file_pages: Option<u64>,
-    /// Pages looked at by reclaim.
+    /// Pages scanned by reclaim.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub scanned_pages: Option<u64>,
     /// Pages freed by reclaim.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub reclaimed_pages: Option<u64>,
-    /// What it last asked for.
+    /// Its last request.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub request: Option<MemoryRequest>,
 }
@@ -74,14 +74,14 @@ pub struct AgentReport {
 pub struct MemoryRequest {
     /// Grows by one with each request of a guest: the same number is the same request.
     pub number: u64,
-    /// What is asked.
+    /// The kind of request.
     pub kind: RequestKind,
     /// How much.
     #[cfg_attr(feature = "serde", serde(rename = "amount_bytes", with = "unit"))]
     pub amount: Bytes,
 }
 
-/// What a guest asks.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -89,11 +89,11 @@ pub struct MemoryRequest {
     serde(rename_all = "kebab-case")
 )]
 pub enum RequestKind {
-    /// More memory: it would soon have to reclaim.
+    /// More memory: otherwise it will soon have to reclaim.
     More,
-    /// Less: it can spare some.
+    /// Less memory: it can spare some.
     Less,
-    /// More, at once: its reclaim fails.
+    /// More memory at once: its reclaim fails.
     Emergency,
 }
 
@@ -119,24 +119,24 @@ impl fmt::Display for MemoryRequest {
     }
 }
 
-/// The age from which a working set is not believed any more. A tracker confirms its figure every 3
-/// to 5 s, even at rest, and may miss a few.
+/// From this age on a working set is not believed. A tracker confirms its figure every 3 to 5 s,
+/// even at rest, and may miss a few.
 pub const WORKING_SET_AGE_MAX: Duration = Duration::from_secs(30);
 
-/// What the tracker of page touches found of a guest.
+/// What the tracker of page touches found for a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TrackerReport {
     /// Working set: the least memory with few misses (MEB §3.1). Never more than the allocation.
     #[cfg_attr(feature = "serde", serde(rename = "working_set_bytes", with = "unit"))]
     pub working_set: Bytes,
-    /// Misses at every size, where they were counted.
+    /// Misses at every size, if they were counted.
     #[cfg_attr(
         feature = "serde",
         serde(with = "unit::shared", default, skip_serializing_if = "is_none")
     )]
     pub curve: Option<Arc<MissCurve>>,
-    /// What saw the touches.
+    /// The source of the touches.
     #[cfg_attr(
         feature = "serde",
         serde(default, skip_serializing_if = "TrackingSource::is_library")
@@ -145,8 +145,8 @@ pub struct TrackerReport {
 }
 
 impl TrackerReport {
-    /// Of a guest that now touches `now` where it touched `before`, and holds no more than `held`:
-    /// its working set and its curve in the same proportion.
+    /// The report of a guest that now touches `now` where it touched `before`, and holds at most
+    /// `held`: working set and curve are scaled in that proportion.
     #[must_use]
     pub fn moved(&self, now: u64, before: u64, held: Bytes) -> TrackerReport {
         TrackerReport {

@@ -1,12 +1,12 @@
-//! What a daemon leaves to the one that is started next.
+//! What a daemon leaves to its successor.
 //!
-//! Idea: guests outlive daemons. What the last plan promised them holds until another plan is
-//! carried out, whoever makes it. A plan says each guest's target; a [`Handover`] says what else
-//! its controller remembers, and is recorded beside the plan. [`Restart::of`] puts the two together
-//! again.
+//! Idea: guests outlive daemons. The promises of the last plan hold until another plan is carried
+//! out, whichever daemon makes it. The plan says each guest's target. A [`Handover`] has whatever
+//! else the controller remembers of a guest, and is recorded beside the plan. [`Restart::of`] puts
+//! the two together again.
 //!
-//! Limits: moments are of the host's monotonic clock, so a handover is worth nothing after a
-//! reboot. A guest whose process is not known is not handed over.
+//! Limits: moments are of the host's monotonic clock, so a handover is worthless after a reboot. A
+//! guest whose process is unknown is not handed over.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use std::time::Duration;
 use crate::unit::{self, is_default, is_none};
 use crate::{Bytes, GuestId, Plan, ProcessId, Regret, Reservation, Snapshot, Timestamp};
 
-/// What is remembered of a guest beside its target.
+/// What is remembered of a guest besides its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Handover {
     /// The guest.
     pub guest: GuestId,
-    /// Its hypervisor's process, where the last sample did not have it.
+    /// Its hypervisor's process, if the last sample lacked it.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub process: Option<ProcessId>,
-    /// What it was last seen to hold, where the last sample did not say.
+    /// What it was last seen to hold, if the last sample lacked it.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "held_bytes", default, with = "unit", skip_serializing_if = "is_none")
@@ -41,13 +41,13 @@ pub struct Handover {
         )
     )]
     pub transient_grant: Bytes,
-    /// What it was last granted, where that is not its target.
+    /// Its last grant, if that is not its target.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "granted_bytes", default, with = "unit", skip_serializing_if = "is_none")
     )]
     pub granted: Option<Bytes>,
-    /// What its process is held to.
+    /// The cap on its process.
     #[cfg_attr(
         feature = "serde",
         serde(
@@ -58,16 +58,16 @@ pub struct Handover {
         )
     )]
     pub resident_cap: Option<Bytes>,
-    /// Since when it gives nothing; `None`: it does as it was asked.
+    /// Since when it gives nothing; `None`: it complies.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub stuck: Option<Stuck>,
-    /// Where it thrashed last; `None`: it did not, or was content since.
+    /// Where it thrashed last; `None`: it did not, or has been content since.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub thrashed: Option<Thrashed>,
 }
 
 impl Handover {
-    /// Nothing is remembered of `guest` beside its target.
+    /// Nothing is remembered of `guest` besides its target.
     pub fn nothing(guest: GuestId) -> Handover {
         Handover {
             guest,
@@ -104,13 +104,13 @@ pub struct Stuck {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Thrashed {
-    /// What it held before, and is not to be shrunk below.
+    /// What it held before, below which it is not to be shrunk.
     #[cfg_attr(feature = "serde", serde(rename = "least_bytes", with = "unit"))]
     pub least: Bytes,
-    /// Until when.
+    /// When that ends.
     #[cfg_attr(feature = "serde", serde(rename = "until_ms"))]
     pub until: Timestamp,
-    /// How long that is in all; the next pause is twice as long.
+    /// The whole length of that pause; the next one is twice as long.
     #[cfg_attr(feature = "serde", serde(rename = "pause_ns", with = "unit"))]
     pub pause: Duration,
 }
@@ -118,31 +118,31 @@ pub struct Thrashed {
 /// One guest as the last daemon left it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftGuest {
-    /// Its hypervisor's process: another one under the same name is another guest.
+    /// Its hypervisor's process. Another process under the same name is another guest.
     pub process: ProcessId,
     /// What it was last seen to hold.
     pub held: Option<Bytes>,
-    /// The target in force, which may not have been sent any more; `None`: it never had one.
+    /// The target in force, which was perhaps never sent; `None`: it never had one.
     pub target: Option<Bytes>,
     /// What its last reductions cost it.
     pub regret: Option<Regret>,
-    /// Everything else.
+    /// Everything else that is remembered.
     pub handover: Handover,
 }
 
-/// What a daemon begins with that is started on a host where another one ran.
+/// The initial state of a daemon on a host where another daemon ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restart {
     /// Whether the operator had paused acting.
     pub paused: bool,
-    /// What is kept free for guests that are about to start.
+    /// Memory that is kept free for guests about to start.
     pub reservations: Vec<Reservation>,
     /// The guests, each once, sorted by name.
     pub guests: Vec<LeftGuest>,
 }
 
 impl Restart {
-    /// The last tick of a daemon that ran since the host's boot, for the next one. O(n log n).
+    /// The state at the last tick of a daemon that ran since the host's boot. O(n log n).
     pub fn of(snapshot: &Snapshot, plan: &Plan, handovers: &[Handover], paused: bool) -> Restart {
         let by_name: BTreeMap<&GuestId, &Handover> =
             handovers.iter().map(|handover| (&handover.guest, handover)).collect();
@@ -153,7 +153,7 @@ impl Restart {
             let (Some(process), Some(planned)) = (process, plan.guest(&sample.id)) else {
                 continue;
             };
-            // What the host saw, where that is more than what was claimed.
+            // What the host saw, if that exceeds the claim.
             let held = planned.allocation.or(sample.allocation.map(|claim| claim.value));
             let nothing = || Handover::nothing(sample.id.clone());
             guests.push(LeftGuest {

@@ -39,12 +39,12 @@ impl Snapshot {
         &self.guests
     }
 
-    /// The guests, sorted by name, to make another snapshot of.
+    /// The guests, sorted by name, to build another snapshot from.
     pub fn into_guests(self) -> Vec<GuestSample> {
         self.guests
     }
 
-    /// The place of one guest, found soonest where that is `near` or a little after it.
+    /// The place of one guest. Fastest if that is `near` or a little after it.
     pub fn place_near(&self, id: &GuestId, near: usize) -> Option<usize> {
         place_near(&self.guests, |guest| &guest.id, id, near)
     }
@@ -56,7 +56,7 @@ impl Snapshot {
     }
 }
 
-/// By name, each once: the first of those with one name.
+/// Sorted by name; of several samples with one name, the first is kept.
 fn sorted(mut guests: Vec<GuestSample>) -> Vec<GuestSample> {
     guests.sort_by(|a, b| a.id.cmp(&b.id));
     guests.dedup_by(|later, first| later.id == first.id);
@@ -76,16 +76,16 @@ pub struct GuestSample {
     pub id: GuestId,
     /// Whether the hypervisor answers for it.
     pub link: LinkState,
-    /// What the hypervisor says it is doing.
+    /// What it is doing, as its hypervisor says.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub run_state: Option<RunState>,
-    /// Memory the guest holds now: boot memory and what is plugged in, less the balloon.
+    /// Memory the guest holds now: boot memory and plugged memory, less the balloon.
     #[cfg_attr(
         feature = "serde",
         serde(default, with = "unit::measured_size", skip_serializing_if = "is_none")
     )]
     pub allocation: Option<Measured<Bytes>>,
-    /// Memory it was booted with; a balloon alone cannot grow it further.
+    /// Memory it was booted with; a balloon alone cannot grow it beyond.
     #[cfg_attr(
         feature = "serde",
         serde(
@@ -96,10 +96,10 @@ pub struct GuestSample {
         )
     )]
     pub boot_memory: Option<Bytes>,
-    /// Memory that can be plugged in beside; `None`: none can.
+    /// Memory that can be plugged in; `None`: none can.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub hotplug: Option<Hotplug>,
-    /// Its hypervisor's process, if it is known.
+    /// Its hypervisor's process, if known.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub process: Option<ProcessId>,
     /// Host memory its hypervisor process really occupies.
@@ -108,15 +108,15 @@ pub struct GuestSample {
         serde(default, with = "unit::measured_size", skip_serializing_if = "is_none")
     )]
     pub resident: Option<Measured<Bytes>>,
-    /// Memory that its hypervisor claims for it and has not mapped: it is left out of all other
-    /// figures ([`GuestSample::cut_to_mapped`]). `None`: nothing.
+    /// Memory that its hypervisor claims for it and has not mapped. It is left out of all other
+    /// figures ([`GuestSample::cut_to_mapped`]). `None`: all claims are mapped.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "unmapped_bytes", default, with = "unit", skip_serializing_if = "is_none")
     )]
     pub unmapped: Option<Bytes>,
-    /// The part of its memory that lies in files, most often in memory (memfd): what reads a hole
-    /// of one fills it. `None`: not known.
+    /// The part of its memory that is in files, most often in memory (memfd). Reading a hole of
+    /// such a file fills it. `None`: unknown.
     #[cfg_attr(
         feature = "serde",
         serde(
@@ -127,14 +127,14 @@ pub struct GuestSample {
         )
     )]
     pub file_backed: Option<Bytes>,
-    /// The private part of `resident`, where the guest's memory is shared: what the hypervisor
-    /// needs for itself. `None`: the two cannot be told apart.
+    /// The private part of `resident`, if the guest's memory is shared: what the hypervisor needs
+    /// for itself. `None`: the two cannot be told apart.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "overhead_bytes", default, with = "unit", skip_serializing_if = "is_none")
     )]
     pub overhead: Option<Bytes>,
-    /// Memory of its hypervisor's process that is merged with like pages, its own or others';
+    /// Memory of its hypervisor's process that is merged with equal pages, its own or others'.
     /// `None`: the kernel does not say, or merges nothing.
     #[cfg_attr(
         feature = "serde",
@@ -144,28 +144,27 @@ pub struct GuestSample {
     /// The guest's own statistics.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub stats: Option<Measured<GuestStats>>,
-    /// What a program inside it reports.
+    /// The report of a program inside it.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub agent: Option<Box<Measured<AgentReport>>>,
     /// What the tracker of its page touches found.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub tracker: Option<Box<Measured<TrackerReport>>>,
-    /// How tracking went, or why it failed; `None`: the guest is not to be tracked.
+    /// How tracking went, or why it failed; `None`: the guest is not tracked.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub tracking: Option<Box<Tracking>>,
-    /// The fence around it at the last tick; `None`: it is to have none.
+    /// The fence around it at the last tick; `None`: it is not configured to have one.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub fence: Option<Fence>,
-    /// What keeps its pages on the host when its balloon takes them; `None`: nothing, or nothing
-    /// that is known by name.
+    /// What keeps its pages on the host when its balloon takes them; `None`: nothing that is known.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub pinned: Option<Pinned>,
-    /// What can be done with it.
+    /// Its capabilities.
     pub capabilities: Capabilities,
 }
 
 impl GuestSample {
-    /// A guest known by name only.
+    /// A guest with nothing known but its name.
     pub fn unknown(id: GuestId, link: LinkState) -> Self {
         GuestSample {
             id,
@@ -192,25 +191,25 @@ impl GuestSample {
 }
 
 impl GuestSample {
-    /// Something keeps its pages on the host: ballooning would gain nothing.
+    /// Notes that its pages stay on the host, so that ballooning would free no host memory.
     pub fn pin(&mut self, by: Pinned) {
         self.pinned.get_or_insert(by);
         self.capabilities.discard_inhibited = Some(true);
     }
 
-    /// Memory the guest has, ballooned or not: booted with and plugged in.
+    /// Memory the guest has, ballooned or not: boot memory and plugged memory.
     pub fn present_memory(&self) -> Option<Bytes> {
         let plugged = self.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.plugged);
         Some(self.boot_memory?.saturating_add(plugged))
     }
 
-    /// What it claims to hold, which is no more than it can ever hold.
+    /// What it claims to hold, cut to the most that it can ever hold.
     pub fn claimed(&self) -> Option<Bytes> {
         Some(self.allocation?.value.min(self.memory_max().unwrap_or(Bytes::MAX)))
     }
 
-    /// The working set that the host sees of a guest that reports no statistics; `None`: it does,
-    /// or nothing is seen, or not lately, or no more than an upper bound.
+    /// The working set of a guest without statistics as the host sees it. `None`: the guest reports
+    /// statistics, or there is no working set, or it is too old, or it is only an upper bound.
     pub fn working_set_alone(&self) -> Option<Measured<Bytes>> {
         let report = self.tracker.as_ref().filter(|_| self.stats.is_none())?;
         let is_exact = report.value.source.of_demand() != DemandSource::Coarse;
@@ -218,16 +217,16 @@ impl GuestSample {
             .then_some(Measured { value: report.value.working_set, age: report.age })
     }
 
-    /// The most memory the guest can ever hold: booted with and all that can be plugged in.
+    /// The most memory the guest can ever hold: boot memory and all that can be plugged in.
     pub fn memory_max(&self) -> Option<Bytes> {
         let max = self.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.max.max(hotplug.plugged));
         Some(self.boot_memory?.saturating_add(max))
     }
 }
 
-/// A process, for as long as the host is up: a PID is used again, but not with one start time. Of a
-/// container, which has no one process: PID 0, and the inode of its cgroup as start time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Identifies a process until the host reboots: a PID is reused, but not with the same start time.
+/// A container has no one process, so it has PID 0 and the inode of its cgroup as start time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProcessId {
     /// The PID.
@@ -244,9 +243,9 @@ pub struct ProcessId {
     serde(rename_all = "kebab-case")
 )]
 pub enum HotplugKind {
-    /// By a virtio-mem device: block by block, and out again likewise.
+    /// By a virtio-mem device, which plugs in and out block by block.
     VirtioMem,
-    /// By memory modules (`pc-dimm`), each as a whole.
+    /// By memory modules (`pc-dimm`), which are plugged in and out whole.
     Dimm,
 }
 
@@ -264,18 +263,18 @@ impl HotplugKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Hotplug {
-    /// How.
+    /// The kind of device.
     pub kind: HotplugKind,
-    /// What is plugged in now.
+    /// Memory plugged in now.
     #[cfg_attr(feature = "serde", serde(rename = "plugged_bytes", with = "unit"))]
     pub plugged: Bytes,
-    /// What was asked for last: something else while the guest works on it, or does not.
+    /// Memory last requested. It differs from `plugged` while the guest works on it, or does not.
     #[cfg_attr(feature = "serde", serde(rename = "requested_bytes", with = "unit"))]
     pub requested: Bytes,
     /// The most that can be plugged in.
     #[cfg_attr(feature = "serde", serde(rename = "max_bytes", with = "unit"))]
     pub max: Bytes,
-    /// Amounts are whole multiples of this.
+    /// The block size; amounts are whole multiples of it.
     #[cfg_attr(feature = "serde", serde(rename = "block_bytes", with = "unit"))]
     pub block: Bytes,
 }
@@ -290,7 +289,7 @@ pub struct Hotplug {
 pub enum LinkState {
     /// It answers.
     Up,
-    /// It does not.
+    /// It does not answer.
     Down(LinkDown),
 }
 
@@ -299,7 +298,8 @@ pub enum LinkState {
 pub enum LinkDown {
     /// A first connection is being made.
     Connecting,
-    /// Another client holds the connection: it accepts one client at a time and sent no greeting.
+    /// Another client holds the connection: the socket accepts one client at a time, and sent no
+    /// greeting.
     Taken,
     /// The socket cannot be opened.
     PermissionDenied,
@@ -307,7 +307,7 @@ pub enum LinkDown {
     Refused,
     /// It did not answer in time.
     TimedOut,
-    /// It sent what is not the protocol; the text says what.
+    /// It violated the protocol; the text says how.
     Protocol(String),
     /// It closed the connection or the connection broke; the text says how.
     Closed(String),
@@ -347,7 +347,7 @@ pub enum RunState {
     Shutdown,
     /// Its kernel has panicked.
     Panicked,
-    /// There is none yet: its hypervisor waits for it to come from another one.
+    /// There is no guest yet: its hypervisor waits for it to come from another one.
     Incoming,
     /// Anything else, in the hypervisor's own word (migrating, I/O error, …).
     Other(String),
@@ -366,7 +366,7 @@ impl fmt::Display for RunState {
     }
 }
 
-/// Statistics the guest reports about itself. The guest may lie: see `estimate` for what is
+/// Statistics that the guest reports about itself. The guest may lie; `estimate` decides what is
 /// believed. Counters count from the guest's boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
@@ -377,7 +377,7 @@ pub struct GuestStats {
         serde(rename = "total_bytes", with = "unit", skip_serializing_if = "is_none")
     )]
     pub total: Option<Bytes>,
-    /// Memory in no use at all (its `MemFree`).
+    /// Unused memory (its `MemFree`).
     #[cfg_attr(
         feature = "serde",
         serde(rename = "free_bytes", with = "unit", skip_serializing_if = "is_none")
@@ -410,12 +410,12 @@ pub struct GuestStats {
     /// Faults that waited for a disk, since boot.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub major_faults: Option<u64>,
-    /// Faults that did not, since boot.
+    /// Faults that did not wait for a disk, since boot.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub minor_faults: Option<u64>,
 }
 
-/// What can be done with a guest. `None`: not found out yet.
+/// Capabilities of a guest. `None`: not found out yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Capabilities {
@@ -425,7 +425,7 @@ pub struct Capabilities {
     /// The balloon device reports statistics.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub statistics: Option<bool>,
-    /// The guest hands free pages back by itself.
+    /// The guest gives free pages back by itself.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub free_page_reporting: Option<bool>,
     /// The balloon deflates by itself when the guest runs out of memory.
@@ -438,7 +438,7 @@ pub struct Capabilities {
     /// would gain the host nothing.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub discard_inhibited: Option<bool>,
-    /// Others can order its balloon through the same manager.
+    /// Others can order its balloon too, through the same manager.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub shared_control: Option<bool>,
 }
@@ -449,7 +449,7 @@ mod row {
 
     use super::{LinkDown, LinkState};
 
-    /// A link in a row: one word, whether up or down.
+    /// A link in a row: one word for up and for each kind of down.
     #[derive(Serialize, Deserialize)]
     #[serde(tag = "code", content = "text", rename_all = "kebab-case")]
     pub(super) enum LinkRow {

@@ -1,8 +1,8 @@
 //! Moments in time.
 //!
-//! Idea: pure code never asks for the time; it is handed a [`Timestamp`], milliseconds on a clock
+//! Idea: pure code never asks for the time. It is handed a [`Timestamp`]: milliseconds on a clock
 //! that never runs backwards (the machine's monotonic clock, or a simulator's virtual one).
-//! Limits: only differences mean anything; wall-clock time lives at the edge, in the journal.
+//! Limits: only differences have a meaning. Wall-clock time is kept at the edge, in the journal.
 
 use std::fmt;
 use std::ops::Add;

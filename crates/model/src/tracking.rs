@@ -1,9 +1,9 @@
-//! How a guest's page touches are watched: what it costs, and what keeps it from being done.
+//! How a guest's page touches are watched: the cost, and what prevents it.
 //!
-//! Idea: beside what a tracker found ([`TrackerReport`](crate::TrackerReport)) an operator wants to
-//! know whether it works at all. Shares are whole parts of a million, so that they compare and
-//! keep. Limits: figures are those of the last interval that was watched; nothing is decided by
-//! them.
+//! Idea: besides what a tracker found ([`TrackerReport`](crate::TrackerReport)), an operator wants
+//! to know whether it works at all. Shares are integers, in parts of a million, so that they can be
+//! compared and stored. Limits: figures are of the last interval that was watched; nothing is
+//! decided by them.
 
 use std::fmt;
 
@@ -11,23 +11,23 @@ use crate::DemandSource;
 #[cfg(feature = "serde")]
 use crate::unit::is_none;
 
-/// A share in parts of a million; of processor time it may exceed a whole.
+/// A share in parts of a million. A share of processor time may exceed one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Share(u32);
 
 impl Share {
-    /// All of it.
+    /// The whole.
     pub const WHOLE: Share = Share(1_000_000);
 
-    /// So many millionths.
+    /// This many millionths.
     pub const fn from_millionths(millionths: u32) -> Share {
         Share(millionths)
     }
 
-    /// The nearest to `ratio`; what is no number or below zero is none of it. Saturates.
+    /// The nearest share to `ratio`; zero if that is negative or not a number. Saturates.
     pub fn from_ratio(ratio: f64) -> Share {
-        // Saturating at both ends, and zero of what is no number.
+        // The cast saturates at both ends, and turns NaN into zero.
         Share((ratio * 1e6).round() as u32)
     }
 
@@ -54,15 +54,15 @@ impl fmt::Display for Share {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Tracking {
-    /// Whether and by what.
+    /// Whether it is watched, and by what.
     pub state: TrackingState,
-    /// Which share of its memory was watched.
+    /// The share of its memory that was watched.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "watched_millionths", skip_serializing_if = "is_none")
     )]
     pub watched: Option<Share>,
-    /// Processor time that took, of the tracker and of the guest, as a share of one core.
+    /// Processor time spent on it by tracker and guest, as a share of one core.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "cost_millionths", skip_serializing_if = "is_none")
@@ -74,13 +74,13 @@ pub struct Tracking {
 }
 
 impl Tracking {
-    /// In `state`, and no more known.
+    /// In `state`, with nothing else known.
     pub const fn new(state: TrackingState) -> Tracking {
         Tracking { state, watched: None, cost: None, trouble: None }
     }
 }
 
-/// What saw a guest's page touches.
+/// The source of a guest's page touches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -93,11 +93,11 @@ pub enum TrackingSource {
     Library,
     /// DAMON, page by page.
     Damon,
-    /// DAMON, in pieces of a huge page: what is found is an upper bound.
+    /// DAMON, in units of a huge page: an upper bound.
     DamonHuge,
     /// The generations of its cgroup's pages (MGLRU), page by page.
     Mglru,
-    /// The same, in pieces of a huge page: what is found is an upper bound.
+    /// MGLRU, in units of a huge page: an upper bound.
     MglruHuge,
     /// The kernel's referenced bits.
     Referenced,
@@ -116,7 +116,7 @@ impl TrackingSource {
         }
     }
 
-    /// What a demand is derived from that this says.
+    /// The kind of demand that this source provides.
     pub const fn of_demand(self) -> DemandSource {
         match self {
             TrackingSource::Library | TrackingSource::Referenced => DemandSource::WorkingSet,
@@ -125,7 +125,8 @@ impl TrackingSource {
         }
     }
 
-    /// Whether it is the tracker; a journal does not say so, as it had nothing else at first.
+    /// Whether it is the tracker. Journals leave that out, because at first there was no other
+    /// source.
     #[cfg(feature = "serde")]
     pub(crate) fn is_library(&self) -> bool {
         *self == TrackingSource::Library
@@ -157,15 +158,15 @@ pub enum TrackingState {
     Waiting,
     /// The tracker in its hypervisor watches.
     Watching,
-    /// It rests until a new phase begins.
+    /// Tracking rests until a new phase begins.
     Resting,
-    /// The kernel's DAMON samples it: there is no tracker.
+    /// The kernel's DAMON samples it; there is no tracker.
     Sampling,
-    /// The kernel ages the pages of its cgroup (MGLRU): there is no tracker.
+    /// The kernel ages the pages of its cgroup (MGLRU); there is no tracker.
     Aging,
-    /// The kernel's referenced bits are read: there is no tracker.
+    /// The kernel's referenced bits are read; there is no tracker.
     Referenced,
-    /// None of these: there is no tracker, and the others are not wanted or not to be had.
+    /// None of these: there is no tracker, and the others are not wanted or not available.
     Absent,
     /// It does not work; see [`Tracking::trouble`].
     Failing,

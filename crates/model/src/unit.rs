@@ -1,10 +1,10 @@
-//! The model as rows of a journal: figures in the unit that their name ends in.
+//! The model as rows of a journal: each figure in the unit that its name ends in.
 //!
 //! Idea: types derive their rows (feature `serde`) and name each figure as rows do: `_bytes`,
-//! `_ns`, `_ms`. Sizes are whole numbers there, unlike the `512MiB` that [`Bytes`] is in a file for
-//! people. What is `None` is left out. Reasons are `{"code": word, "figures": {…}}`.
+//! `_ns`, `_ms`. In rows, sizes are whole numbers, unlike the `512MiB` of [`Bytes`] in a file for
+//! people. `None` is left out. Reasons are `{"code": word, "figures": {…}}`.
 //!
-//! The names are a format that outlives the names of fields: `crates/store/tests/golden.rs` pins
+//! The names are a format that stays when fields are renamed; `crates/store/tests/golden.rs` pins
 //! it.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Bytes, Measured, MissCurve};
 
-/// What is a plain number in a row.
+/// A value that is a plain number in a row.
 pub(crate) trait InUnit: Sized {
     type Number: Serialize + for<'de> Deserialize<'de>;
     fn number(&self) -> Self::Number;
@@ -68,7 +68,7 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A measured size, which is no struct that its age could stand in.
+/// A measured size: as a plain number, it has no struct to which its age could be added.
 pub(crate) mod measured_size {
     use super::*;
 
@@ -97,9 +97,9 @@ pub(crate) mod measured_size {
     }
 }
 
-/// What has figures of its own and an age: the age comes first and stands among them.
+/// A value with figures of its own and an age, which comes first among them.
 ///
-/// A derived `flatten` would read the same, through a buffer of every figure.
+/// A derived `flatten` would read the same, but through a buffer of every figure.
 pub(crate) mod measured {
     use std::fmt;
     use std::marker::PhantomData;
@@ -148,7 +148,7 @@ pub(crate) mod measured {
         }
     }
 
-    /// The entries of a map but for the age, which it keeps.
+    /// The entries of a map without the age, which is kept here.
     struct BesideAge<'a, A> {
         map: A,
         age: &'a mut Option<u64>,
@@ -179,7 +179,7 @@ pub(crate) mod measured {
         }
     }
 
-    /// A name of a figure for its seed, which it gives back unused for the age.
+    /// Reads the name of a figure with a seed; for the age, the seed is given back unused.
     struct Name<K>(K);
 
     impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for Name<K> {
@@ -239,7 +239,7 @@ pub(crate) mod bounds {
     }
 }
 
-/// A curve that others hold too.
+/// A curve that is shared.
 pub(crate) mod shared {
     use super::*;
 

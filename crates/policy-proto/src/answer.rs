@@ -1,33 +1,33 @@
-//! The program's line.
+//! The answer: the line that the program writes.
 
 use std::collections::BTreeMap;
 
 use ballast_model::{AnswerFault, Bytes, GuestId, GuestTarget};
 use serde::Deserialize;
 
-/// Longest answer that is read, without its end of line: targets of some ten thousand guests.
+/// Longest answer, in bytes without its end of line: targets of some ten thousand guests.
 pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// What a program answered.
+/// The answer of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The number of the question.
     pub question: u64,
-    /// A target for each guest it names, sorted by name, each once.
+    /// The targets, sorted by name; each guest is named once.
     pub targets: Vec<GuestTarget>,
 }
 
-/// The line as serde reads it; fields that are not known are passed over.
+/// The line as serde reads it; unknown fields are ignored.
 #[derive(Deserialize)]
 struct Line {
     question: u64,
     targets: BTreeMap<GuestId, u64>,
 }
 
-/// Reads a line, without its end. Of a guest that is named twice the last target counts.
+/// Reads a line, without its end. If a guest is named twice, its last target counts.
 ///
 /// # Errors
-/// It is too long or no answer; the fault says what was expected.
+/// The line is too long or is not an answer; the fault says what was expected.
 pub fn parse_answer(line: &[u8]) -> Result<Answer, AnswerFault> {
     if line.len() > ANSWER_BYTES_MAX {
         return Err(AnswerFault::TooLong { line_max: Bytes::new(ANSWER_BYTES_MAX as u64) });

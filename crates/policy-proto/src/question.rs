@@ -1,14 +1,14 @@
-//! The daemon's line.
+//! The question: the line that the daemon writes.
 //!
-//! Limits: what is not known of a guest is left out, never 0; a miss curve is thinned to at most
+//! Limits: a figure that is unknown is left out, never 0. A miss curve is thinned to at most
 //! [`CURVE_POINTS_MAX`] points.
 
 use ballast_model::{Bytes, Confidence, Demand, HostSample, MissCurve};
 use ballast_policy::{Contender, Question};
 use serde::Serialize;
 
-/// The version in every question. It changes when a field changes its meaning or goes; added fields
-/// do not change it.
+/// The protocol's version, in every question. It changes when a field changes its meaning or is
+/// removed; added fields do not change it.
 pub const PROTOCOL_VERSION: u32 = 1;
 
 /// Most points of a miss curve in a question.
@@ -69,7 +69,7 @@ struct GuestPart<'a> {
     miss_curve: Option<CurvePart>,
 }
 
-/// `misses[k]` references of an interval miss in `k × step` of memory.
+/// A miss curve: with `k × step` of memory, `misses[k]` references of an interval miss.
 #[derive(Serialize)]
 struct CurvePart {
     step_bytes: u64,
@@ -77,7 +77,7 @@ struct CurvePart {
     misses: Vec<u64>,
 }
 
-/// The line that asks a question, with its end; `number` comes back in the answer.
+/// A question as a line, with its end. The answer has to repeat `number`.
 pub fn question_line(number: u64, question: &Question) -> String {
     let Question { problem, reserve } = question;
     let line = Line {
@@ -89,7 +89,8 @@ pub fn question_line(number: u64, question: &Question) -> String {
         host: problem.host().into(),
         guests: problem.contenders().iter().map(GuestPart::from).collect(),
     };
-    // Names and numbers can always be written; without them no program answers, which is said.
+    // Writing names and numbers does not fail. If it did, the program would get an empty line and
+    // could not answer, which the daemon reports.
     let mut text = serde_json::to_string(&line).unwrap_or_default();
     text.push('\n');
     text

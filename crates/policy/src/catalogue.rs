@@ -30,7 +30,7 @@ pub struct PolicyEntry {
 /// A configuration key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyParameter {
-    /// The key, within `[policy]`; `table.key` in a table inside.
+    /// The key within `[policy]`; `table.key` for a nested table.
     pub key: &'static str,
     /// What it means.
     pub meaning: &'static str,
@@ -159,15 +159,15 @@ const TWS: &[PolicyParameter] = &[
     },
 ];
 
-/// Keys of the six policies of flexmemd; with an empty default each is as its paper evaluates it.
+/// Keys of the six policies of flexmemd. An empty default means: as the paper evaluates the policy.
 const FLEXMEMD: &[PolicyParameter] = &[
     INTERVAL,
     RESERVE,
     BELIEVED,
     PolicyParameter {
         key: "flexmemd.period",
-        meaning: "time for which rent is paid; a periodic policy decides at its end, an auction \
-                  that sold at a price not before the balloons have moved that",
+        meaning: "time for which rent is paid; a periodic policy decides at its end, but an \
+                  auction that sold at a price waits until the balloons have moved what was sold",
         unit: "span of time",
         default: "\"1s\"",
         range: "100ms to 1h",
@@ -195,8 +195,8 @@ const FLEXMEMD: &[PolicyParameter] = &[
     },
     PolicyParameter {
         key: "flexmemd.gib",
-        meaning: "what counts as a GiB where the part of its memory that a guest should have free is \
-                  reckoned, which is larger for small guests; less for guests scaled down",
+        meaning: "size that counts as a GiB in the part of its memory that a guest should have \
+                  free; that part is larger for small guests, so use less for scaled-down guests",
         unit: "size",
         default: "\"1GiB\"",
         range: "1MiB to 1TiB",
@@ -331,7 +331,8 @@ pub const ENTRIES: &[PolicyEntry] = &[
         rule: "Every guest gets its demand and a part of the rest; at most a tenth less or three \
                tenths more in a decision.",
         shortage: "Memory goes where it avoids most misses, by the guests' miss curves and shares. \
-                   What a guest has it keeps unless that saves an eighth more than it loses.",
+                   A guest keeps what it has unless moving it saves an eighth more misses than it \
+                   costs.",
         source: "MEB §4, Algorithm 1",
         parameters: MEB,
         needs: &[PolicyInput {
@@ -379,7 +380,8 @@ pub const ENTRIES: &[PolicyEntry] = &[
         name: PolicyName::DirectAssign,
         rule: "Every guest gets what its free memory and its swapping call for.",
         shortage: "The guests with most credits are served first, at the highest price that sells \
-                   everything; those that rent memory already as if they had a quarter more.",
+                   everything. Guests that already rent memory count as having a quarter more \
+                   credits.",
         source: "flexmemd §4.4",
         parameters: FLEXMEMD,
         needs: STATISTICS,
@@ -389,7 +391,7 @@ pub const ENTRIES: &[PolicyEntry] = &[
         rule: "Every guest gets what its free memory and its swapping call for.",
         shortage: "The highest bids are served first. A guest keeps what it rents until another \
                    bids a quarter more, and a sale holds until the balloons have moved what was \
-                   sold: where two guests want all there is they have it in turn.",
+                   sold: two guests that both want everything have it in turn.",
         source: "flexmemd §4.5",
         parameters: FLEXMEMD,
         needs: STATISTICS,

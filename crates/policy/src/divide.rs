@@ -68,19 +68,19 @@ pub(crate) fn in_pages(size: Bytes) -> i64 {
 }
 
 /// `a b`, which must fit. All products here do: by [`Problem::new`] there are at most 2^16 guests
-/// with 2^40 pages and 2^20 shares each, and the tax is at most 2^32. To check each product would
+/// with 2^40 pages and 2^20 shares each, and the tax is at most 2^32. Checking each product would
 /// take longer than the rest of a round.
 fn times(a: i128, b: i64) -> i128 {
     debug_assert!(a.checked_mul(b.into()).is_some(), "{a} {b}");
     a.wrapping_mul(b.into())
 }
 
-/// `a b`, of two figures of 64 bits.
+/// `a b` of two 64-bit figures.
 fn product(a: i64, b: i64) -> i128 {
     i128::from(a) * i128::from(b)
 }
 
-/// `2^32 a b`: the same over the denominator of a tax.
+/// `2^32 a b`: the product over the denominator of a tax.
 fn scaled(a: i64, b: i64) -> i128 {
     product(a, b) << Tax::ONE.numerator().trailing_zeros()
 }
@@ -126,9 +126,9 @@ pub(crate) fn divide(
 struct Open<'a> {
     place: usize,
     claim: &'a Claim,
-    /// By the round under way: `target × denominator`.
+    /// `target × denominator` in the current round.
     due: i128,
-    /// Less: that is below its floor. Greater: it is above its ceiling.
+    /// Less: below its floor. Greater: above its ceiling.
     to_bounds: Ordering,
 }
 
@@ -203,7 +203,7 @@ struct TaxRound {
     untaxed: i128,
 }
 
-/// What the guests still open have in all, and what there is for them.
+/// Sums over the guests still open, and the budget left for them.
 struct Sums {
     shares: i64,
     used: i64,
@@ -248,7 +248,7 @@ fn raised(tax: Tax, claim: &Claim, sums: &Sums, reserve: i64) -> Tax {
         return Tax::ONE;
     }
     let one = Tax::ONE.numerator().cast_signed();
-    // Multiplying shows that most need no more; dividing takes longer.
+    // Multiplying is faster than dividing, and shows that most guests need no higher tax.
     if times(lacking, one) <= times(beyond_part, tax.numerator().cast_signed()) {
         return tax;
     }

@@ -1,8 +1,8 @@
-//! `external`: a program of the operator's decides.
+//! `external`: an operator's program decides.
 //!
 //! Idea: whoever drives the controller asks the program and hands its answer in before the decision
 //! ([`Policy::take_answer`]), so this policy stays a function of its inputs. It uses an answer only
-//! if it gives every contender a target and all targets, brought within the guests' bounds, fit the
+//! if it gives every contender a target and all targets, clamped to the guests' bounds, fit the
 //! budget. Otherwise it decides as `global` does and notes why ([`Note::Unanswered`]).
 //!
 //! Cost: O(n log n). Limits: the policy keeps the last answer and uses it again in a dry run.
@@ -19,7 +19,7 @@ use crate::problem::{Contender, Division, Problem};
 use crate::wants::Want;
 use crate::{Pacing, Policy, PolicySettings};
 
-/// What the program is asked.
+/// The question to the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The budget and the guests.
@@ -49,7 +49,7 @@ pub struct External {
 }
 
 impl External {
-    /// The policy without an answer; `settings` are those of `global`, which decides in its place.
+    /// The policy without an answer. `settings` are those of `global`, which decides in its place.
     pub fn new(settings: PolicySettings) -> External {
         External { settings, answer: PolicyAnswer::Fault(AnswerFault::NotAsked) }
     }
@@ -105,7 +105,7 @@ fn as_answered(problem: &Problem, targets: &[GuestTarget]) -> Result<Vec<Desired
     }
 }
 
-/// A target within the guest's bounds. It is rounded down: rounded up, one that fits would not.
+/// A target within the guest's bounds, rounded down: rounding up could exceed the budget.
 fn within_bounds(contender: &Contender, target: Bytes) -> Desired {
     let reason = Reason::Answered { target, used: contender.used };
     Want { size: target.page_floor(), reason }.within(contender)

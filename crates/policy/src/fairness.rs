@@ -11,7 +11,7 @@
 //!
 //! is 1 if all are equally satisfied and 1/n if one has everything. Memory beyond demand does not
 //! count, so with enough memory every policy is fair. [`Fairness`] averages the index over the last
-//! [`WINDOW_DECISIONS`] decisions, because a guest may wait for another, but not for ever.
+//! [`WINDOW_DECISIONS`] decisions, because a guest may wait for another, but not forever.
 //!
 //! Cost: that of one division by `wants` per decision.
 //! Source: R. Jain, D. Chiu, W. Hawe, *A Quantitative Measure of Fairness and Discrimination for

@@ -14,10 +14,10 @@
 //! shares, so more shares cost memory. Under the dynamic tax they may too: other guests fall short
 //! and the tax rises.
 //!
-//! Deviations: bounds and shares are ours; the budget is the host's memory for guests, not the sum
-//! of the guests' MemTotal, which would shrink the total at every decision. A guest that comes to
-//! need more than it is to have is decided on at once: in the paper's two seconds one may swap out
-//! what takes it twenty to read back.
+//! Deviations: bounds and shares are ours. The budget is the host's memory for guests, not the sum
+//! of the guests' MemTotal, which would shrink the total at every decision. A guest whose need
+//! exceeds its target less the reserve is decided on at once: in the paper's two seconds it may
+//! swap out what takes twenty seconds to read back.
 
 use std::time::Duration;
 

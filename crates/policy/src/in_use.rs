@@ -2,8 +2,8 @@
 //!
 //! Idea: the policies that use this decide every second and act on every change. While a balloon
 //! moves, memory in use reads too large for about a second, so a guest would get back what was just
-//! taken, lose it again, and so on for ever. The lesser of two readings in a row avoids that;
-//! growth is answered one decision later.
+//! taken, lose it again, and so on forever. Using the lesser of two consecutive readings avoids
+//! that, at the price that growth is answered one decision later.
 //! Cost: O(n); the last readings are kept in the order of the problem's guests.
 //! Limits: knows only the guests of the last decision.
 
@@ -20,8 +20,8 @@ pub(crate) struct InUseFallback {
 }
 
 impl InUseFallback {
-    /// Gives every guest what `want` returns, or a part of it. Where that is `None`, because `what`
-    /// is not known, the guest wants what it uses plus `reserve`.
+    /// Gives every guest what `want` returns, or a part of it. If that is `None`, because `what` is
+    /// unknown, the guest wants what it uses plus `reserve`.
     pub(crate) fn grant(
         &mut self,
         problem: &Problem,

@@ -1,4 +1,4 @@
-//! What every policy is: a rule with a pace of its own, and the settings of all.
+//! The interface of all policies, and their settings.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ pub struct Pacing {
     /// Whether a new request of a guest is decided on at once instead of at the end of the
     /// interval. Emergencies always are.
     pub on_request: bool,
-    /// Whether a guest that comes to need more than it is to have, less the reserve, is decided on
-    /// at once instead of at the end of the interval.
+    /// Whether a guest whose need exceeds its target less the reserve is decided on at once instead
+    /// of at the end of the interval.
     pub on_need: bool,
 }
 
@@ -81,8 +81,8 @@ pub trait Policy: std::fmt::Debug + Send + PolicyClone {
     /// policy without accounts ignores them.
     fn set_credits(&mut self, _guest: &GuestId, _credits: u64, _now: Timestamp) {}
 
-    /// Takes in what a program answered to the question that the next decision is about. A policy
-    /// that asks nobody ignores it.
+    /// Takes in the program's answer to the question about the next decision. A policy that asks no
+    /// program ignores it.
     fn take_answer(&mut self, _answer: PolicyAnswer) {}
 }
 

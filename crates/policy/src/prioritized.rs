@@ -1,7 +1,7 @@
 //! Adds priorities and notes on missing data to a policy chosen by name.
 //!
-//! Idea: both are the same for all policies, so they are written once, and a policy needs to know
-//! of neither. A policy passed as an object, such as a rival's, does not get them.
+//! Idea: both are the same for all policies, so they are written once, and no policy needs to know
+//! of them. A policy passed as an object, such as a rival's, does not get them.
 //! Cost: O(n) with equal priorities, otherwise that of `priority`.
 
 use ballast_model::{Bytes, GuestId, PolicyAnswer, PolicyName, Timestamp};

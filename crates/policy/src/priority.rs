@@ -108,16 +108,16 @@ pub(crate) fn apply(problem: &Problem, reserve: Bytes, division: &mut Division) 
         lacking -= from_left_over;
         let mut gifts = Vec::new();
         while lacking > 0 && lowest_with_spare < rank {
-            lacking -= give(&mut holdings, classes[lowest_with_spare], lacking, &mut gifts);
+            lacking -= collect_from(&mut holdings, classes[lowest_with_spare], lacking, &mut gifts);
             if lacking > 0 {
                 lowest_with_spare += 1;
             }
         }
         let given: u64 = gifts.iter().map(|(_, pages)| pages).sum();
-        let takings = take(&mut holdings, class, from_left_over + given);
+        let takings = distribute_to(&mut holdings, class, from_left_over + given);
         let name = |i: usize| contenders[i].id.clone();
         transfers[rank] = Transfer { givers: others(&gifts, name), takers: others(&takings, name) };
-        note(&mut holdings, rank as u8, &gifts, &takings);
+        record_transfer(&mut holdings, rank as u8, &gifts, &takings);
     }
     for (holding, wanted) in holdings.iter().zip(&mut division.wanted) {
         if holding.taken > 0 || holding.given > 0 {
@@ -133,7 +133,7 @@ const PLACEHOLDER: Reason = Reason::Committed { committed: Bytes::ZERO };
 
 /// Takes up to `limit` from the guests of `class` in proportion to what they can spare, and adds it
 /// to `gifts`; returns the amount.
-fn give(
+fn collect_from(
     holdings: &mut [Holding],
     class: &[usize],
     limit: u64,
@@ -151,7 +151,7 @@ fn give(
 }
 
 /// Gives `pages` to the guests of `class` in proportion to what they lack, at least `pages` in sum.
-fn take(holdings: &mut [Holding], class: &[usize], pages: u64) -> Vec<(usize, u64)> {
+fn distribute_to(holdings: &mut [Holding], class: &[usize], pages: u64) -> Vec<(usize, u64)> {
     let lack: Vec<u64> = class.iter().map(|&i| holdings[i].lack()).collect();
     let parts = class.iter().copied().zip(in_proportion(&lack, pages));
     let takings: Vec<(usize, u64)> = parts.filter(|(_, pages)| *pages > 0).collect();
@@ -174,7 +174,12 @@ fn in_proportion(weights: &[u64], total: u64) -> Vec<u64> {
 }
 
 /// Notes who gave to the transfer of `rank` and who took from it.
-fn note(holdings: &mut [Holding], rank: u8, gifts: &[(usize, u64)], takings: &[(usize, u64)]) {
+fn record_transfer(
+    holdings: &mut [Holding],
+    rank: u8,
+    gifts: &[(usize, u64)],
+    takings: &[(usize, u64)],
+) {
     for &(i, _) in takings {
         holdings[i].takes_from = rank;
     }

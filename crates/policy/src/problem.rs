@@ -17,12 +17,12 @@ pub(crate) const PAGES_MAX: u64 = 1 << 40;
 pub struct Contender {
     /// Name; ties are settled in the order of names.
     pub id: GuestId,
-    /// Memory in use, `A_i` of Global §3.1, and what it needs of its swap.
+    /// Memory in use, `A_i` of Global §3.1, including its swap need.
     pub used: Bytes,
     /// Least memory it may have, in whole pages.
     pub floor: Bytes,
-    /// The part of `floor` that its operator does not guarantee: it says that it has no swap for
-    /// what it uses, or thrashed with less. It weighs nothing where floors are weights.
+    /// The part of `floor` that its operator does not guarantee: the guest says that it has no swap
+    /// for what it uses, or thrashed with less. It has no weight where floors are weights.
     pub unguaranteed: Bytes,
     /// Most memory it may have, in whole pages; at least `floor`.
     pub ceiling: Bytes,
@@ -38,7 +38,7 @@ pub struct Contender {
     /// Memory it held at the time of its statistics, which differs from `allocation` while the
     /// balloon lags; `None`: not known to differ.
     pub held: Option<Bytes>,
-    /// Bytes a second that its balloon was seen to give back; `None`: it was never seen at that.
+    /// Bytes a second that its balloon was seen to give back; `None`: it was never seen to.
     pub balloon_rate: Option<Bytes>,
     /// Memory it needs to run at full speed; `None`: only `used` is known.
     pub demand: Option<Demand>,
@@ -99,7 +99,7 @@ impl Problem {
         Problem::in_order(budget, contenders)
     }
 
-    /// The same of contenders that are sorted by name: no name is read.
+    /// The same for contenders that are sorted by name already; compares no names.
     pub fn in_order(budget: Bytes, mut contenders: Vec<Contender>) -> Problem {
         debug_assert!(contenders.is_sorted_by(|a, b| a.id <= b.id), "a snapshot's order");
         contenders.truncate(GUESTS_MAX);

@@ -1,10 +1,10 @@
 //! `self-balloon`: gives every guest the memory its kernel has committed to processes (TWS §2), and
 //! a reserve.
 //!
-//! Properties: gives no more than that, so the host keeps the rest; each target depends on
-//! its own guest only, until the wants no longer fit the budget. Committed memory counts even if it
-//! is never touched, and page cache does not count, so a guest that depends on it gets too little
-//! (TWS §4.1). It is the baseline for probing.
+//! Properties: gives no more than that, so the host keeps the rest. Each target depends on its own
+//! guest only, until the wants no longer fit the budget. Committed memory counts even if it is
+//! never touched, and page cache does not count, so a guest that depends on page cache gets too
+//! little (TWS §4.1). It is the baseline for probing.
 //!
 //! Algorithm: `target_i = Committed_AS_i + f` within bounds, with `f` the reserve per guest,
 //! because `Committed_AS` excludes the kernel's own memory and free reserve; Xen's driver likewise

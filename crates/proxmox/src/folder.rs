@@ -1,11 +1,11 @@
-//! All virtual machines of a host: the folder with their configurations.
+//! All virtual machines of a host, from the folder with their configurations.
 //!
 //! Idea: a guest that was found by its QMP socket is the virtual machine whose `args` name that
-//! socket. A mistake in a file is reported and leaves the others as they are; so is a socket that
-//! two machines name, as a copy of a machine does until it is given one of its own.
-//! Cost: reads every file, of a file system that may wait for a cluster. Not for every tick, and
-//! not for the thread that ticks.
-//! Limits: [`VMS_MAX`] files of one MiB.
+//! socket. A mistake in a file is reported and does not affect the other files. A socket that two
+//! machines name is reported, too: a copy of a machine names it until the copy gets one of its own.
+//! Cost: reads every file, on a file system that may wait for a cluster. So it is not for every
+//! tick, nor for the thread that runs ticks.
+//! Limits: [`VMS_MAX`] files, one MiB each.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,16 +20,16 @@ const VMS_MAX: usize = 10_000;
 /// The virtual machines of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VmFolder {
-    /// Those that can be read, by VMID.
+    /// The machines whose configurations can be read, by VMID.
     vms: BTreeMap<u32, VmConfig>,
     /// The VMID of the first machine that names a socket.
     owners: BTreeMap<PathBuf, u32>,
-    /// What cannot be read.
+    /// The mistakes found.
     pub problems: Vec<VmConfigError>,
 }
 
 impl VmFolder {
-    /// Reads all configurations in `folder`. `None`: there is no such folder.
+    /// Reads all configurations in `folder`. `None` if there is no such folder.
     ///
     /// # Errors
     /// The folder cannot be listed.
@@ -53,7 +53,7 @@ impl VmFolder {
         for path in paths.values() {
             match text(path).and_then(|text| text.map(|text| read_vm(&text, path)).transpose()) {
                 Ok(Some(vm)) => read.add(vm, path),
-                // It went between the listing and now.
+                // The file was removed after the listing.
                 Ok(None) => {}
                 Err(problem) => read.problems.push(problem),
             }
@@ -66,7 +66,7 @@ impl VmFolder {
         self.vms.get(self.owners.get(socket)?)
     }
 
-    /// All that can be read, by VMID.
+    /// All machines whose configurations can be read, by VMID.
     pub fn vms(&self) -> impl Iterator<Item = &VmConfig> {
         self.vms.values()
     }
@@ -86,12 +86,13 @@ impl VmFolder {
     }
 }
 
-/// A file's text. `None`: it is gone.
+/// A file's text; `None` if the file is gone.
 fn text(path: &Path) -> Result<Option<String>, VmConfigError> {
     let mut bytes = Vec::new();
     let file = File::open(path).map(|file| file.take(TEXT_MAX as u64 + 1));
     match file.and_then(|mut file| file.read_to_end(&mut bytes)) {
-        // Only comments may be in another encoding; what matters here is ASCII, or refused.
+        // Only comments may be in another encoding: the values that matter here are ASCII, or
+        // refused.
         Ok(_) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(VmConfigError::new(path, None, &format!("cannot be read: {error}"))),

@@ -1,11 +1,10 @@
-//! What Proxmox VE keeps of its virtual machines: names, bounds, and which QMP socket is whose.
+//! Proxmox VE's configurations of its virtual machines: names, bounds, and QMP sockets.
 //!
-//! Idea: guests of Proxmox VE are reached by a QMP socket like any other; their settings live in
-//! `/etc/pve/qemu-server/VMID.conf`. [`read_vm`] reads one such text, [`VmFolder::read`] the
-//! folder: it takes a path, so that Proxmox's own file system need not be there. Begin reading at
-//! `vm_config.rs`.
-//! Source: the parser and the options of Proxmox VE 9.2 (`qemu-server`). Limits: nothing is written
-//! there.
+//! Idea: guests of Proxmox VE are reached by a QMP socket like any other; their settings are in
+//! `/etc/pve/qemu-server/VMID.conf`. [`read_vm`] reads the text of one such file,
+//! [`VmFolder::read`] a folder of them: it takes a path, so that it also works without Proxmox's
+//! own file system. Start reading at `vm_config.rs`.
+//! Source: the parser and the options of Proxmox VE 9.2 (`qemu-server`). Limits: read only.
 
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,12 @@
 //! The QMP sockets in a virtual machine's `args`.
 //!
 //! Idea: the operator adds a monitor for Ballast in one of the two ways QEMU knows: `-qmp`, or
-//! `-chardev` and `-mon`. Only Unix sockets that QEMU listens on are of interest.
+//! `-chardev` and `-mon`. Only Unix sockets on which QEMU listens are returned.
 //! Limits: a path with a comma, which QEMU writes twice, is not found. No guest's name has one.
 
 use std::path::PathBuf;
 
-/// The sockets, in the order of their options. `None`: a quote is not closed.
+/// The sockets, in the order of their options. `None` if a quote is not closed.
 pub(crate) fn monitors(args: &str) -> Option<Vec<PathBuf>> {
     let words = shlex::split(args)?;
     let options =
@@ -34,7 +34,7 @@ fn key<'a>(value: &'a str, name: &str) -> Option<&'a str> {
     value.split(',').find_map(|part| part.split_once('=').filter(|it| it.0 == name)).map(|it| it.1)
 }
 
-/// What an option's value begins with, where that has no name.
+/// The first part of an option's value, if it has no name.
 fn first(value: &str) -> Option<&str> {
     value.split(',').next().filter(|part| !part.contains('='))
 }

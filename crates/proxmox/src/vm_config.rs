@@ -1,13 +1,13 @@
 //! The configuration of one virtual machine: `VMID.conf`.
 //!
-//! Idea: lines `key: value` up to the first `[section]` say what is so; sections are snapshots,
-//! changes that wait for the next start, and the like. As Proxmox VE does, the last of several
-//! lines counts, and a line about something else is passed over, whatever it says. A line that
-//! matters here and cannot be read refuses the whole file: half of the bounds would be other
+//! Idea: lines `key: value` before the first `[section]` are the present configuration; sections
+//! are snapshots, changes that wait for the next start, and the like. As in Proxmox VE, the last of
+//! several lines with one key counts, and other lines are ignored, whatever they contain. If a line
+//! that matters here cannot be read, the whole file is refused: a part of the bounds would be wrong
 //! bounds.
 //! Source: `parse_vm_config` of Proxmox VE's `qemu-server`, and its manual, qm.conf(5).
-//! Limits: one MiB of text, the most that Proxmox's file system keeps in a file. `memory` of a
-//! guest whose change waits is what it runs with.
+//! Limits: one MiB of text, the most that Proxmox's file system keeps in a file. While a change of
+//! `memory` waits for the next start, the old value counts.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use ballast_model::{Bytes, GuestChange, GuestId};
 use crate::monitors::monitors;
 use crate::vm_tags;
 
-/// Largest text that is read.
+/// Largest text that is read, in bytes.
 pub(crate) const TEXT_MAX: usize = 1 << 20;
 
-/// Memory of a virtual machine whose configuration names none.
+/// Memory of a virtual machine whose configuration has no `memory`.
 const MEMORY_DEFAULT_MIB: u64 = 512;
 
 /// Least memory that Proxmox VE accepts.
@@ -29,16 +29,17 @@ const MEMORY_MIN_MIB: u64 = 16;
 /// Most characters of a text that are shown.
 const SHOWN_MAX: usize = 400;
 
-/// What Proxmox VE keeps of one virtual machine.
+/// The configuration of one virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmConfig {
     /// Its number, unique in a cluster.
     pub vmid: u32,
     /// Its name, which need not be unique.
     pub name: Option<GuestId>,
-    /// Its bounds: `balloon` as floor, `memory` as ceiling, `shares`; and, before those, its tags.
+    /// Its settings: `balloon` as floor, `memory` as ceiling, and `shares`. Its tags take
+    /// precedence.
     pub settings: GuestChange,
-    /// The QMP sockets that its `args` give it, besides Proxmox's own.
+    /// The QMP sockets in its `args`, besides Proxmox's own.
     pub monitors: Vec<PathBuf>,
     /// Whether Proxmox VE moves its balloon (`pvestatd`): `balloon` is set and `shares` is not 0.
     pub is_moved_by_proxmox: bool,
@@ -49,10 +50,10 @@ pub struct VmConfig {
 pub struct VmConfigError {
     /// The file.
     pub path: PathBuf,
-    /// The line, from 1; `None`: the file as a whole.
+    /// The line, from 1; `None` for the file as a whole.
     pub line: Option<usize>,
-    /// The mistake, and what was expected. Whoever may edit the guest wrote part of it: it has no
-    /// control characters, and an end.
+    /// The mistake, and what was expected. It may repeat text of a user who may edit the guest, so
+    /// it is printable and of limited length.
     pub what: String,
 }
 
@@ -117,7 +118,7 @@ impl<'a> Lines<'a> {
 /// Reads `text` as the configuration at `path`, whose name is the VMID.
 ///
 /// # Errors
-/// The first mistake in what matters here, with its place.
+/// The first mistake in a line that matters here, with its place.
 pub fn read_vm(text: &str, path: &Path) -> Result<VmConfig, VmConfigError> {
     let error = |what: &str| VmConfigError::new(path, None, what);
     if text.len() > TEXT_MAX {
@@ -146,7 +147,8 @@ pub fn read_vm(text: &str, path: &Path) -> Result<VmConfig, VmConfigError> {
     let monitors = monitors(args)
         .ok_or_else(|| at(lines.args)("args has a quote that is not closed".to_owned()))?;
 
-    // Zero is no floor and no weight: the former removes the balloon, the latter stops Proxmox VE.
+    // Zero is no setting here: `balloon: 0` removes the balloon, and `shares: 0` stops Proxmox VE's
+    // own ballooning.
     let floor = balloon.filter(|&mib| mib > 0);
     let settings = GuestChange {
         floor: tags.floor.or(floor.map(Bytes::mib)),
@@ -167,19 +169,19 @@ pub(crate) fn vmid(path: &Path) -> Option<u32> {
     digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
-/// `2048`, or `current=2048` and perhaps more.
+/// Reads `2048`, or `current=2048` and possibly further parts.
 fn memory_mib(line: Line<'_>) -> Result<u64, String> {
     let current = line.map(|(line, text)| {
         let mut parts = text.split(',');
         let named = parts.clone().find_map(|part| part.trim().strip_prefix("current="));
         (line, named.or(parts.next()).unwrap_or("").trim())
     });
-    // More is no memory of a machine, and times MiB it still fits.
+    // No machine has more memory, and this many MiB still fit 64 bits of bytes.
     let memory = whole("memory", current, MEMORY_MIN_MIB, 1 << 40)?;
     Ok(memory.unwrap_or(MEMORY_DEFAULT_MIB))
 }
 
-/// A whole number within the range.
+/// Reads a whole number from `least` to `most`.
 fn whole(key: &str, line: Line<'_>, least: u64, most: u64) -> Result<Option<u64>, String> {
     let Some((_, text)) = line else { return Ok(None) };
     let digits = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
@@ -198,7 +200,7 @@ mod tests {
         read_vm(text, Path::new("/etc/pve/qemu-server/101.conf"))
     }
 
-    /// As Proxmox VE 9 writes it, with a pending change and a snapshot.
+    /// A file as Proxmox VE 9 writes it, with a pending change and a snapshot.
     const WHOLE: &str = "#A web server%3A memory%3A 1\n\
         args: -chardev socket,id=ballast,path=/run/ballast/qmp/web-1.sock,server=on,wait=off -mon chardev=ballast,mode=control\n\
         balloon: 1024\n\

@@ -1,11 +1,11 @@
-//! Settings of Ballast among the tags of a virtual machine.
+//! Ballast's settings in the tags of a virtual machine.
 //!
-//! Idea: Proxmox VE has no fields for a priority or an objective, but tags, which are copied with a
-//! guest and move with it. `ballast-floor-1gib` is a floor; tags that do not begin with `ballast-`
-//! are somebody else's.
+//! Idea: Proxmox VE has no fields for a priority or an objective, but it has tags, which are copied
+//! and moved with a guest. `ballast-floor-1gib` sets a floor; tags that do not begin with
+//! `ballast-` are not Ballast's.
 //! Limits: Proxmox VE allows letters, digits and `_ - + .` in a tag, may write it in lower case,
-//! and may sort tags. So a setting that is there twice is a mistake: which of them is later, nobody
-//! knows.
+//! and may sort tags. So a setting that occurs twice is a mistake: it is not known which one is
+//! later.
 
 use std::str::FromStr;
 
@@ -14,10 +14,10 @@ use ballast_model::{Bytes, GuestChange};
 const EXPECTED: &str = "expected ballast-floor-SIZE, ballast-ceiling-SIZE (as in 512MiB or 2GiB), \
                         ballast-shares-N, ballast-priority-N, ballast-objective-N or ballast-unmanaged";
 
-/// What the tags say.
+/// The settings in the tags.
 ///
 /// # Errors
-/// Names the tag, and what was expected.
+/// A tag is wrong; the text names it, and what was expected.
 pub(crate) fn settings(tags: &str) -> Result<GuestChange, String> {
     let mut settings = GuestChange::default();
     for tag in tags.split([',', ';', ' ', '\t']) {
@@ -46,8 +46,8 @@ fn add(settings: &mut GuestChange, setting: &str) -> Result<(), String> {
     }
 }
 
-/// A size with its unit. In Proxmox VE a number alone is MiB, in Ballast bytes: so none is
-/// accepted.
+/// A size with its unit. A number without a unit is refused, because it means MiB in Proxmox VE and
+/// bytes in Ballast.
 fn size(value: &str) -> Result<Bytes, String> {
     let unit = value.len().checked_sub("mib".len()).and_then(|at| value.split_at_checked(at));
     let size = match unit {

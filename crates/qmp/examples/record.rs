@@ -1,7 +1,7 @@
 //! Records a conversation with a real hypervisor.
 //!
 //! `cargo run -p ballast-qmp --example record -- SOCKET STEP...` writes a transcript to standard
-//! output, in the format that `tests/transcripts.rs` replays. A step is `sample`, `keep=MIB`,
+//! output, in the format that `tests/it/transcripts.rs` replays. A step is `sample`, `keep=MIB`,
 //! `plug=MIB,TARGET_MIB`, `powerdown` or `wait=MS`. Connecting and probing come first.
 
 use std::io::{ErrorKind, Read, Write};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ballast_model::{Action, Bytes, Generation, Timestamp};
 use ballast_qmp::guest::GuestMonitor;
 
-/// After this time without bytes a step is over.
+/// A step is over after this time without bytes.
 const QUIET: Duration = Duration::from_millis(200);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -2,9 +2,9 @@
 //!
 //! Idea: all commands are listed here; nothing else is ever sent to a hypervisor. Only `balloon`,
 //! `qom-set`, `object-add`, `object-del`, `device_add`, `device_del`, `system_powerdown`, `quit`,
-//! `cont` and those of a migration change anything, and the devices and objects added and removed
-//! are memory modules with our own names. A guest migrates to an IP address and port only: no text
-//! becomes a command of a shell, as `exec:` would be.
+//! `cont` and the migration commands change anything, and the only devices and objects added or
+//! removed are memory modules with our own names. A migration target is always an IP address and a
+//! port, so an `exec:` URI, which runs a shell command, cannot be sent.
 //! Source: `qapi/*.json` of QEMU 7.2.
 
 use std::net::SocketAddr;
@@ -81,38 +81,39 @@ pub enum QmpCommand<'a> {
     Quit,
     /// Resumes a paused guest.
     Cont,
-    /// Has migrations report their stages as events, and the source wait until the destination has
-    /// loaded everything.
+    /// Enables migration events and the return path. With the return path, the source waits until
+    /// the destination has loaded everything.
     MigrateSetCapabilities,
-    /// Limits a migration.
+    /// Sets the limits of a migration.
     MigrateSetParameters {
-        /// Most bytes a second.
+        /// Bandwidth limit, in bytes per second.
         bandwidth_per_s: Bytes,
-        /// How long the guest may stand still, in milliseconds.
+        /// How long the guest may be paused at the end, in milliseconds.
         downtime_ms: u64,
     },
-    /// Begins to copy the guest.
+    /// Starts to migrate the guest.
     Migrate {
-        /// Where another hypervisor listens.
+        /// The address at which the destination listens.
         to: SocketAddr,
     },
-    /// Stops copying the guest.
+    /// Cancels the migration.
     MigrateCancel,
-    /// Waits for a guest to come in.
+    /// Starts to listen for an incoming migration.
     MigrateIncoming {
-        /// Where; port 0: one that QEMU picks.
+        /// The address to listen at; with port 0 QEMU picks a port.
         at: SocketAddr,
     },
-    /// Reads how far a migration is.
+    /// Reads the progress of a migration.
     QueryMigrate,
-    /// Begins to measure how fast the guest writes to its memory, by samples of its pages.
+    /// Starts a measurement of the dirty rate (how fast the guest writes to its memory), by
+    /// sampling its pages.
     CalcDirtyRate {
-        /// For how many seconds.
+        /// Length of the measurement, in seconds.
         seconds: u64,
-        /// How many pages of a GiB are looked at.
+        /// Pages sampled per GiB of memory.
         sampled_per_gib: u32,
     },
-    /// Reads how far that is.
+    /// Reads the state and the result of that measurement.
     QueryDirtyRate,
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Idea: layers. The lower ones have no I/O and take time as a parameter: [`codec`] finds messages
 //! in bytes, [`session`] matches replies to commands, [`guest`] keeps the state of one guest,
-//! [`link`] says when it is connected again and which orders are outdated.
-//! [`client`] and [`fleet`] use Unix sockets: `client` is one connection, `fleet` all guests of a
-//! host; [`migration`] moves a guest between two QEMUs. Begin with `session.rs`.
+//! [`link`] says when to reconnect to it and which orders are outdated. [`client`] and [`fleet`]
+//! use Unix sockets: `client` is one connection, `fleet` all guests of a host; [`migration`] moves
+//! a guest between two QEMUs. Start reading at `session.rs`.
 //!
-//! Limits: decides nothing. It samples guests, carries out one [`Action`](ballast_model::Action) at
-//! a time per guest, and reports the outcome. Linux only.
+//! Limits: this crate makes no decisions. It samples guests, carries out one
+//! [`Action`](ballast_model::Action) at a time per guest, and reports the outcome. Linux only.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! One guest of a fleet without its socket: no I/O, and time is a parameter.
 //!
-//! Idea: a guest's monitor, whether an order may be sent to it, and how long to wait before it is
-//! connected again. The fleet drives it over a socket; a simulation over bytes in memory.
+//! Idea: holds the guest's monitor, rejects outdated orders, and computes the wait before the next
+//! connection attempt. The fleet drives it over a socket, a simulation over bytes in memory.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const REFUSALS_MAX: u32 = 5;
 /// One guest, connected or not.
 #[derive(Debug)]
 pub struct GuestLink {
-    /// What the hypervisor said.
+    /// The guest's monitor, with its readings.
     pub guest: GuestMonitor,
     gate: GenerationGate,
     backoff: Backoff,
@@ -47,8 +47,8 @@ impl GuestLink {
         self.guest.connected(now, pid);
     }
 
-    /// Checks the deadlines, and notes whether the hypervisor answers. To be called whenever bytes
-    /// came, or a deadline.
+    /// Checks the deadlines, and notes whether the hypervisor answers. Call it after receiving
+    /// bytes and at each deadline.
     ///
     /// # Errors
     /// The hypervisor was silent for too long: call [`GuestLink::disconnected`] with the error.
@@ -57,7 +57,8 @@ impl GuestLink {
         self.guest.handle_timeout(now)
     }
 
-    /// A connection ended or could not be made: how long to wait before the next attempt.
+    /// Records that a connection ended or could not be made. Returns the wait before the next
+    /// attempt.
     pub fn disconnected(&mut self, why: LinkDown) -> Duration {
         self.refusals = match why {
             LinkDown::Refused => self.refusals.saturating_add(1),

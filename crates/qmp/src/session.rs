@@ -43,12 +43,12 @@ pub enum SessionError {
     /// The bytes are not QMP.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// A message came out of place.
+    /// A message is out of sequence.
     #[error("got {got}, expected {expected}")]
     Unexpected {
         /// The message.
         got: &'static str,
-        /// What should have come.
+        /// The expected messages.
         expected: &'static str,
     },
     /// A reply to a command that was never sent.

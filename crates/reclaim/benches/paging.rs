@@ -5,7 +5,7 @@
 //! ms` is the longest step of 8 MiB. `cached` is what the host still has in its swap cache right
 //! after paging out; the swap cache is freed before paging in, so that the disk is read.
 
-// Tests use the rest.
+// The tests use the rest of the module.
 #[allow(dead_code)]
 #[path = "../tests/it/common.rs"]
 mod common;

@@ -106,7 +106,7 @@ pub struct CgroupPageOut {
     bucket: TokenBucket,
     tried: Bytes,
     moved: Bytes,
-    /// What the cgroup has shrunk by, the guest's memory or not.
+    /// How much the cgroup has shrunk, by the guest's memory or by other memory.
     given: Bytes,
     /// Tried since something last moved.
     tried_in_vain: Bytes,
@@ -205,7 +205,8 @@ impl CgroupPageOut {
         })
     }
 
-    /// Whether less than a page is missing: of the process's target, or of the cgroup's amount.
+    /// Why the job is over: the process is within a page of its target, or the cgroup has shrunk by
+    /// the amount. `None` if neither holds.
     fn end(&self, in_use: &MemoryInUse) -> Option<FinishReason> {
         if in_use.resident < self.to.saturating_add(Bytes::pages(1)) {
             Some(FinishReason::Reached)
@@ -216,8 +217,8 @@ impl CgroupPageOut {
         }
     }
 
-    /// Checks last that the process lives: an ending one has no memory, which must not pass for
-    /// success.
+    /// Checks last that the process is alive: an ending process has no memory, which must not pass
+    /// for success.
     fn measure(&self, cgroup: &MemoryCgroup) -> Result<MemoryInUse, ReclaimError> {
         let in_use = MemoryInUse { resident: self.vmm.resident()?, cgroup: cgroup.usage()? };
         if self.vmm.is_alive() {

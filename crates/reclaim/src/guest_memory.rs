@@ -126,7 +126,7 @@ impl GuestMemory {
         Ok(sum)
     }
 
-    /// Guest memory that lies in files, as large as it is there, filled or not.
+    /// The size of the files that hold guest memory, whether their pages are allocated or not.
     ///
     /// # Errors
     /// As [`GuestMemory::regions`].

@@ -3,11 +3,10 @@
 //! Idea: the host moves pages of the hypervisor process to its own swap. [`PageOut`] picks pages at
 //! random, because the host knows less about them than the guest does; pages that a tracker found
 //! cold go first, hot ones last ([`Coldness`]). [`PageIn`] reads pages back before the guest faults
-//! on them. [`CgroupPageOut`] lets the kernel pick pages within the guest's own [`MemoryCgroup`].
-//! A [`Fence`] keeps a guest from growing beyond what it is to hold. [`PageGenerations`] say how
-//! much of a cgroup's memory was touched.
-//! [`capabilities()`] says which of these methods work for a process, and why the others do not.
-//! Begin with `page_out.rs`.
+//! on them. [`CgroupPageOut`] lets the kernel pick pages within the guest's own [`MemoryCgroup`]. A
+//! [`Fence`] keeps a guest from growing beyond its target. [`PageGenerations`] show how much of a
+//! cgroup's memory was touched. [`capabilities()`] says which of these methods work for a process,
+//! and why the others do not. Start reading at `page_out.rs`.
 //!
 //! Every job proceeds in steps that never sleep: time is a parameter, a step does a bounded amount
 //! of work, and it reports how much memory really moved. Errors are [`ReclaimError`]s.
@@ -16,7 +15,8 @@
 //! (`benches/paging.rs`).
 //! Source: flexmemd §3.2.2 pages out where a guest does not release memory; process_madvise(2),
 //! proc_pid_pagemap(5).
-//! Limits: Linux, pages of 4 KiB; locked memory and hugetlbfs pages stay. Decides nothing.
+//! Limits: Linux, pages of 4 KiB; locked memory and hugetlbfs pages stay. This crate makes no
+//! decisions.
 //!
 //! # When the host gains the memory
 //!

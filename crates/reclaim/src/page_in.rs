@@ -2,10 +2,9 @@
 //!
 //! Idea: each step finds swapped pages, from the lowest address on, lets the kernel start reading
 //! them all at once (`MADV_WILLNEED`), and then brings each into memory. `MADV_WILLNEED` alone
-//! leaves pages in the swap cache: on Linux
-//! 6.18 the process's resident memory does not grow, its swap does not shrink, and the guest still
-//! takes a short fault for each page. Private pages are brought in by reading a byte of each
-//! through `/proc/PID/mem`, shared ones by mapping their file
+//! leaves pages in the swap cache: on Linux 6.18 the process's resident memory does not grow, its
+//! swap does not shrink, and the guest still takes a short fault for each page. Private pages are
+//! brought in by reading a byte of each through `/proc/PID/mem`, shared ones by mapping their file
 //! ([`SharedFile`](crate::shared_file::SharedFile)): the kernel refuses `MADV_POPULATE_READ` on
 //! another process (`EINVAL`).
 //!

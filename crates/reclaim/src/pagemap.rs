@@ -2,8 +2,8 @@
 //!
 //! Idea: the file has one 64-bit word per page. For private memory the word is complete: present,
 //! swapped, or neither. For a shared file it says only whether the page is in the process's page
-//! table; a swapped page looks as if never touched
-//! ([`SharedFile`](crate::shared_file::SharedFile) tells the difference).
+//! table; a swapped page looks as if never touched ([`SharedFile`](crate::shared_file::SharedFile)
+//! tells the difference).
 //!
 //! Cost: about 1 µs a read, and 10 ns a page.
 //! Source: proc_pid_pagemap(5).

@@ -1,9 +1,10 @@
 //! The order in which pages are paged out.
 //!
 //! Idea: the host does not know which pages a guest needs. In order of addresses it would take
-//! memory that the guest's kernel allocated together; in order of age, memory that the guest read
-//! through last. A random order takes a part of everything, and no workload is its worst case.
-//! Pages known to be cold go first, in the order given; pages known to be hot go last.
+//! memory that the guest's kernel allocated together; in order of age, from a guest that scans its
+//! memory in a loop, the pages that it needs next. A random order takes a part of everything, and
+//! no workload is its worst case. Pages known to be cold go first, in the order given; pages known
+//! to be hot go last.
 //!
 //! Cost: below 0.1 µs a page; no list of pages ([`Permutation`]).
 //! Source: flexmemd §3.2.2; random replacement as in VMware ESX Server, Waldspurger, OSDI 2002.

@@ -106,8 +106,8 @@ pub(crate) fn find_regions(
     Ok(found)
 }
 
-/// The length of the files in which regions lie, each up to the end of what is mapped of it: in
-/// pieces, twice, or mapped privately.
+/// The total length of the files that hold regions. Each file counts once, up to the end of its
+/// last mapped part, even if it is mapped in pieces, twice, or privately.
 pub(crate) fn in_files(regions: &[GuestRegion]) -> Bytes {
     let mut ends: BTreeMap<((u32, u32), u64), Bytes> = BTreeMap::new();
     for region in regions.iter().filter(|region| region.inode != 0) {

@@ -114,7 +114,7 @@ impl RangeSet {
     }
 }
 
-/// A set of ranges that grows by ranges in any order: start of each range and its end.
+/// A set of ranges to which ranges are added in any order. Maps the start of each range to its end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CoveredRanges(BTreeMap<u64, u64>);
 

@@ -3,8 +3,8 @@
 //! Idea: the bucket starts full, refills at the rate and holds at most one burst; moving bytes
 //! takes tokens from it. Bytes moved beyond what was available are owed: the kernel may take more
 //! than it is asked for (`memory.reclaim` twice as much, with the multi-generational LRU).
-//! Limits: over any time, at most a burst plus the rate times that time, and what was moved beyond
-//! that at the end; a resolution of milliseconds.
+//! Limits: over any span of time it permits at most a burst, plus the rate times the span, plus the
+//! excess of the last move. The resolution is a millisecond.
 
 use std::time::Duration;
 

@@ -1,21 +1,21 @@
-//! Adds a replay up, tick by tick, and draws an advice from it.
+//! Adds up a replay tick by tick, and makes an advice from the sums.
 //!
-//! Idea: in each tick, for every guest whose need is known and that could be moved,
+//! Idea: in each tick, for every guest whose need is known and whose memory could be moved,
 //!
 //! ```text
 //! keeps      = max(floor, need + reserve)
 //! returnable = (held − imagined) + max(0, imagined − keeps)
 //! ```
 //!
-//! The first term is what the policy would have taken from it; it is negative where the policy
-//! gives. The second is what it would have left the guest beyond what the guest needs: policies
-//! that hand out all there is, as `global` does, lend it, and take it when another guest needs it.
-//! Summed over guests, that is memory that could have been given back; with what was free for
-//! guests anyway it is the room for others. It is never more than what guests held beyond their
-//! floors.
+//! The first term is what the policy would have taken from the guest; it is negative if the policy
+//! would have given it memory. The second is what the policy would have left the guest beyond its
+//! need: a policy that hands out all memory, such as `global`, lends that and takes it back when
+//! another guest needs it. The sum over all guests is memory that could have been given back;
+//! together with what was free for guests anyway it is the room for more guests. It never exceeds
+//! what guests held beyond their floors.
 //!
-//! Cost: O(guests) a tick. Memory: about 15 KiB a guest, whatever the time.
-//! Limits: [`GUESTS_MAX`] guests of their own; those beyond count in the sums of the host.
+//! Cost: O(guests) a tick. Memory: about 15 KiB a guest, however long the record is.
+//! Limits: [`GUESTS_MAX`] guests get an advice of their own; others count only in the host's sums.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -55,7 +55,7 @@ struct Moment {
     surplus: Bytes,
 }
 
-/// Draws an advice from a replay.
+/// Makes an advice from a replay.
 #[derive(Clone, Debug)]
 pub struct Advisor {
     returnable: AmountSums,
@@ -69,7 +69,7 @@ pub struct Advisor {
 }
 
 impl Advisor {
-    /// An advisor that has seen nothing. `None`: the library of histograms refuses its settings.
+    /// An advisor that has seen no tick yet. `None`: the histogram library refuses its settings.
     pub fn new() -> Option<Advisor> {
         Some(Advisor {
             returnable: AmountSums::new()?,
@@ -173,8 +173,8 @@ impl Advisor {
         host.ms += ms;
     }
 
-    /// The advice so far, of a replay of `policy`; the checker refused `plans_refused` plans of it.
-    /// `None`: no two ticks belong together, so that no time was seen.
+    /// The advice so far, from a replay of `policy`; the checker refused `plans_refused` of its
+    /// plans. `None`: no two ticks were close enough to span any time.
     pub fn advice(&self, policy: PolicyName, plans_refused: u64) -> Option<Advice> {
         let window = self.window.filter(|window| window.covered > Duration::ZERO)?;
         let mean = |byte_ms: u128| bytes(byte_ms / self.host.ms.max(1));
@@ -232,7 +232,7 @@ impl Advisor {
     }
 }
 
-/// The size that guests of half of the time are not above; each size with its time.
+/// The median of sizes, each weighted by its time.
 fn median_by_time(mut sizes: Vec<(Bytes, u128)>) -> Option<Bytes> {
     sizes.sort_unstable();
     let whole: u128 = sizes.iter().map(|(_, ms)| ms).sum();

@@ -1,12 +1,12 @@
 //! How an amount of memory was spread over time.
 //!
 //! Idea: a histogram of pages weighted by milliseconds, and a mean for every hour of the clock. So
-//! a week of seconds takes as much memory as a day. An operator relies on the least amount, so
-//! [`Amounts::p95`] is the amount that was there, or more, in 95 % of the time.
+//! memory hardly depends on the length of the record. An operator relies on the lowest amounts, so
+//! [`Amounts::p95`] is the amount that was reached in 95 % of the time.
 //!
-//! Cost: O(1) a tick. Limits: percentiles are right to a thousandth, upwards at most; amounts are
-//! whole pages; an hour that was covered for less than half does not count as the worst, unless
-//! none was.
+//! Cost: O(1) a tick. Limits: percentiles are at most a thousandth too high; amounts are whole
+//! pages; an hour that was recorded for less than half does not count as the worst, unless there is
+//! no other.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::totals::bytes;
 
 /// An hour.
 const HOUR_MS: i64 = 3_600_000;
-/// Digits of a host's percentiles.
+/// Significant digits of a host's percentiles.
 const DIGITS: u8 = 3;
 
 /// An amount of memory over time.
@@ -30,7 +30,7 @@ pub struct Amounts {
     pub p50: Bytes,
     /// At least this in 95 % of the time.
     pub p95: Bytes,
-    /// On average in the hour of the clock in which it was least.
+    /// The mean of the hour of the clock in which it was lowest.
     pub worst_hour: Bytes,
     /// When that hour began, in milliseconds since 1970.
     pub worst_hour_ms: i64,
@@ -41,18 +41,18 @@ pub struct Amounts {
 pub(crate) struct Percentiles(Histogram<u64>);
 
 impl Percentiles {
-    /// With so many digits; none if the library refuses that.
+    /// Percentiles with `digits` significant digits; `None`: the library refuses that.
     pub(crate) fn new(digits: u8) -> Option<Percentiles> {
         Histogram::new(digits).ok().map(Percentiles)
     }
 
     pub(crate) fn add(&mut self, size: Bytes, passed: Duration) {
         let ms = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
-        // It grows with what is recorded, so nothing is out of its range.
+        // The histogram resizes itself, so no value is out of its range.
         let _ = self.0.record_n(size.to_pages(), ms);
     }
 
-    /// The size that `percent` of the time is not above.
+    /// The size that was not exceeded in `percent` of the time.
     pub(crate) fn at_most(&self, percent: u8) -> Bytes {
         Bytes::pages(self.0.value_at_quantile(f64::from(percent) / 100.0))
     }
@@ -65,7 +65,7 @@ struct Hour {
     ms: u128,
 }
 
-/// Takes an amount in, tick by tick.
+/// Sums of an amount, taken in tick by tick.
 #[derive(Clone, Debug)]
 pub(crate) struct AmountSums {
     percentiles: Percentiles,
@@ -77,7 +77,7 @@ impl AmountSums {
         Some(AmountSums { percentiles: Percentiles::new(DIGITS)?, hours: BTreeMap::new() })
     }
 
-    /// `amount` for the time `passed` that ended at `wall_ms`.
+    /// Adds `amount` for the time `passed`, which ended at `wall_ms`.
     pub(crate) fn add(&mut self, wall_ms: i64, amount: Bytes, passed: Duration) {
         self.percentiles.add(amount, passed);
         let hour = self.hours.entry(wall_ms.div_euclid(HOUR_MS)).or_default();
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// The same from a list of everything.
+    /// The amounts, computed from a list of all values.
     fn naive(series: &[(i64, Bytes, Duration)]) -> (Bytes, Bytes, Bytes, Bytes) {
         let mut seconds: Vec<Bytes> = Vec::new();
         let mut hours: BTreeMap<i64, Vec<Bytes>> = BTreeMap::new();

@@ -1,19 +1,19 @@
-//! How far advice is to be relied on.
+//! How far an advice can be relied on.
 //!
-//! Idea: four things can be wrong with a record, each from 0 to 100 %, and the advice is as good as
-//! the worst of them:
+//! Idea: a record is rated in four respects, each from 0 to 100 %, and the advice is as good as the
+//! worst of them:
 //!
-//! - *coverage*: how much time was recorded. 100 % is a week, with every day of one; 80 % a day,
-//!   with every hour of one; 50 % an hour; in between in proportion.
+//! - *coverage*: how much time was recorded. 100 % is a week, which has every day of the week; 80 %
+//!   a day, which has every hour; 50 % an hour; in between in proportion.
 //! - *freshness*: the share of the guests' time in which their figures could be acted on.
 //! - *source*: what the demand was derived from, on average over the guests' time: the confidence
 //!   that the estimator states (60 % for memory in use, more for tracked working sets).
 //! - *visibility*: the share of the guests' time in which a guest did not read back from swap, or
-//!   an agent told what is in there. What another would have used cannot be seen.
+//!   an agent reported what is in there. Otherwise it is not visible what the guest needs.
 
 use std::time::Duration;
 
-/// How far advice is to be relied on, in per cent.
+/// How far an advice can be relied on, in per cent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AdviceConfidence {
     /// How much time was recorded.
@@ -27,12 +27,12 @@ pub struct AdviceConfidence {
 }
 
 impl AdviceConfidence {
-    /// The worst of all.
+    /// The worst of the four.
     pub fn percent(self) -> u8 {
         self.coverage.min(self.freshness).min(self.source).min(self.visibility)
     }
 
-    /// What makes it no better, and what would.
+    /// What limits it, and how to improve that.
     pub fn weakest(self) -> &'static str {
         let percent = self.percent();
         if percent == self.coverage && percent < 100 {
@@ -64,7 +64,7 @@ pub(crate) fn coverage(covered: Duration) -> u8 {
     100
 }
 
-/// `part` of `whole` in per cent, rounded down; 0 of nothing.
+/// `part` of `whole` in per cent, rounded down; 0 if `whole` is 0.
 pub(crate) fn percent(part: u128, whole: u128) -> u8 {
     u8::try_from(part * 100 / whole.max(1)).unwrap_or(100).min(100)
 }

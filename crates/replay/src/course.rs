@@ -1,7 +1,7 @@
 //! The host over time, thinned so that any length of record fits a plot.
 //!
-//! Idea: of every so many ticks one point is kept, their average by time; when there are too many
-//! points, every two become one.
+//! Idea: a point is the average, weighted by time, of a number of ticks. When there are too many
+//! points, each two neighbours are merged and that number doubles.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ const POINTS_MAX: usize = 400;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Course {
     parts: Vec<Part>,
-    /// Ticks of each part but the last.
+    /// Ticks in each part except the last.
     stride: u64,
-    /// Ticks of the last one.
+    /// Ticks in the last part.
     filled: u64,
 }
 
@@ -34,7 +34,7 @@ struct Part {
 impl Part {
     fn and(self, later: Part) -> Part {
         let sums = std::array::from_fn(|place| self.sums[place] + later.sums[place]);
-        // A clock that was set back does not make lines go back.
+        // Times in a plot never go back, even if the clock was set back.
         Part { at_ms: self.at_ms.max(later.at_ms), ms: self.ms + later.ms, sums }
     }
 }

@@ -1,15 +1,15 @@
-//! What is wrong with a guest, and the line to type.
+//! What is wrong with a guest, and the command that fixes it.
 //!
-//! Idea: a value with its figures, rendered here and nowhere else.
+//! Idea: a finding is a value with figures; its sentence and its command are written only here.
 
 use std::fmt;
 
 use ballast_model::{Bytes, GuestId};
 
-/// Sizes in lines to type are multiples of this.
+/// Sizes in commands are multiples of this, in bytes.
 const ROUNDED_TO: u64 = 64 << 20;
 
-/// Something about a guest that an operator can mend.
+/// Something about a guest that an operator can fix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuestFinding {
     /// It has no balloon device.
@@ -17,12 +17,12 @@ pub enum GuestFinding {
         /// Whether it is a domain of libvirt.
         is_domain: bool,
     },
-    /// Its statistics did not arrive, or too late.
+    /// Its statistics did not arrive, or arrived too late.
     NoStatistics {
         /// In this part of its time.
         percent: u8,
     },
-    /// Nobody answers for it.
+    /// Its hypervisor did not answer.
     Unreachable {
         /// In this part of its time.
         percent: u8,
@@ -31,9 +31,9 @@ pub enum GuestFinding {
     DiscardInhibited,
     /// The operator excluded it.
     OptedOut,
-    /// Somebody else moves its balloon.
+    /// Another program moves its balloon.
     AnotherOwner,
-    /// It reads back from swap, and no agent tells what else is in there.
+    /// It reads back from swap, and no agent reports what else is in there.
     HiddenNeed {
         /// In this part of its time.
         percent: u8,
@@ -84,7 +84,7 @@ impl GuestFinding {
         }
     }
 
-    /// The line to type about the guest called `id`.
+    /// The command that fixes it, for the guest called `id`.
     pub fn remedy(self, id: &GuestId) -> String {
         let device = |is_domain: bool, domain: &str, option: &str| match is_domain {
             true => format!("virsh edit {id}    # {domain}"),
@@ -164,7 +164,7 @@ impl fmt::Display for GuestFinding {
     }
 }
 
-/// Rounded up to a size that people write.
+/// `size` rounded up to a size that people write.
 pub(crate) fn rounded(size: Bytes) -> Bytes {
     Bytes::new(size.get().div_ceil(ROUNDED_TO).saturating_mul(ROUNDED_TO))
 }

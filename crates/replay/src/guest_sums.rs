@@ -1,6 +1,6 @@
-//! What is added up of one guest, and what that says of it.
+//! The sums over time of one guest, and the findings that follow from them.
 //!
-//! Limits: sizes are judged only of a guest whose need was seen for [`SEEN_MIN`] at least.
+//! Limits: a guest's size is judged only if its need was seen for at least [`SEEN_MIN`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,25 +15,26 @@ use crate::recorded_need::{SWAPPING_MIN, told_in_swap};
 use crate::row::ReplayRow;
 use crate::totals::bytes;
 
-/// Digits of a guest's percentiles: a hundredth is near enough, and takes a tenth of the memory.
+/// Significant digits of a guest's percentiles: exact to a hundredth, in a tenth of the memory that
+/// a third digit would take.
 const DIGITS: u8 = 2;
 /// A guest whose need was seen for less time is not called too big or too small.
 const SEEN_MIN: Duration = Duration::from_secs(3600);
-/// A guest that was held for a reason in less of its time has no finding of that.
+/// A reason to hold a guest becomes a finding from this part of its time on.
 const HELD_MIN_PERCENT: u8 = 20;
-/// A guest that needed all it may have in less of its time is not too small.
+/// A guest is too small if it needed all that it may have in at least this part of its time.
 const SMALL_MIN_PERCENT: u8 = 5;
-/// Of what it may have, a guest that needs all but one part in this many needs all.
+/// A guest needs all that it may have if at most one part in this many is not needed.
 const ALMOST: u64 = 32;
-/// A floor that keeps less than this from others is left.
+/// A floor is too high if it keeps at least this much unneeded memory.
 const FLOOR_MIN: Bytes = Bytes::mib(128);
-/// A guest that hid what it needs in less of its time is taken to have shown it.
+/// A guest hides its need if that was hidden in at least this part of its time.
 const HIDING_MIN_PERCENT: u8 = 1;
 
 /// One guest at one tick.
 pub(crate) struct GuestSeen<'a> {
     pub(crate) sample: &'a GuestSample,
-    /// What the replay knows of it; `None`: its need is not known.
+    /// Its row in the replay; `None`: its need is not known.
     pub(crate) row: Option<&'a ReplayRow>,
     /// What the replay decided about it.
     pub(crate) imagined: Option<&'a GuestPlan>,
@@ -43,7 +44,7 @@ pub(crate) struct GuestSeen<'a> {
 }
 
 impl GuestSeen<'_> {
-    /// Whether it could be moved: its figures are fresh and nothing holds it.
+    /// Whether its memory could be moved: its figures are fresh, so it has an estimate.
     pub(crate) fn is_movable(&self) -> bool {
         self.row.is_some() && self.imagined.is_some_and(|plan| plan.estimate.is_some())
     }
@@ -52,7 +53,7 @@ impl GuestSeen<'_> {
         self.imagined.and_then(|plan| plan.bounds)
     }
 
-    /// Whether it reads back from swap and no agent tells what else is in there.
+    /// Whether it reads back from swap and no agent reports what else is in there.
     fn is_hiding(&self) -> bool {
         told_in_swap(self.sample).is_none()
             && self.row.is_some_and(|row| row.recorded_swap_in >= SWAPPING_MIN)
@@ -66,7 +67,7 @@ impl GuestSeen<'_> {
     }
 }
 
-/// What is added up of one guest.
+/// The sums over time of one guest.
 #[derive(Clone, Debug)]
 pub(crate) struct GuestSums {
     need: Percentiles,
@@ -75,7 +76,7 @@ pub(crate) struct GuestSums {
     pub(crate) usable_ms: u128,
     /// Time in which it did not show what it needs.
     pub(crate) hiding_ms: u128,
-    /// Time in which the record does not tell what it would have read back.
+    /// Time for which the record does not suffice to know what it would have read back.
     unforeseen_ms: u128,
     /// Time in which it needed all that it may have.
     capped_ms: u128,
@@ -84,7 +85,7 @@ pub(crate) struct GuestSums {
     returnable_byte_ms: u128,
     swap_in: Bytes,
     imagined_swap_in: Bytes,
-    /// What it would have read back less while it lacked nothing.
+    /// How much less it would have read back at times when it would have lacked nothing.
     pub(crate) swap_in_avoided: Bytes,
     /// Time for which it was held, by the reason's code.
     held_ms: BTreeMap<&'static str, u128>,
@@ -141,7 +142,8 @@ impl GuestSums {
         self.returnable_byte_ms += u128::from(returnable.get()) * ms;
         self.swap_in = self.swap_in.saturating_add(row.recorded_swap_in);
         self.imagined_swap_in = self.imagined_swap_in.saturating_add(row.imagined_swap_in);
-        // One that still lacks memory works faster, and reads back as fast as its disk lets it.
+        // A guest that still lacks memory would work faster, and so read back as fast as its disk
+        // permits: nothing is avoided.
         if row.imagined >= row.demand {
             let avoided = row.recorded_swap_in.saturating_sub(row.imagined_swap_in);
             self.swap_in_avoided = self.swap_in_avoided.saturating_add(avoided);
@@ -184,12 +186,12 @@ impl GuestSums {
         (self.usable_ms > 0).then_some(found)
     }
 
-    /// The part of its time in which it hid what it needs; `None`: that is too little to count.
+    /// The part of its time in which it hid what it needs; `None`: too little to count.
     fn hiding_percent(&self) -> Option<u8> {
         Some(percent(self.hiding_ms, self.usable_ms)).filter(|it| *it >= HIDING_MIN_PERCENT)
     }
 
-    /// What follows for the guest called `id`.
+    /// The advice for the guest, which is called `id`.
     pub(crate) fn advice(&self, id: &GuestId, reserve: Bytes) -> GuestAdvice {
         let mean = |byte_ms: u128| bytes(byte_ms / self.seen_ms.max(1));
         GuestAdvice {
@@ -227,7 +229,7 @@ impl GuestSums {
         found.into_iter().flatten().chain(self.sizing(reserve)).collect()
     }
 
-    /// Whether it is too big or too small, and its floor too high.
+    /// Findings about its size and its floor.
     fn sizing(&self, reserve: Bytes) -> Vec<GuestFinding> {
         let mut found = Vec::new();
         let (Some(need), Some(Bounds { floor, ceiling }), Some(size)) =

@@ -1,18 +1,19 @@
-//! One guest as it would have been: what it holds, and the sample it would have given.
+//! Simulates one guest: what it would have held, and the sample it would have given.
 //!
-//! Idea: what a guest needs is recorded: memory in use, and what it has in its swap and reads back
-//! (`recorded_need.rs`). What it holds moves towards the last target at the speed of a balloon.
-//! Where it holds less than it needs, the rest is in its swap, and it reads that back
+//! Idea: a guest's need is recorded: memory in use, and memory in its swap that it reads back
+//! (`recorded_need.rs`). Its allocation moves towards the last target at the speed of a balloon.
+//! What it needs and does not hold is in its swap. How much of that it reads back depends on its
+//! allocation:
 //!
-//! - with as much as was recorded: as much as was recorded,
-//! - with more: in proportion to what it still lacks,
-//! - with less: the same or, if that is less or it lacked nothing, as much as was recorded and once
-//!   a second all that it lacks beyond what it lacked then.
+//! - as in the record: as much as in the record,
+//! - larger: the recorded amount, in proportion to what it still lacks,
+//! - smaller: also in proportion, but at most the recorded amount plus, once a second, all that it
+//!   lacks beyond what it lacked in the record; that maximum if it lacked nothing then.
 //!
-//! What it gets back of memory that was in its swap it reads once. Source: ours.
-//! Limits: nothing is known of a guest's locality below what it needs, so the last of the three is
-//! the worst case. That less memory makes a guest's kernel swap out what it would otherwise keep is
-//! not seen.
+//! When it grows, it also reads the memory that it regains from swap once. Source: ours.
+//! Limits: a guest's locality below its need is not known, so the case of a smaller allocation is
+//! the worst case. With less memory its kernel may swap out pages that it would otherwise keep;
+//! that is not simulated.
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ use crate::totals::{Sums, bytes};
 const INFLATE_PER_S: Bytes = Bytes::mib(80);
 /// Deflation per second, as measured in the lab.
 const DEFLATE_PER_S: Bytes = Bytes::gib(1);
-/// With less free memory than its high watermark, which is about this, a Linux guest reclaims.
+/// About the high watermark of a Linux guest: with less free memory it reclaims.
 const KEPT_FREE: Bytes = Bytes::mib(64);
 
 /// A guest of a replay.
@@ -40,38 +41,38 @@ pub(crate) struct ImaginedGuest {
     recorded_before: Option<Bytes>,
     swap_in_before: Option<Bytes>,
     need: RecordedNeed,
-    /// What it needs and does not hold: it is in its swap.
+    /// What it needs and does not hold, and so has in its swap.
     in_swap: Bytes,
-    /// What it was booted with, and its process, when they were last known.
+    /// Its boot memory and its process, as last known.
     boot: Option<Bytes>,
     process: Option<ProcessId>,
-    /// Its counters of swap traffic.
+    /// Its simulated counters of swap traffic.
     swapped_in: Bytes,
     swapped_out: Bytes,
     pub(crate) recorded: Sums,
     pub(crate) imagined: Sums,
 }
 
-/// What a step makes of a guest.
+/// The result of a step for one guest.
 pub(crate) struct ImaginedStep {
     /// The sample for the controller.
     pub(crate) sample: GuestSample,
-    /// `None`: nothing is known of what it needs, and it holds what it held.
+    /// `None`: its need is not known, so it holds what was recorded.
     pub(crate) row: Option<ReplayRow>,
-    /// How much more of the host's memory it occupied in the record than it does now, and how much
-    /// less; one of them is zero.
+    /// How much less of the host's memory it occupies than in the record (`freed`), or how much
+    /// more (`taken`); one of them is zero.
     pub(crate) freed: Bytes,
     pub(crate) taken: Bytes,
 }
 
 impl ImaginedGuest {
-    /// The same without what a simulation knows: it goes on from the record.
+    /// The guest with its sums but without its simulated state: it continues from the record.
     pub(crate) fn restarted(&self) -> ImaginedGuest {
         let (recorded, imagined) = (self.recorded, self.imagined);
         ImaginedGuest { recorded, imagined, ..ImaginedGuest::default() }
     }
 
-    /// Goes on by the `guest` recorded at `now` and what the recorded `plan` knew of it.
+    /// Advances to the sample `guest`, recorded at `now`, with its recorded `plan`.
     pub(crate) fn step(
         &mut self,
         guest: &GuestSample,
@@ -80,7 +81,7 @@ impl ImaginedGuest {
         passed: Duration,
     ) -> ImaginedStep {
         if differ(self.boot, guest.boot_memory) || differ(self.process, guest.process) {
-            // It was started anew, with what it was booted with.
+            // The guest was restarted, so its simulation continues from the record.
             *self = self.restarted();
         }
         self.boot = guest.boot_memory.or(self.boot);
@@ -121,7 +122,7 @@ impl ImaginedGuest {
         let resident = guest
             .resident
             .map(|it| Measured { value: occupied(it.value, recorded, holds, filled), ..it });
-        // Where nobody sees what the process occupies, it is taken to occupy what it holds.
+        // If it is not known what the process occupies, it is taken to occupy what it holds.
         let (was, is) = match (guest.resident, resident) {
             (Some(was), Some(is)) => (was.value, is.value),
             _ => (recorded, holds),
@@ -153,7 +154,8 @@ impl ImaginedGuest {
         swap_in
     }
 
-    /// What it reads back of its swap in this step; counts that, and what it swaps out.
+    /// What it reads back from its swap in this step. Adds that, and what it swaps out, to its
+    /// counters.
     fn read_back(&mut self, need: Need) -> Bytes {
         let Need { demand, recorded, before, holds, swap_in, passed } = need;
         let (lacks, lacked) = (demand.saturating_sub(holds), demand.saturating_sub(recorded));
@@ -164,7 +166,7 @@ impl ImaginedGuest {
             (false, true) => in_proportion.min(more),
             (false, false) => more,
         };
-        // Memory it got, as far as it had that in its swap.
+        // Memory that it regained, as far as that was in its swap.
         let grown = holds.saturating_sub(before);
         let back = self.in_swap.saturating_sub(lacks).min(grown);
         let read = again.saturating_add(back);
@@ -200,21 +202,23 @@ struct Need {
     passed: Duration,
 }
 
-/// Whether both are known and not the same.
+/// Whether both are known and differ.
 fn differ<T: PartialEq>(before: Option<T>, now: Option<T>) -> bool {
     before.is_some() && now.is_some() && before != now
 }
 
-/// Whether a record tells what a guest reads back that holds `holds` in place of `recorded`: it
-/// lacks no more than it did, and nothing but free memory was taken from it. Less than that makes
-/// its kernel reclaim, and whether it drops caches or swaps out is not recorded.
+/// Whether the record suffices to know what a guest reads back that holds `holds` instead of
+/// `recorded`: it must lack no more than in the record, and only free memory may be taken from it.
+/// If more is taken, its kernel reclaims, and the record does not say whether it would drop caches
+/// or swap out.
 fn is_foreseen(said: &GuestStats, demand: Bytes, recorded: Bytes, holds: Bytes) -> bool {
     let (lacks, lacked) = (demand.saturating_sub(holds), demand.saturating_sub(recorded));
     let spare = said.free.unwrap_or_default().saturating_sub(KEPT_FREE);
     lacks <= lacked && recorded.saturating_sub(holds) <= spare
 }
 
-/// What an agent `said` of its guest's swap if the guest had `lacks` in it in place of `lacked`.
+/// What the agent would have reported instead of `said`, if the guest had `lacks` in its swap
+/// instead of `lacked`.
 fn swap_of(said: &AgentReport, lacked: Bytes, lacks: Bytes) -> AgentReport {
     let (Some(used), Some(free)) = (said.swap_used, said.swap_free) else { return *said };
     let all = used.saturating_add(free);
@@ -222,7 +226,8 @@ fn swap_of(said: &AgentReport, lacked: Bytes, lacks: Bytes) -> AgentReport {
     AgentReport { swap_used: Some(used), swap_free: Some(all.saturating_sub(used)), ..*said }
 }
 
-/// What the guest's process occupies if the guest holds `holds` of `recorded` and fills `filled`.
+/// What the guest's process occupies if the guest holds `holds` instead of `recorded`, and uses
+/// `filled` of that.
 fn occupied(resident: Bytes, recorded: Bytes, holds: Bytes, filled: Bytes) -> Bytes {
     let beside = resident.saturating_sub(recorded);
     let memory = resident.min(recorded);

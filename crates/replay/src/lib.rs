@@ -1,10 +1,10 @@
-//! What a recorded host would have been under another policy, and what to do about it.
+//! Replays a recorded host under another policy, and gives advice from the result.
 //!
-//! Idea: [`Replay`] runs recorded samples through the daemon's own controller; [`Advisor`] adds up
-//! what that shows tick by tick, in bounded memory, and draws an [`Advice`] from it. Neither reads
-//! a journal: whoever has one passes its ticks. Begin with `replay.rs`, then `advisor.rs`.
+//! Idea: [`Replay`] runs recorded samples through the daemon's own controller. [`Advisor`] adds up
+//! the results tick by tick, in bounded memory, and makes an [`Advice`] from the sums. Neither
+//! reads a journal: the caller passes its ticks. Begin with `replay.rs`, then `advisor.rs`.
 //!
-//! Limits: a replay is an open loop: recorded guests do not answer to what it decides.
+//! Limits: a replay is an open loop: recorded guests do not react to what it decides.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]

@@ -1,19 +1,20 @@
-//! What a recorded guest needs beyond its memory in use: what it has in its swap and reads back.
+//! What a recorded guest needs beyond its memory in use: memory in its swap that it reads back.
 //!
-//! Idea: the daemon grants a guest what it would read back in the next 8 s, and again when it has
-//! (`swap_need.rs` of `estimate`). A guest that is only observed is granted nothing, so that its
-//! record shows the first of these steps and no other. But a record also shows the time after.
-//! Whatever a guest reads back is in its memory from then on, had it the room, and stays in use
-//! until it is freed. So it needs
+//! Idea: the daemon grants a guest what it would read back in the next 8 s, and grants again once
+//! the guest has read that (`swap_need.rs` of `estimate`). A guest that is only observed is granted
+//! nothing, so its record shows only the first of these steps. But the record also shows what
+//! happened afterwards. With enough room, whatever the guest reads back would stay in its memory,
+//! in use until it is freed. So it needs
 //!
 //! ```text
 //! read back = min(read back + swapped in, in swap)    since it last had nothing in its swap
 //! need      = min(in swap, max(read back, 8 s of swap-ins))
 //! ```
 //!
-//! What is in its swap an agent tells. Without one, the balance of swap traffic does, and memory
-//! that is not free: what a guest has in memory and swap together does not shrink while it swaps.
-//! That counts pages that were read back, not changed, and evicted again without being written.
+//! An agent reports what is in the swap. Without an agent it is derived from the balance of swap
+//! traffic and from memory that is not free: memory and swap together do not shrink while the
+//! guest swaps. That also covers pages that were read back, not changed, and evicted again without
+//! being written.
 //!
 //! ```text
 //! balance   = balance + swapped out − swapped in
@@ -21,18 +22,18 @@
 //! in swap   = footprint − not free
 //! ```
 //!
-//! Where memory was freed, the allocation moved, or nothing was swapped, the footprint begins anew
+//! If memory was freed, the allocation moved, or nothing was swapped, the footprint starts again
 //! from what is in swap.
 //!
-//! What was in its swap before the record began does not show in a balance. So where it had
-//! swapped before, or reads back more than the balance has, the estimate of the daemon counts if
-//! that is more. Without traffic the balance forgets, as pages in swap may have been freed unseen.
+//! The balance does not contain what was swapped out before the record began. So if the guest had
+//! swapped before, or reads back more than the balance contains, the daemon's estimate counts if it
+//! is larger. Without traffic the balance decays, because pages in swap may have been freed unseen.
 //!
-//! Cost: O(1) a reading. Source: ours; that a resident page costs nothing until it is freed is how
-//! Linux keeps anonymous memory.
-//! Limits: without an agent this is what it needs at least, but for memory that it freed while in
-//! swap, and page cache that took the room of processes' memory and lost it again: that counts as
-//! needed until a reading without traffic.
+//! Cost: O(1) a reading. Source: ours; Linux keeps anonymous memory resident until it is freed or
+//! reclaimed.
+//! Limits: without an agent this is a lower bound, with two exceptions that count as needed until a
+//! reading without traffic: memory that was freed while in swap, and page cache that displaced
+//! processes' memory and was dropped later.
 
 use std::time::Duration;
 
@@ -42,38 +43,39 @@ use ballast_model::{Bytes, Estimate, GuestSample, GuestStats, Measured, Timestam
 /// within half a second.
 const READING_APART_MIN: Duration = Duration::from_millis(500);
 
-/// Less swapped in and out between two readings is no sign that memory lacks.
+/// Swap traffic between two readings below this is no sign of a shortage.
 pub(crate) const SWAPPING_MIN: Bytes = Bytes::pages(64);
 
-/// Part of what is in swap that a reading without traffic forgets, as in the estimator.
+/// A reading without traffic forgets one part in this many of what is in swap, as in the
+/// estimator.
 const FORGET_PART: u64 = 8;
 
-/// Reclaim frees about as much at once: from the low watermark to the high one, and what it has
-/// begun. More is memory that processes freed.
+/// Reclaim frees at most about this much at once: from the low watermark to the high one, and what
+/// is under way. If more becomes free, processes freed it.
 const RECLAIMED_AT_ONCE: Bytes = Bytes::mib(64);
 
-/// Agents report once a second; an older report says nothing of this moment.
+/// Agents report once a second; a report older than this is not used.
 const TOLD_AGE_MAX: Duration = Duration::from_secs(10);
 
-/// What one guest needs of its swap, by its record so far.
+/// What one guest needs from its swap, by its record so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RecordedNeed {
-    /// `None`: it has not been read since it started.
+    /// The last reading; `None`: none since the guest started.
     last: Option<Reading>,
     in_swap: Bytes,
     /// What is in its swap by the balance alone.
     balance: Bytes,
-    /// What is in its memory and its swap.
+    /// Memory in use and swap together.
     footprint: Bytes,
     /// Read back since it last had nothing in its swap.
     read_back: Bytes,
-    /// Whether an agent told what is in its swap, at the last reading.
+    /// Whether an agent reported what is in its swap at the last reading.
     is_told: bool,
-    /// Whether its swap held something that no balance knows of.
+    /// Whether its swap held something that is not in the balance.
     is_partial: bool,
 }
 
-/// What a guest said at one time.
+/// A guest's counters at one time.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     at: Timestamp,
@@ -84,15 +86,15 @@ struct Reading {
     allocation: Bytes,
 }
 
-/// What an agent says is in the guest's swap; `None`: there is none, or it does not say, or said
-/// that too long ago.
+/// What the agent reports to be in the guest's swap; `None`: there is no agent, or its report
+/// lacks that or is too old.
 pub(crate) fn told_in_swap(guest: &GuestSample) -> Option<Bytes> {
     let agent = guest.agent.as_ref().filter(|agent| agent.age <= TOLD_AGE_MAX)?;
     agent.value.swap_used
 }
 
 impl RecordedNeed {
-    /// Takes the guest's statistics in, which were recorded at `now`.
+    /// Takes in the guest's statistics, recorded at `now`.
     pub(crate) fn observe(
         &mut self,
         guest: &GuestSample,
@@ -114,7 +116,7 @@ impl RecordedNeed {
             allocation: guest.allocation.map(|it| it.value).unwrap_or_default(),
         };
         let told = told_in_swap(guest);
-        // A guest can be given no more than it has: what it claims beyond that is not counted.
+        // A guest cannot get more than its present memory, so a larger claim is cut to that.
         let most = guest.present_memory().unwrap_or(reading.allocation).max(reading.allocation);
         let told = told.map(|told| told.min(most));
         let last = self.last.filter(|last| last.swap_in <= swap_in && last.swap_out <= swap_out);
@@ -135,14 +137,14 @@ impl RecordedNeed {
         self.read_back = self.read_back.saturating_add(swapped_in).min(self.in_swap);
     }
 
-    /// Begins anew: `in_swap` is in its swap for certain.
+    /// Starts again with `in_swap`, which is known to be in its swap.
     fn is_in_swap(&mut self, in_swap: Bytes, now: Reading) {
         (self.in_swap, self.balance) = (in_swap, in_swap);
         self.footprint = now.not_free.unwrap_or_default().saturating_add(in_swap);
         self.is_partial = false;
     }
 
-    /// Works out what is in its swap, at most `most`, by the traffic since `last`.
+    /// Derives what is in its swap, at most `most`, from the traffic since `last`.
     fn balance(&mut self, last: Reading, now: Reading, most: Bytes) {
         let (swapped_in, swapped_out) = (now.swap_in - last.swap_in, now.swap_out - last.swap_out);
         let after = |before: Bytes| before.saturating_add(swapped_out).saturating_sub(swapped_in);
@@ -170,7 +172,7 @@ impl RecordedNeed {
         self.in_swap = self.footprint.saturating_sub(not_free).min(most);
     }
 
-    /// What it needs beyond what it uses, where the daemon made this `estimate`.
+    /// What it needs beyond its memory in use, given the daemon's `estimate`.
     pub(crate) fn beyond(&self, estimate: &Estimate) -> Bytes {
         let wanted = estimate.swap_need.max(self.read_back);
         match self.is_told || !self.is_partial {
@@ -189,7 +191,7 @@ mod tests {
 
     const MEMORY: u64 = 512;
 
-    /// What a guest of [`MEMORY`] MiB says of its counters and free memory, in MiB.
+    /// The sample of a guest of [`MEMORY`] MiB with these counters and free memory, in MiB.
     fn sample(swap_in: u64, swap_out: u64, free: u64, told: Option<u64>) -> GuestSample {
         let stats = GuestStats {
             total: Some(Bytes::mib(MEMORY)),
@@ -213,14 +215,14 @@ mod tests {
         need.observe(sample, stats, Timestamp::from_millis(second * 1000));
     }
 
-    /// What it needs beyond what it uses, in MiB, where the daemon saw `swap_need`.
+    /// What it needs beyond its memory in use, in MiB, if the daemon estimated `swap_need`.
     fn beyond(need: &RecordedNeed, swap_need: u64) -> u64 {
         let provenance = Provenance::BalloonStatistics { age: Duration::ZERO };
         let plain = Estimate::of_used(Bytes::mib(400), Bytes::mib(100), provenance);
         need.beyond(&Estimate { swap_need: Bytes::mib(swap_need), ..plain }).get() >> 20
     }
 
-    /// It has 300 MiB in its swap and reads 10 of them back every second.
+    /// The guest has 300 MiB in its swap and reads 10 MiB of it back every second.
     #[test]
     fn a_slow_swap_shows_all_that_lacks_in_time() {
         for told in [None, Some(300)] {
@@ -269,7 +271,7 @@ mod tests {
         observe(&mut need, 1, &sample(0, 200, 20, None));
         observe(&mut need, 2, &sample(50, 250, 20, None));
         assert_eq!(beyond(&need, 200), 200);
-        // A process ends, and what remains is read back into the room that it leaves.
+        // A process ends, and the rest is read back into the memory that it freed.
         observe(&mut need, 3, &sample(60, 250, 300, None));
         for second in 4..20 {
             let read = (60 + (second - 3) * 25).min(240);
@@ -301,7 +303,7 @@ mod tests {
         assert_eq!(beyond(&need, 1 << 30), 2 * MEMORY);
     }
 
-    /// A page of the oracle, which stands for a MiB.
+    /// A page of the oracle; it stands for a MiB.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Page {
         Dirty,
@@ -309,8 +311,8 @@ mod tests {
         InSwap,
     }
 
-    /// A guest page by page: it touches new pages and old ones in a random order, and evicts the
-    /// page that is next in turn when it is full.
+    /// A guest page by page: it touches new and old pages in random order, and when it is full it
+    /// evicts pages in turn.
     struct Oracle {
         pages: Vec<Page>,
         room: usize,
@@ -357,7 +359,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
-        /// Nothing is freed, and every reading has traffic.
+        /// The guest frees nothing, and every reading has traffic.
         #[test]
         fn no_more_is_in_swap_than_there_is(
             touches in prop::collection::vec((0usize..400, any::<bool>()), 200..3000),

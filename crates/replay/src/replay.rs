@@ -1,10 +1,10 @@
 //! The replay of a recorded host under another policy.
 //!
-//! Idea: the demand of every guest is recorded, its allocation is imagined (`imagined.rs`): it
-//! starts as recorded, and then the daemon's own controller, with the policy in question, decides
-//! on samples in which everything but the allocation and what follows from it is as recorded.
-//! It balances, whether the recorded daemon did or only observed. Memory shortage and its duration
-//! are measured in the same way for the record and for the simulation.
+//! Idea: the demand of every guest is as recorded; its allocation is simulated (`imagined.rs`). The
+//! allocation starts as recorded. Then the daemon's own controller decides, with the policy in
+//! question, on samples that are as recorded except for the allocation and what follows from it.
+//! The replay balances, whether the recorded daemon balanced or only observed. Memory shortage and
+//! its duration are measured in the same way for the record and for the simulation.
 //!
 //! Assumptions, which must be shown with every figure ([`ASSUMPTIONS`]): the loop is open, that is,
 //! demand does not depend on the allocation; balloons move at fixed rates.
@@ -51,7 +51,7 @@ pub struct Replay {
     ticks: u64,
     span: Duration,
     passed: Duration,
-    /// What guests brought along since the last tick.
+    /// What guests brought along from other hosts since the last tick.
     carried: Vec<CarriedGuest>,
     decided: Option<Arc<Plan>>,
     rows: Vec<ReplayRow>,
@@ -101,14 +101,14 @@ impl Replay {
         self.policy.name()
     }
 
-    /// Goes on with other settings and `policy`, from the record.
+    /// Continues with other settings and another `policy`; allocations restart from the record.
     pub fn reconfigure(&mut self, settings: Settings, policy: Box<dyn Policy>) {
         self.settings = Settings { mode: Mode::Balance, ..settings };
         self.policy = policy;
         self.last = None;
     }
 
-    /// The time that the last tick stands for: since the one before; zero after a gap.
+    /// The time that the last tick stands for: the time since the tick before; zero after a gap.
     pub fn passed(&self) -> Duration {
         self.passed
     }
@@ -174,7 +174,7 @@ impl Replay {
         &self.rows
     }
 
-    /// Has every guest follow the actions of the last plan.
+    /// Makes every guest follow the actions of the last plan.
     fn carry_out(&mut self) {
         while let Some(action) = self.controller.poll_action() {
             let kind = OutcomeKind::Accepted;
@@ -215,7 +215,7 @@ impl Replay {
             self.guests.values().map(side).fold(Sums::default(), Sums::and)
         };
         let mean_of_sum = |sums: Sums| {
-            // Guests' times overlap, so the mean of the total is over the whole span.
+            // The guests' times overlap, so the mean of their sum is taken over the whole span.
             let span_ms = self.span.as_millis().max(1);
             ReplayTotals { allocation_mean: bytes(sums.held_byte_ms / span_ms), ..sums.totals() }
         };

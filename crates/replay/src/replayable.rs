@@ -1,8 +1,8 @@
-//! Which policies can be replayed on what was recorded.
+//! Which policies can be replayed on a record.
 //!
-//! Idea: a policy that goes by how guests answer to it cannot be replayed: recorded guests answer
-//! to what was done to them then. A policy that needs an input which no guest of the record ever
-//! provided would decide by its fallback alone, and advice about it would be about another policy.
+//! Idea: a policy that depends on how guests react to it cannot be replayed, because recorded
+//! guests reacted to another policy. A policy that needs an input which no recorded guest provided
+//! would decide by its fallback alone, so the advice would be about another policy.
 
 use ballast_model::{Input, Plan, PolicyName};
 use ballast_policy::catalogue::{self, PolicyEntry};
@@ -10,18 +10,18 @@ use ballast_policy::catalogue::{self, PolicyEntry};
 /// Why a policy cannot be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReplayable {
-    /// It goes by how guests answer to it.
+    /// It depends on how guests react to it.
     #[error(
-        "policy {policy} cannot be replayed: it goes by how guests answer to it ({input}), and \
-         recorded guests do not; choose another with --policy, such as global"
+        "policy {policy} cannot be replayed: it depends on how guests respond ({input}), and \
+         recorded guests do not respond; choose another with --policy, such as global"
     )]
     Answers {
         /// The policy.
         policy: PolicyName,
-        /// By what it goes.
+        /// The input that depends on it.
         input: Input,
     },
-    /// No guest provided what it needs.
+    /// No recorded guest provided an input that it needs.
     #[error(
         "policy {policy} cannot be replayed on this record: it needs a {input} of guests, from \
          {provider}, and none is recorded; choose another with --policy, such as global",
@@ -30,19 +30,19 @@ pub enum NotReplayable {
     Lacking {
         /// The policy.
         policy: PolicyName,
-        /// What it needs.
+        /// The missing input.
         input: Input,
     },
-    /// A program decides, which is not there in a replay.
+    /// A program decides, and a replay does not run it.
     #[error(
-        "policy {policy} cannot be replayed: its program is not asked about what is past; choose \
+        "policy {policy} cannot be replayed: its program is not called for a replay; choose \
          another with --policy, such as global"
     )]
     Program {
         /// The policy.
         policy: PolicyName,
     },
-    /// It is none of Ballast's own.
+    /// It is not one of Ballast's policies.
     #[error(
         "policy {policy} cannot be replayed here: expected {names}",
         names = PolicyName::list()
@@ -56,7 +56,7 @@ pub enum NotReplayable {
 /// Whether `policy` can be replayed at all.
 ///
 /// # Errors
-/// It goes by how guests answer, a program decides, or it is none of Ballast's own.
+/// It depends on how guests react, a program decides, or it is not one of Ballast's policies.
 pub fn ensure_replayable(policy: PolicyName) -> Result<(), NotReplayable> {
     if policy == PolicyName::External {
         return Err(NotReplayable::Program { policy });
@@ -69,7 +69,7 @@ pub fn ensure_replayable(policy: PolicyName) -> Result<(), NotReplayable> {
     }
 }
 
-/// What guests of a record provided.
+/// The inputs that guests of a record provided.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordedInputs {
     committed: bool,
@@ -89,10 +89,10 @@ impl RecordedInputs {
         }
     }
 
-    /// Whether all that `policy` needs was provided by some guest.
+    /// Checks that each input that `policy` needs was provided by some guest.
     ///
     /// # Errors
-    /// Names what was not.
+    /// The first input that was not.
     pub fn ensure(&self, policy: PolicyName) -> Result<(), NotReplayable> {
         let is_lacking = |input: &Input| match input {
             Input::Committed => !self.committed,

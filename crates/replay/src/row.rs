@@ -1,4 +1,4 @@
-//! What a replay tells of one guest at one tick.
+//! The result of a replay for one guest at one tick.
 
 use ballast_model::{Bytes, GuestId};
 
@@ -7,7 +7,7 @@ use ballast_model::{Bytes, GuestId};
 pub struct ReplayRow {
     /// The guest.
     pub id: GuestId,
-    /// Its demand: memory used, and what it has in its swap and reads back.
+    /// Its demand: memory in use, and memory in its swap that it reads back.
     pub demand: Bytes,
     /// Its recorded allocation.
     pub recorded: Bytes,
@@ -15,10 +15,10 @@ pub struct ReplayRow {
     pub imagined: Bytes,
     /// What it read back from swap since the previous tick.
     pub recorded_swap_in: Bytes,
-    /// What it would have read back.
+    /// What it would have read back in the simulation.
     pub imagined_swap_in: Bytes,
-    /// Whether the record tells that: it lacks no more than it did, and nothing but free memory was
-    /// taken from it.
+    /// Whether the record suffices to know that: the guest lacks no more than in the record, and
+    /// only free memory was taken from it.
     pub is_foreseen: bool,
     /// Its recorded target.
     pub recorded_target: Option<Bytes>,

@@ -1,6 +1,6 @@
 //! CSV fields (RFC 4180).
 
-/// A text as a field (RFC 4180).
+/// A text as a field, quoted if necessary.
 pub(crate) fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         return format!("\"{}\"", text.replace('"', "\"\""));

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use crate::text::harmless;
 
-/// Turns a command's result into an exit status: 0 done, 1 failed, 2 wrong usage. Prints the error.
+/// Prints the error of a command, if it failed, and returns the exit status: 0 done, 1 failed, 2
+/// wrong usage.
 pub fn exit_code(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     // The reader closed the pipe, as in `ballast status | head -1`: not a failure.
@@ -13,7 +14,7 @@ pub fn exit_code(result: anyhow::Result<()>) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     match error.downcast::<clap::Error>() {
-        // Wrong usage found only by comparing values: clap prints it and exits with 2.
+        // Wrong usage that only a comparison of values shows: clap prints it and exits with 2.
         Ok(usage) => usage.exit(),
         Err(error) => {
             // If standard error is closed too, the error cannot be reported.

@@ -1,9 +1,9 @@
 //! Output files, written when a command ends.
 //!
-//! Idea: the command checks at its start that it can write them, and an existing file stays until
-//! the new one is complete.
+//! Idea: a command checks at its start that it can write its outputs. An existing file is replaced
+//! only when the new one is complete.
 //! Limits: a file behind a symbolic link is written in place, so not atomically. Outputs are
-//! compared by their resolved paths: two hard links to one file count as two.
+//! compared by their resolved paths, so two hard links to one file count as two files.
 
 use std::fs::{self, Permissions};
 use std::io::{self, BufWriter, IntoInnerError, Write};

@@ -57,14 +57,14 @@ pub fn table(
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// Lines of text broken between words at `width` if given; what follows a break is indented by
-/// `indent` columns. A word that is wider stays whole.
+/// Breaks lines of text between words at `width` columns, if given. Continuation lines are indented
+/// by `indent` columns. A word that is wider than a line stays whole.
 pub fn wrapped(text: &str, width: Option<u16>, indent: usize) -> String {
     let Some(width) = width.map(usize::from) else { return text.to_owned() };
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
         let (mut column, mut is_first) = (0, true);
-        // Each word has the spaces before it, so that those between words of a line stay.
+        // Each word keeps the space after it, so that spaces within a line stay as they are.
         for word in line.split_inclusive(' ') {
             let length = word.trim_end().chars().count();
             if !is_first && column + length > width {

@@ -13,7 +13,7 @@ use serde::Serialize;
 /// `out` cannot be written.
 pub(crate) fn write(value: &impl Serialize, out: impl Write) -> io::Result<()> {
     let mut out = Escaping(BufWriter::new(out));
-    // Convert back to the writer's error, which tells whether a pipe was closed.
+    // `?` converts back to the writer's error, which shows whether a pipe was closed.
     serde_json::to_writer_pretty(&mut out, value)?;
     out.write_all(b"\n")?;
     out.flush()

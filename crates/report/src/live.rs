@@ -1,8 +1,8 @@
-//! Output that is printed again and again: in place on a terminal, one after the other elsewhere.
+//! Output that is printed repeatedly: in place on a terminal, one frame after the other elsewhere.
 //!
-//! Idea: on a terminal each frame overwrites the one before on the alternate screen, which goes
-//! when the value is dropped, so that the shell has its lines back. A pipe or a file gets every
-//! frame, with an empty line between; with `--json` an object a line.
+//! Idea: on a terminal each frame overwrites the one before on the alternate screen. Dropping the
+//! value leaves that screen, so the shell's lines come back. A pipe or a file gets every frame,
+//! with an empty line between them; with `--json`, one object a line.
 //! Limits: a frame higher than the terminal is cut, and its last line says so.
 
 use std::io::{self, IsTerminal, Write};
@@ -18,10 +18,10 @@ use crate::json;
 use crate::output::{CANNOT_PRINT, Output, print, terminal_size};
 use crate::text::harmless;
 
-/// Column at which a line goes on after a break.
+/// Columns by which continuation lines are indented.
 const INDENT: usize = 2;
 
-/// Repeated output.
+/// Output that is printed repeatedly.
 #[derive(Debug)]
 pub struct Live {
     output: Output,
@@ -32,7 +32,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Takes the screen, if standard output is a terminal.
+    /// Enters the alternate screen if standard output is a terminal and the output is not JSON.
     ///
     /// # Errors
     /// The terminal cannot be written.
@@ -44,7 +44,7 @@ impl Live {
         Ok(Live { output, is_screen, last: None })
     }
 
-    /// Shows `reply`, as text that `text` makes of it, given the terminal's width.
+    /// Shows `reply`: as JSON, or as the text that `text` makes of it, given the terminal's width.
     ///
     /// # Errors
     /// Standard output cannot be written.
@@ -66,7 +66,7 @@ impl Live {
         Ok(())
     }
 
-    /// Shows that there is nothing new for a reason: above the last frame, or among the errors.
+    /// Shows why there is nothing new: above the last frame, or on standard error.
     ///
     /// # Errors
     /// Standard output cannot be written.
@@ -85,7 +85,7 @@ impl Live {
 impl Drop for Live {
     fn drop(&mut self) {
         if self.is_screen {
-            // A terminal that is gone needs nothing.
+            // A terminal that is gone need not be restored.
             let _ = execute!(io::stdout(), Show, LeaveAlternateScreen);
         }
     }

@@ -7,10 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 /// A time range of a journal.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Moments {
-    /// Only what is from this moment or later
+    /// Only entries at this moment or later
     #[arg(long, value_name = "MOMENT", value_parser = moment)]
     from: Option<Timestamp>,
-    /// Only what is from this moment or earlier
+    /// Only entries at this moment or earlier
     #[arg(long, value_name = "MOMENT", value_parser = moment)]
     to: Option<Timestamp>,
 }
@@ -27,7 +27,7 @@ impl Moments {
     }
 }
 
-/// Parses a moment as people write it.
+/// Parses a date, a date with a time, or a span before now.
 fn moment(text: &str) -> Result<Timestamp, String> {
     let local = |at: DateTime| at.to_zoned(TimeZone::system()).map(|at| at.timestamp()).ok();
     let span = |span: SignedDuration| Timestamp::now().checked_sub(span.abs()).ok();

@@ -36,7 +36,7 @@ impl Output {
     }
 }
 
-/// Columns and rows of the terminal; `None` for a file or a pipe, which is not wrapped.
+/// Columns and rows of the terminal; `None` for a file or a pipe, which gets lines of any width.
 pub(crate) fn terminal_size() -> Option<(u16, u16)> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))

@@ -16,12 +16,12 @@ use crate::format;
 struct Column<'a, Row: ?Sized> {
     name: String,
     alignment: CellAlignment,
-    /// From 1 up the sooner it is left out where there is no room; 0: it stays.
+    /// Columns of the highest rank are left out first if there is no room; 0: never left out.
     rank: u8,
     cell: Box<dyn Fn(&Row) -> String + 'a>,
 }
 
-/// A column of text narrower than this is not wrapped further before others are left out.
+/// Other columns are left out before a column of text is wrapped to less than this width.
 const WRAPPED_MIN: usize = 20;
 
 /// The columns of a report about rows of type `Row`.
@@ -64,8 +64,8 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
         self
     }
 
-    /// Has the column added last left out of [`Report::fitted`] before those of lower ranks; one of
-    /// rank 0 stays.
+    /// Sets the rank of the column added last. [`Report::fitted`] leaves out columns of higher
+    /// ranks first, and never those of rank 0.
     #[must_use]
     pub fn lesser(mut self, rank: u8) -> Self {
         self.columns.iter_mut().next_back().into_iter().for_each(|column| column.rank = rank);
@@ -101,8 +101,8 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
         format::table(&columns, rows.into_iter().map(|row| self.cells(row.borrow())), width)
     }
 
-    /// The table of `rows` for a terminal of `width` columns, without the least of its own where
-    /// they do not fit beside each other; and the names of those.
+    /// The table of `rows` for a terminal of `width` columns, without the columns that do not fit,
+    /// those of the highest ranks first; and the names of the columns left out.
     pub fn fitted<R: Borrow<Row>>(
         &self,
         rows: impl IntoIterator<Item = R>,
@@ -113,7 +113,7 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
         let least: Vec<usize> =
             shown.iter().map(|&place| self.least_width(place, &cells)).collect();
-        // A gap of two stands between columns, and the last one has a margin of one.
+        // Two columns between neighbours, and a margin of one behind the last.
         let room = width.map_or(usize::MAX, |width| usize::from(width) + 1);
         while shown.iter().map(|&place| least[place] + 2).sum::<usize>() > room {
             let lowest = shown.iter().copied().enumerate();
@@ -134,7 +134,7 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
         (format::table(&columns, rows, width), left_out)
     }
 
-    /// The least room that a column can do with: figures are not wrapped.
+    /// The least width of a column: text can be wrapped, figures cannot.
     fn least_width(&self, place: usize, cells: &[Vec<String>]) -> usize {
         let column = &self.columns[place];
         let widest = cells.iter().map(|row| row[place].chars().count()).max().unwrap_or(0);
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(table, "NAME     SIZE  SHARES\nguest-7  7000       7\n");
         assert_eq!(left_out, ["AGE"]);
         assert_eq!(fitted(Some(14)).1, ["AGE", "SHARES"]);
-        // What has to stay is wrapped.
+        // Columns that have to stay are wrapped.
         assert_eq!(fitted(Some(3)).1, ["SIZE", "AGE", "SHARES"]);
     }
 }

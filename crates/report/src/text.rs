@@ -1,4 +1,4 @@
-//! Sanitises foreign text, such as names from hypervisors and guests.
+//! Sanitizes text from outside, such as names from hypervisors and guests.
 
 /// `text` without control characters except line ends, so that foreign text cannot control the
 /// operator's terminal.

@@ -1,7 +1,7 @@
-//! A call of a REST API, and what its answer is worth. No I/O.
+//! A call of a REST API, and its answer. No I/O.
 //!
-//! Limits: text of an answer is cut to [`TEXT_CHARS_MAX`] characters, and what does not print is
-//! escaped, before anybody sees it: another program may listen on the socket.
+//! Limits: text of an answer is cut to [`TEXT_CHARS_MAX`] characters and made printable before it
+//! is shown, because another program may listen on the socket.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 /// and grows with its devices.
 pub const BODY_BYTES_MAX: usize = 4 << 20;
 
-/// Most characters shown of what an API says.
+/// Most characters shown of an answer's text.
 const TEXT_CHARS_MAX: usize = 300;
 
 /// Most parts of an error's text that are shown.
@@ -30,7 +30,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// As HTTP writes it.
+    /// Its name in HTTP.
     pub const fn as_str(self) -> &'static str {
         match self {
             Method::Get => "GET",
@@ -40,14 +40,14 @@ impl Method {
     }
 }
 
-/// A call: absolute and idempotent, so that it may be made twice.
+/// A call. Its effect is absolute and idempotent, so that it may be made twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// How.
+    /// The method.
     pub method: Method,
-    /// What, beginning with a slash.
+    /// The path, beginning with a slash.
     pub path: &'static str,
-    /// The body, JSON; empty: none.
+    /// The body as JSON; empty if there is none.
     pub body: String,
 }
 
@@ -69,10 +69,10 @@ impl fmt::Display for Call {
     }
 }
 
-/// What was answered.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The status of HTTP.
+    /// The status code of HTTP.
     pub status: u16,
     /// The body.
     pub body: Vec<u8>,
@@ -87,20 +87,20 @@ impl Answer {
     /// The body of a call that was carried out, read as JSON.
     ///
     /// # Errors
-    /// The call failed, or the body is not what `call` is answered with: another program listens.
+    /// The call failed, or the body is not an answer to `call`: another program listens.
     pub fn read<T: DeserializeOwned>(&self, call: &Call) -> Result<T, LinkDown> {
         if !self.is_success() {
             return Err(LinkDown::Protocol(self.refusal(call)));
         }
         serde_json::from_slice(&self.body).map_err(|error| {
             let start = shown(&String::from_utf8_lossy(head(&self.body)));
-            // What was unexpected in it is text of the other side, too.
+            // The error may repeat text of the other side, too.
             let error = shown(&error.to_string());
             LinkDown::Protocol(format!("{call} was answered with `{start}`: {error}"))
         })
     }
 
-    /// That `call` was refused, with the API's own words.
+    /// A message that `call` was refused, with the API's own text.
     pub fn refusal(&self, call: &Call) -> String {
         let status = self.status;
         match self.message() {
@@ -109,8 +109,8 @@ impl Answer {
         }
     }
 
-    /// The API's own words about an error: of Firecracker an object with a `fault_message`, of
-    /// Cloud Hypervisor a list of texts, before its version 46 one plain text.
+    /// The API's own text of an error. Firecracker sends an object with a `fault_message`, Cloud
+    /// Hypervisor a list of texts, and before its version 46 one plain text.
     fn message(&self) -> Option<String> {
         let text = match serde_json::from_slice(&self.body) {
             Ok(serde_json::Value::Object(object)) => {
@@ -128,12 +128,13 @@ impl Answer {
     }
 }
 
-/// As much of a body as may be shown.
+/// The part of a body that may be shown.
 fn head(body: &[u8]) -> &[u8] {
     &body[..body.len().min(4 * TEXT_CHARS_MAX)]
 }
 
-/// Text of another program that is safe in a log: cut, and what does not print is escaped.
+/// Makes text of another program safe for a log: it is cut, and characters that do not print are
+/// escaped.
 pub fn shown(text: &str) -> String {
     let mut shown = String::new();
     for character in text.chars().take(TEXT_CHARS_MAX) {

@@ -1,8 +1,9 @@
 //! The calls of one exchange, by HTTP over a Unix socket.
 //!
 //! Idea: one connection carries the calls of one sample or one order, one after the other, and is
-//! closed. Nothing is kept between: a hypervisor serves few connections (Firecracker 10), and
-//! others need theirs. The process at the other end is what the kernel says, not what it says.
+//! then closed. No connection stays open: a hypervisor serves few (Firecracker 10), and other
+//! clients need theirs. The process at the other end is identified by the kernel, not by its own
+//! claim.
 //! Limits: every wait ends at the caller's deadline, and every body at [`BODY_BYTES_MAX`].
 
 use std::io;
@@ -31,29 +32,30 @@ pub struct CallError {
     pub why: LinkDown,
 }
 
-/// What came of an exchange.
+/// The result of an exchange.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Exchanged {
     /// The process that listens on the socket, if there was a connection.
     pub(crate) pid: Option<u32>,
-    /// The calls that were answered, in order, and when each was made.
+    /// The answered calls, in order, each with the time when it was made.
     pub(crate) answered: Vec<(Call, Instant, Answer)>,
-    /// Why there are no more; `None`: all were answered, or the last one was refused.
+    /// Why the exchange ended early; `None` if all calls were answered, or the last one was
+    /// refused.
     pub(crate) error: Option<CallError>,
     /// How long it took.
     pub(crate) took: std::time::Duration,
 }
 
 impl Exchanged {
-    /// The answers, and why there are no more.
+    /// The answers, and why the exchange ended early.
     pub fn into_answers(self) -> (Vec<(Call, Answer)>, Option<CallError>) {
         let answers = self.answered.into_iter().map(|(call, _, answer)| (call, answer));
         (answers.collect(), self.error)
     }
 }
 
-/// Makes `calls` on the socket, one after the other, until one has no answer or, if
-/// `stops_when_refused`, was refused. Ends at `until`.
+/// Makes `calls` on the socket, one after the other. Ends early at `until`, when a call gets no
+/// answer, and, with `stops_when_refused`, when a call is refused.
 pub async fn exchange(
     socket: &Path,
     calls: Vec<Call>,
@@ -122,7 +124,7 @@ async fn send(sender: &mut SendRequest<Full<Bytes>>, call: &Call) -> Result<Answ
     Ok(Answer { status: parts.status.as_u16(), body })
 }
 
-/// The process that listens at the other end: that which called `listen`.
+/// The process at the other end: the one that called `listen`.
 fn peer_pid(stream: &UnixStream) -> Option<u32> {
     let pid = stream.peer_cred().ok()?.pid()?;
     u32::try_from(pid).ok().filter(|pid| *pid != 0)
@@ -132,7 +134,7 @@ fn unusable(error: &io::Error) -> LinkDown {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => LinkDown::Refused,
         io::ErrorKind::PermissionDenied => LinkDown::PermissionDenied,
-        // A full queue: whoever listens does not accept.
+        // The queue is full: the listening process does not accept.
         io::ErrorKind::WouldBlock => LinkDown::TimedOut,
         _ => LinkDown::Closed(error.to_string()),
     }

@@ -1,4 +1,4 @@
-//! What a hypervisor's crate has to say of its API.
+//! The interface that a hypervisor's crate implements for its API.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -14,17 +14,17 @@ pub trait RestGuest: Debug + Default {
     /// How the name of its process begins, as the kernel keeps it (15 characters at most).
     const PROCESS: &'static str;
 
-    /// A sample begins: what changes is to be asked for again.
+    /// Begins a sample: figures that change have to be read again.
     fn begin(&mut self, now: Timestamp);
 
-    /// The calls that the sample needs next, all made before any is answered. Asked again after
-    /// their answers were taken in; empty: the sample is complete.
+    /// The calls that the sample needs next. They are made together, and this method is called
+    /// again after their answers were taken in. Empty if the sample is complete.
     fn calls(&mut self) -> Vec<Call>;
 
     /// Takes in the answer at `now` to a call that was made at `asked_at`.
     ///
     /// # Errors
-    /// The answer is not one of this hypervisor, or says that it cannot be asked.
+    /// The answer is not one of this hypervisor, or says that the hypervisor cannot be sampled.
     fn take(
         &mut self,
         call: &Call,
@@ -33,23 +33,22 @@ pub trait RestGuest: Debug + Default {
         now: Timestamp,
     ) -> Result<(), LinkDown>;
 
-    /// What is known of it at `now`, while its API answers.
+    /// Its sample at `now`. The caller replaces the link state while the API does not answer.
     fn sample(&self, id: &GuestId, now: Timestamp) -> GuestSample;
 
-    /// The calls that carry out an order, one after the other, each once the one before was carried
-    /// out.
+    /// The calls that carry out an order. Each is made once the one before has succeeded.
     ///
     /// # Errors
-    /// It cannot be carried out; says why.
+    /// The order cannot be carried out; the text says why.
     fn order(&mut self, action: &Action) -> Result<Vec<Call>, String>;
 
-    /// A plan was made. `is_short`: the host lacks memory, and the guest may be asked for pages
-    /// that it does not use.
+    /// Takes in the last plan. `is_short`: the host is short of memory, and the guest may be asked
+    /// for pages that it does not use.
     fn planned(&mut self, is_short: bool) {
         let _ = is_short;
     }
 
-    /// Whether it says itself that `pid` is its process, in the host's numbers.
+    /// Whether the API itself reports `pid` as its process, in the host's PID namespace.
     fn claims_process(&self, pid: u32) -> bool {
         let _ = pid;
         false
@@ -61,16 +60,16 @@ pub trait RestGuest: Debug + Default {
         None
     }
 
-    /// Its hypervisor's version; `None`: that is not known.
+    /// Its hypervisor's version; `None` if it is not known.
     fn version(&self) -> Option<&str> {
         None
     }
 
-    /// Whether it has a balloon that is not used, as nobody says what that holds.
+    /// Whether it has a balloon that cannot be used, because the balloon's size is not reported.
     fn has_blind_balloon(&self) -> bool {
         false
     }
 
-    /// What it has to say since the last call, without the guest's name.
+    /// Takes the notices since the last call, without the guest's name.
     fn take_notices(&mut self) -> Vec<String>;
 }

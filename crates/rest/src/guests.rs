@@ -1,10 +1,11 @@
 //! All guests of one kind of hypervisor, as a [`Backend`].
 //!
-//! Idea: every sample of all looks for sockets, and asks all guests at once. A socket is a guest
-//! once its API has answered; one that does not answer may be a guest, whose memory counts, and is
-//! shown as unreachable. A socket on which nobody listens is none, nor is that of another program.
-//! Orders have connections of their own, so that a sample that is late delays none.
-//! Cost: a listing of the folders and one exchange a guest. Limits: those of the configuration.
+//! Idea: every full sample looks for sockets, and samples all guests at once. A socket is a guest
+//! once its API has answered. A socket that does not answer in time may be a guest, whose memory
+//! counts: it is shown as unreachable. A socket without a listener is not a guest, nor is the
+//! socket of another program. Orders have connections of their own, so that a late sample does not
+//! delay them.
+//! Cost: a listing of the folders, and one exchange per guest. Limits: those of the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,10 +27,11 @@ use crate::slot::{Clock, Slot};
 /// Most notices kept; further ones are dropped.
 const NOTICES_MAX: usize = 1000;
 
-/// Which guests, and how.
+/// Settings of the guests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestConfig {
-    /// The sockets of their APIs. Of two with one name, that of the earlier pattern counts.
+    /// The sockets of their APIs. Of two sockets with the same name, the one of the earlier pattern
+    /// counts.
     pub sockets: Vec<SocketPattern>,
     /// Longest wait for the answers of one sample, and for those of one order.
     pub timeout: Duration,
@@ -43,13 +45,13 @@ pub struct RestGuests<G> {
     config: RestConfig,
     proc: PathBuf,
     slots: BTreeMap<GuestId, Slot<G>>,
-    /// Sockets that are not looked at, and why.
+    /// Sockets that are refused, and why.
     refused: BTreeMap<PathBuf, String>,
     notices: Vec<String>,
 }
 
 impl<G: RestGuest> RestGuests<G> {
-    /// The guests whose processes are in `proc` (usually `/proc`); none was looked for yet.
+    /// No guests yet. Their processes are looked up in `proc` (usually `/proc`).
     pub fn new(config: RestConfig, proc: &Path) -> RestGuests<G> {
         RestGuests {
             config,
@@ -66,7 +68,7 @@ impl<G: RestGuest> RestGuests<G> {
         }
     }
 
-    /// Looks for sockets that are new, and for those that are gone.
+    /// Looks for new sockets, and for those that are gone.
     fn discover(&mut self) {
         for slot in self.slots.values_mut() {
             slot.is_listed = false;
@@ -89,7 +91,7 @@ impl<G: RestGuest> RestGuests<G> {
     /// Takes in a socket that was found.
     ///
     /// # Errors
-    /// Why it is not used.
+    /// The reason why it is not used.
     fn add(&mut self, socket: FoundSocket) -> Result<(), String> {
         let FoundSocket { path, name, inode } = socket;
         let id: GuestId = name.parse().map_err(|error| format!("{error}"))?;
@@ -108,7 +110,7 @@ impl<G: RestGuest> RestGuests<G> {
                 let used = shown(&slot.path.to_string_lossy());
                 Err(format!("the socket of guest {id} is {used}: rename one of them"))
             }
-            // The socket of its name is elsewhere now.
+            // The guest's socket has another path now.
             Some(slot) => {
                 *slot = Slot::new(path, inode);
                 Ok(())
@@ -123,7 +125,7 @@ impl<G: RestGuest> RestGuests<G> {
         }
     }
 
-    /// Says which guests appeared and which are gone, and drops those that are.
+    /// Reports which guests appeared or are gone, and drops those that are gone.
     fn settle(&mut self) {
         let mut notices = Vec::new();
         let (proc, name) = (&self.proc, G::HYPERVISOR);
@@ -132,7 +134,7 @@ impl<G: RestGuest> RestGuests<G> {
             let was_guest = slot.is_guest;
             match &slot.down {
                 None => slot.is_guest = true,
-                // Its process may run on with a socket that was removed, or that it no longer
+                // Its process may still run, with a socket that was removed or that it no longer
                 // serves.
                 Some(LinkDown::Refused) => slot.is_guest &= slot.is_alive(proc),
                 Some(LinkDown::Connecting | LinkDown::Protocol(_)) => {}
@@ -155,7 +157,7 @@ impl<G: RestGuest> RestGuests<G> {
             {
                 notices.push(format!("ignoring {path}, as no {name} answers there: {why}"));
             }
-            // One that answers no more is not said to be ignored again and again.
+            // Without a new reason the last one is kept, so that the same notice is not repeated.
             slot.ignored = ignored.or(slot.ignored.take().filter(|_| !slot.is_guest));
             for notice in slot.guest.take_notices() {
                 notices.push(format!("guest {id}: {notice}"));
@@ -190,7 +192,7 @@ impl<G: RestGuest> RestGuests<G> {
         readings
     }
 
-    /// The calls of an order, and where they go.
+    /// The calls of an order, and the socket for them.
     fn order(
         &mut self,
         action: &Action,
@@ -283,13 +285,13 @@ impl<G: RestGuest> Backend for RestGuests<G> {
     }
 }
 
-/// Where a path of the hypervisor is on the host: it may have a root of its own (Firecracker's
-/// jailer), and a path may count from the folder in which it was started. `None`: that is not
-/// known.
+/// The host's path for a path of the hypervisor. The hypervisor may have a root of its own
+/// (Firecracker's jailer), and a relative path counts from its working folder. `None` if that
+/// folder is not known.
 fn on_host(path: &Path, proc: &Path, pid: Option<u32>) -> Option<PathBuf> {
     let of_process = |name: &str| {
         let link = proc.join(pid?.to_string()).join(name);
-        // Who may not look through the process's eyes may not read the link either.
+        // If this process may not read the link, it may not use the path through it either.
         link.read_link().is_ok().then_some(link)
     };
     match path.strip_prefix("/") {

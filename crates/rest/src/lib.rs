@@ -1,21 +1,22 @@
-//! What hypervisors with a REST API on a Unix socket have in common: Cloud Hypervisor, Firecracker.
+//! The common part of backends for hypervisors with a REST API on a Unix socket: Cloud Hypervisor,
+//! Firecracker.
 //!
-//! Idea: a hypervisor's crate says which calls make up a sample and an order, and what the answers
-//! mean ([`RestGuest`], without I/O). This one finds the sockets, makes the calls, and is the
+//! Idea: a hypervisor's crate defines the calls of a sample and of an order, and interprets the
+//! answers ([`RestGuest`], without I/O). This crate finds the sockets, makes the calls, and is the
 //! `Backend` for all guests of one kind ([`RestGuests`]).
 //!
 //! ```text
-//! call      a call, its answer and what the answer is worth, without I/O
+//! call      a call and its answer, without I/O
 //! client    the calls of one exchange, by HTTP over a Unix socket
-//! pattern   which sockets the configuration names, and what their guests are called
-//! guest     what a hypervisor's crate has to say
-//! look      one look at a guest, for a diagnosis
+//! pattern   the sockets that the configuration names, and their guests' names
+//! guest     the interface that a hypervisor's crate implements
+//! look      one reading of a guest, for a diagnosis
 //! slot      one guest and the exchange with it
-//! guests    all of them, as a `Backend`
+//! guests    all guests of one kind, as a `Backend`
 //! ```
 //!
-//! Cost: one connection a guest and sample, some 100 µs; no thread and no task between samples.
-//! Limits: HTTP/1.1 alone; an answer is at most [`BODY_BYTES_MAX`].
+//! Cost: one connection per guest and sample, some 100 µs; no thread and no task between samples.
+//! Limits: HTTP/1.1 only; an answer has at most [`BODY_BYTES_MAX`].
 
 #![forbid(unsafe_code)]
 

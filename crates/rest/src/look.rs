@@ -1,7 +1,7 @@
-//! One look at a guest, for a diagnosis.
+//! Reads a guest once, for a diagnosis.
 //!
-//! Idea: the calls of a sample that read, once, by whoever has no backend. Nothing is changed.
-//! Limits: what takes two looks (how old statistics are) is not known.
+//! Idea: makes only the reading calls of a sample, once, and needs no backend. Nothing is changed.
+//! Limits: what takes two samples (the age of statistics) stays unknown.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::guest::RestGuest;
 /// Most rounds of calls: a sample of a real hypervisor has three.
 const ROUNDS_MAX: usize = 4;
 
-/// Asks whoever listens on `socket` what a sample needs, for `timeout` at most.
+/// Makes the reading calls of a sample on `socket`, for at most `timeout`.
 ///
 /// # Errors
-/// It does not answer as this hypervisor does.
+/// The socket does not answer as this hypervisor does.
 pub async fn look<G: RestGuest>(socket: &Path, timeout: Duration) -> Result<G, LinkDown> {
     let until = Instant::now() + timeout;
     let mut guest = G::default();

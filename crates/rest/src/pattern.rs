@@ -1,10 +1,11 @@
-//! Which sockets the configuration names, and what their guests are called.
+//! Finds the sockets that the configuration names, and the names of their guests.
 //!
-//! Idea: a path in which a `*` stands for any text within a part. The guest is called as what the
-//! last `*` stands for: `/srv/jailer/firecracker/*/root/run/firecracker.socket` names each guest by
-//! its folder, `/run/cloud-hypervisor/*.sock` by its file. Without a `*` it is called as the file,
-//! without its ending.
-//! Cost: one folder is listed for each part with a `*`. Limits: [`MATCHES_MAX`] of a pattern.
+//! Idea: a path in which a `*` stands for any text within a part. The text that the last `*` stands
+//! for is the guest's name: `/srv/jailer/firecracker/*/root/run/firecracker.socket` names each
+//! guest by its folder, `/run/cloud-hypervisor/*.sock` by its file. Without a `*`, the guest's name
+//! is that of the file, without its ending.
+//! Cost: a listing of each folder in which a part with a `*` is looked up. Limits: [`MATCHES_MAX`]
+//! sockets per pattern.
 
 use std::fmt;
 use std::fs;
@@ -14,13 +15,13 @@ use std::str::FromStr;
 
 use crate::call::shown;
 
-/// Most sockets that one pattern names.
+/// Most sockets that match one pattern.
 const MATCHES_MAX: usize = 10_000;
 
 /// Most parts of a pattern.
 const PARTS_MAX: usize = 32;
 
-/// Endings of sockets' names that are no part of a guest's name.
+/// Endings of sockets' names that are not part of a guest's name.
 const ENDINGS: [&str; 2] = [".sock", ".socket"];
 
 /// An absolute path of sockets, in which `*` stands for any text within a part.
@@ -29,7 +30,7 @@ pub struct SocketPattern {
     parts: Vec<String>,
 }
 
-/// Why a text is no [`SocketPattern`].
+/// Why a text is not a [`SocketPattern`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` names no sockets: expected an absolute path in which `*` stands for the guest's name, \
@@ -40,11 +41,11 @@ pub struct SocketPatternError(String);
 /// A socket found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FoundSocket {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What its guest is called, if that is a name.
+    /// The name for its guest; it may not be a valid one.
     pub name: String,
-    /// Distinguishes it from a later one at the same place.
+    /// Distinguishes it from a later socket at the same path.
     pub inode: u64,
 }
 
@@ -75,9 +76,9 @@ impl FromStr for SocketPattern {
 impl SocketPattern {
     const EXAMPLE: &'static str = "/run/cloud-hypervisor/*.sock";
 
-    /// The sockets that it names, sorted by path.
+    /// The sockets that match it, sorted by path.
     pub fn sockets(&self) -> Vec<FoundSocket> {
-        // Each place, and what the last `*` stands for there.
+        // Each path, and the text that the last `*` stands for in it.
         let mut places = vec![(PathBuf::from("/"), None)];
         for part in &self.parts {
             let mut next = Vec::new();
@@ -103,7 +104,7 @@ impl SocketPattern {
     }
 }
 
-/// What is in `folder` with a name as `part` says, and what its last `*` stands for in each.
+/// The entries of `folder` that match `part`, each with the text that the last `*` stands for.
 fn matching(folder: &Path, part: &str) -> Vec<(PathBuf, Option<String>)> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found = Vec::new();
@@ -116,8 +117,8 @@ fn matching(folder: &Path, part: &str) -> Vec<(PathBuf, Option<String>)> {
     found
 }
 
-/// What the last `*` of `part` stands for in `name`, each one before for as little as can be;
-/// `None`: `name` is not as `part` says.
+/// The text that the last `*` of `part` stands for in `name`, where each earlier `*` stands for as
+/// little as possible. `None` if `name` does not match `part`.
 fn last_star<'a>(name: &'a str, part: &str) -> Option<&'a str> {
     let (before, after) = part.rsplit_once('*')?;
     let mut rest = name.strip_suffix(after)?;

@@ -1,9 +1,9 @@
 //! One guest and the exchange with it.
 //!
-//! Idea: an exchange is a task of its own, so that a guest that is late holds up nobody: its
-//! answers are taken in at a later sample, with their age. A guest that was slower than the
-//! deadline the last time is not waited for. At another process behind the socket all that was
-//! known is forgotten, as it was of another guest.
+//! Idea: an exchange is a task of its own, so that a late guest does not delay the others: its
+//! answers are taken in at a later sample, with their age. A sample does not wait for a guest that
+//! was slower than the deadline the last time. If another process is behind the socket, all
+//! readings are dropped, because they are of another guest.
 //! Limits: one exchange at a time for samples; an order has one of its own.
 
 use std::fs;
@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::client::{Exchanged, exchange};
 use crate::guest::RestGuest;
 
-/// The caller's clock, which goes on while a call waits.
+/// The caller's clock, which advances while a call waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     pub(crate) now: Timestamp,
@@ -48,11 +48,12 @@ pub(crate) struct Slot<G> {
     pub(crate) is_listed: bool,
     pub(crate) guest: G,
     pub(crate) gate: GenerationGate,
-    /// Why its API does not answer; `None`: it does.
+    /// Why its API does not answer; `None` if it does.
     pub(crate) down: Option<LinkDown>,
-    /// Whether it is a guest: something that ever answered, or may be one that does not.
+    /// Whether it counts as a guest: its API has answered, or may belong to a guest that does not
+    /// answer.
     pub(crate) is_guest: bool,
-    /// Why its socket is not used, as it was last said.
+    /// The reason last reported why its socket is not used.
     pub(crate) ignored: Option<LinkDown>,
     /// The process that listens on the socket, and whether it is the hypervisor.
     listener: Option<u32>,
@@ -80,12 +81,12 @@ impl<G: RestGuest> Slot<G> {
         }
     }
 
-    /// The hypervisor's process. Whoever passed it a socket that listens already is not it.
+    /// The hypervisor's process. A manager that passed it a listening socket is not the hypervisor.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.listener.filter(|_| self.is_hypervisor)
     }
 
-    /// Whether its process still runs.
+    /// Whether the hypervisor's process still runs.
     pub(crate) fn is_alive(&self, proc: &Path) -> bool {
         self.pid().is_some_and(|pid| proc.join(pid.to_string()).exists())
     }
@@ -127,7 +128,7 @@ impl<G: RestGuest> Slot<G> {
         }
     }
 
-    /// Takes in what came of an exchange.
+    /// Takes in the result of an exchange.
     fn take(&mut self, done: Exchanged, clock: Clock, proc: &Path) {
         self.took = done.took;
         let is_another = matches!((self.listener, done.pid), (Some(a), Some(b)) if a != b);
@@ -151,14 +152,14 @@ impl<G: RestGuest> Slot<G> {
         self.down = done.error.map(|error| error.why);
     }
 
-    /// Forgets all that was known: what answers at its socket from now on is another guest.
+    /// Drops all readings: another guest answers on the socket from now on.
     pub(crate) fn forget(&mut self) {
         let (path, inode, is_listed) = (self.path.clone(), self.inode, self.is_listed);
         let (is_guest, ignored) = (self.is_guest, self.ignored.take());
         *self = Slot { is_listed, is_guest, ignored, ..Slot::new(path, inode) };
     }
 
-    /// What is known of it at `now`.
+    /// Its sample at `now`.
     pub(crate) fn sample(&self, id: &GuestId, now: Timestamp) -> GuestSample {
         let mut sample = self.guest.sample(id, now);
         if let Some(why) = &self.down {

@@ -1,6 +1,8 @@
-//! A server of HTTP on a Unix socket that answers as a test says, for tests without a hypervisor.
+//! An HTTP server on a Unix socket, whose answers a test determines, for tests without a
+//! hypervisor.
 //!
-//! Limits: it reads requests as this crate's client and curl send them: a length for every body.
+//! Limits: it reads only requests as this crate's client and curl send them, with a length for
+//! every body.
 
 mod hostile;
 
@@ -29,12 +31,12 @@ impl Drop for RealProgram {
     }
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// A status and a body of JSON; empty: none.
+    /// A status, and a body of JSON; an empty one is none.
     Json(u16, String),
-    /// A page, as a web server has it.
+    /// A page, as a web server sends it.
     Html(u16),
     /// These bytes, and the end of the connection.
     Raw(Vec<u8>),
@@ -42,7 +44,7 @@ pub enum Reply {
     Hang,
 }
 
-/// A request, as it came.
+/// A request, as it was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// The method.
@@ -54,7 +56,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Whether it is this call, whatever its body.
+    /// Whether it has this method and path, whatever its body.
     pub fn is(&self, method: Method, path: &str) -> bool {
         self.method == method.as_str() && self.path == path
     }
@@ -87,7 +89,7 @@ impl Drop for RestServer {
 }
 
 impl RestServer {
-    /// Serves at `path`; `answer` says what is answered. Needs a tokio runtime.
+    /// Serves at `path`, with the answers of `answer`. Needs a tokio runtime.
     ///
     /// # Panics
     /// The socket cannot be made.
@@ -99,7 +101,7 @@ impl RestServer {
     /// The same with a socket that listens at `path` already.
     ///
     /// # Panics
-    /// It is no such socket.
+    /// It is not such a socket.
     pub fn serve(
         path: &Path,
         listener: std::os::unix::net::UnixListener,
@@ -163,7 +165,7 @@ async fn answer_all(mut stream: UnixStream, mut answer: impl FnMut(&Asked) -> Re
             }
             Reply::Hang => std::future::pending().await,
         };
-        // What says that there is no content has no length either.
+        // An answer without content (204) has no length either.
         let length = match status {
             204 => String::new(),
             _ => format!("Content-Type: {kind}\r\nContent-Length: {}\r\n", body.len()),
@@ -175,7 +177,7 @@ async fn answer_all(mut stream: UnixStream, mut answer: impl FnMut(&Asked) -> Re
     }
 }
 
-/// The first request in `bytes` and its length; `None`: it is not complete.
+/// The first request in `bytes` and its length; `None` if it is not complete.
 fn read_request(bytes: &[u8]) -> Option<(Asked, usize)> {
     let end = bytes.windows(4).position(|it| it == b"\r\n\r\n")? + 4;
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();

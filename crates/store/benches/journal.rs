@@ -1,6 +1,6 @@
-//! What recording costs: the writer's thread for one tick, the main loop for handing it over, and
-//! how many bytes a tick takes, whole and as a difference, with how much a week of a thousand
-//! guests needs. Run: `cargo bench -p ballast-store --bench journal`.
+//! What recording costs: time on the writer's thread for one tick, time on the main loop for
+//! handing it over, bytes of a tick, whole and as a difference, and bytes of a week of a thousand
+//! guests. Run: `cargo bench -p ballast-store --bench journal`.
 
 // Shared with the tests, which use all of it.
 #[allow(dead_code)]
@@ -21,7 +21,7 @@ const GUESTS: u64 = 100;
 const GUESTS_MANY: u64 = 1_000;
 const TICKS_OF_MANY: u64 = 5 * (DELTAS_MAX as u64 + 1);
 
-/// Different ticks, so that a row never is its own neighbour.
+/// How many different ticks are recorded in turn, so that no row equals the one before.
 const TICKS: u64 = 64;
 
 /// Bytes in the file per tick of [`GUESTS_MANY`] guests, a second apart.
@@ -73,7 +73,7 @@ fn journal(c: &mut Criterion) {
         b.iter(|| writer.record(&next.next().unwrap().tick()).unwrap())
     });
 
-    // The writer's thread empties the queue between batches; what is timed is the main loop's part.
+    // The writer's thread empties the queue between batches, so only the main loop's part is timed.
     let path = folder.path().join("handed-over.db");
     let journal = Journal::open(&path, JournalConfig::default(), support::start()).unwrap();
     c.bench_function("Journal::record, 100 guests", |b| {

@@ -1,12 +1,12 @@
 //! Moves a file that can no longer be written out of the journal's way.
 //!
-//! Idea: a file that is damaged, unreadable or of a later version is renamed, with its write-ahead
-//! log, and a new one is begun. Nothing is ever deleted: `ballast journal --journal` may still read
-//! the old one, or `sqlite3 FILE .recover`. What belongs to somebody else is not renamed: another
-//! program's database, a folder, a device.
+//! Idea: a file that is damaged, unreadable or of a later version is renamed, together with its
+//! write-ahead log, and a new one is begun. Nothing is ever deleted: `ballast journal --journal` or
+//! `sqlite3 FILE .recover` may still read the old file. What belongs to somebody else is never
+//! renamed: another program's database, a folder, a device.
 //!
-//! Limits: [`ASIDE_MAX`] files lie beside a journal. Beyond that nothing is moved, or a disk that
-//! damages every file would be filled with them.
+//! Limits: at most [`ASIDE_MAX`] such files per journal. Beyond that nothing is moved; otherwise a
+//! disk that damages every file would fill up with them.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -18,13 +18,13 @@ use rusqlite::{ErrorCode, ffi};
 use crate::JournalError;
 use crate::schema::{self, with_suffix};
 
-/// Most files that are moved aside of one journal.
+/// Most files that one journal moves aside.
 pub const ASIDE_MAX: usize = 4;
 
-/// Stands between the journal's name and the moment, in the name of a file moved aside.
+/// The name of a file moved aside is the journal's name, this mark, and the time.
 const MARK: &str = ".aside-";
 
-/// What SQLite puts beside a file.
+/// Suffixes of the files that SQLite puts beside a database.
 const SIDE_FILES: [&str; 2] = ["-wal", "-shm"];
 
 /// A file that was in the journal's way.
@@ -36,14 +36,15 @@ pub struct MovedAside {
     pub why: String,
 }
 
-/// Whether `error` is about what the file holds, so that a new file would end it.
+/// Whether `error` is about the file's content, so that a new file would help.
 pub(crate) fn is_about_content(error: &JournalError) -> bool {
     match error {
         JournalError::Damaged { .. }
         | JournalError::Newer { .. }
         | JournalError::NotAJournal { .. } => true,
-        // The disk has lost a part of the file. A disk that refuses to write is no reason, and a
-        // file that has no row yet is none to keep: it would only take the place of one that has.
+        // Only if the disk has lost a part of the file: a new file does not help against a disk
+        // that refuses to write. And only if the file has rows: without any it is not worth one of
+        // the places for files moved aside.
         JournalError::Disk { path, source } => {
             let is_lost = source.sqlite_error().is_some_and(|e| {
                 [ffi::SQLITE_IOERR_READ, ffi::SQLITE_IOERR_SHORT_READ, ffi::SQLITE_IOERR_CORRUPTFS]
@@ -55,8 +56,8 @@ pub(crate) fn is_about_content(error: &JournalError) -> bool {
     }
 }
 
-/// Whether `error`, met while the file was opened, means that this user cannot use it as it is:
-/// tables are missing, or it may not be written.
+/// Whether `error`, returned when the file was opened, means that this user cannot use the file
+/// as it is: tables are missing, or it may not be written.
 pub(crate) fn is_unusable(error: &JournalError) -> bool {
     match error {
         JournalError::Sqlite { source, .. } => matches!(
@@ -74,7 +75,7 @@ pub(crate) fn is_unusable(error: &JournalError) -> bool {
     }
 }
 
-/// Renames the file at `path` and its side files; `why` says what is wrong with it.
+/// Renames the file at `path` and its side files; `why` says what is wrong with the file.
 ///
 /// # Errors
 /// [`ASIDE_MAX`] files were moved already, or the file system refuses.
@@ -93,7 +94,8 @@ pub(crate) fn move_aside(path: &Path, now: SystemTime, why: String) -> io::Resul
     });
     let mut names = names.filter(|name| !name.exists());
     let to = names.next().ok_or(ErrorKind::AlreadyExists)?;
-    // First the file: a log without its file belongs to nobody, and SQLite removes it.
+    // The file first. If this process dies before the log is renamed too, SQLite removes the log,
+    // as it has no file.
     fs::rename(path, &to)?;
     for side in SIDE_FILES {
         match fs::rename(with_suffix(path, side), with_suffix(&to, side)) {

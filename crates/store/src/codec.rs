@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Largest JSON of a row: a hundred thousand guests.
+/// Largest JSON of a row, in bytes: enough for a hundred thousand guests.
 pub(crate) const BODY_BYTES_MAX: usize = 128 << 20;
 
 /// Level 1 compresses these rows best among the cheap levels: 118 KB to 10.5 KB, against 10.8 KB at
@@ -27,7 +27,7 @@ pub(crate) struct Encoder {
 impl Encoder {
     pub(crate) fn new() -> io::Result<Encoder> {
         let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
-        // Four bytes per row: distinguishes disk damage from a reader's bug.
+        // Four bytes per row, to tell disk damage from a bug of the reader.
         compressor.include_checksum(true)?;
         Ok(Encoder { compressor, json: Vec::new(), body: Vec::new() })
     }

@@ -1,12 +1,15 @@
 //! Stores each miss curve once; ticks refer to it by number.
 //!
-//! Idea: a curve has hundreds of points and stays the same while tracking rests, and a tick holds
-//! it twice: as the tracker reported it, and in the estimate, shifted by what the kernel keeps. So
+//! Idea: a curve has hundreds of points and stays the same while tracking rests. A tick holds it
+//! twice: as the tracker reported it, and in the estimate, shifted by what the kernel keeps. So
 //! curves have their own table, and a tick stores a number and a shift. A curve equal to the
-//! previous tick's is referred to; any other curve is written. Cost: two comparisons per curve and
-//! tick, and a copy of a tick that has curves. Limits: a curve is written again after [`TICKS_MAX`]
-//! ticks. Therefore the numbers that ticks refer to only grow, and retention can delete every curve
-//! below the lowest one of the oldest row.
+//! previous tick's is referred to; any other curve is written. So the lowest number that a tick
+//! refers to never falls from tick to tick, and retention can delete every curve below the lowest
+//! one of the oldest row.
+//!
+//! Cost: two comparisons per curve and tick, and a copy of a tick that has curves. Limits: a curve
+//! that does not change is written again after [`TICKS_MAX`] ticks; else it would keep all later
+//! curves from being deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,13 +56,14 @@ pub(crate) struct Added {
 }
 
 impl Curves {
-    /// For a file whose highest number is `highest`; every first curve is written.
+    /// The state for a file whose highest curve number is `highest`. Every guest's next curve will
+    /// be written.
     pub(crate) fn new(highest: i64) -> Curves {
         Curves { next: highest.saturating_add(1), last: BTreeMap::new() }
     }
 
-    /// What `tick` adds, and its snapshot and plan with references instead of curves; `None`: the
-    /// tick has no curves.
+    /// The curves that `tick` adds, and its snapshot and plan with references instead of curves;
+    /// `None`: the tick has no curves.
     pub(crate) fn take_out(&self, tick: &Tick<'_>) -> (Added, Option<(Snapshot, Plan)>) {
         let after = Curves { next: self.next, last: BTreeMap::new() };
         let mut added = Added { after, new: Vec::new(), lowest: None };

@@ -1,14 +1,16 @@
 //! A tick as its difference from an earlier one.
 //!
-//! Idea: from tick to tick most of a row stays as it is, and what moves are whole numbers that move
-//! a little. Two rows are compared field by field, one field of all guests at a time: for each pair
-//! of values a mark, for each pair of numbers their difference. Fields that stay are then runs of
-//! one byte, which Zstandard removes; differences are split into bytes of like weight, so that it
-//! removes the zeros. Words that changed, keys that were added and lists that grew are written
-//! anew, as JSON.
+//! Idea: from tick to tick most of a row stays the same, and most changes are small changes of
+//! whole numbers. Two rows are compared column by column: one field of all guests at a time. A
+//! column has a mark for each pair of values, and the difference of each pair of numbers. Unchanged
+//! fields become runs of one byte, which Zstandard removes. Differences are split into planes of
+//! bytes of equal weight, so that it removes their leading zeros too. Changed words, added keys and
+//! lists that grew are written anew, as JSON.
 //!
-//! Cost: O(size of the row); `benches/journal.rs`. Limits: nothing is lost, so what is left are the
-//! digits that nobody can foretell. Numbers beyond 64 bits and fractions are written anew.
+//! Form: the length of the columns (8 bytes, little-endian), the columns, and a JSON array of what
+//! is written anew. Cost: O(size of the row); `benches/journal.rs`. Limits: it is lossless, so it
+//! cannot get smaller than the unpredictable digits. Numbers beyond 64 bits and fractions are
+//! written anew.
 
 use std::collections::BTreeSet;
 
@@ -19,17 +21,18 @@ use crate::tree::{Tree, Word};
 
 /// The two values are equal.
 const SAME: u8 = 0;
-/// Both are whole numbers, objects, or arrays of one length, and differ inside.
+/// Both are whole numbers, or objects, or arrays of equal length, and differ inside.
 const INSIDE: u8 = 1;
 /// The new value is written anew.
 const ANEW: u8 = 2;
 /// The key is not there any more.
 const GONE: u8 = 3;
 
-/// Most keys that an object can get; one with more is written anew.
+/// Most keys of a new object, so that a byte holds how many were added; a larger one is written
+/// anew.
 const ADDED_MAX: usize = u8::MAX as usize;
 
-/// What leads from `base` to `new`.
+/// Encodes `new` as its difference from `base`.
 pub(crate) fn difference(base: &Tree, new: &Tree) -> serde_json::Result<Vec<u8>> {
     let mut made = Difference::default();
     made.add(&[(base, Some(new))]);
@@ -41,7 +44,7 @@ pub(crate) fn difference(base: &Tree, new: &Tree) -> serde_json::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// The value to which `difference` leads from `base`.
+/// Decodes the value that was encoded as `difference` from `base`.
 ///
 /// # Errors
 /// It was made from another base, or is damaged.
@@ -60,7 +63,7 @@ pub(crate) fn applied(base: &Value, difference: &[u8]) -> Result<Value, String> 
     }
 }
 
-/// Whether `new` differs from `base` inside only.
+/// Whether `new` can be written as a difference inside of `base`.
 fn is_alike(base: &Tree, new: &Tree) -> bool {
     match (base, new) {
         (Tree::Whole(_), Tree::Whole(_)) => true,
@@ -70,7 +73,7 @@ fn is_alike(base: &Tree, new: &Tree) -> bool {
     }
 }
 
-/// What is written as JSON.
+/// What is written anew, as JSON.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Written<'a> {
@@ -85,7 +88,7 @@ struct Difference<'a> {
 }
 
 impl<'a> Difference<'a> {
-    /// Adds one field of all guests: of each the old value, and the new one if there still is one.
+    /// Adds one column: the old value of each guest, and the new one if there still is one.
     fn add(&mut self, column: &[(&Tree, Option<&'a Tree>)]) {
         let mut inside = Vec::new();
         for &(base, new) in column {
@@ -149,7 +152,7 @@ fn names<'a>(inside: &[(&'a Tree, &Tree)]) -> Vec<&'a Word> {
     let mut names: Vec<&Word> = Vec::new();
     for (base, _) in inside {
         let fields = base.fields();
-        // Nearly always objects have the fields of the one before.
+        // Nearly always an object has the same fields as the one before.
         let are_there = fields.iter().enumerate().all(|(place, (name, _))| {
             names.get(place).is_some_and(|there| *there == name)
                 || names.binary_search(&name).is_ok()
@@ -163,7 +166,7 @@ fn names<'a>(inside: &[(&'a Tree, &Tree)]) -> Vec<&'a Word> {
     names
 }
 
-/// How many bytes the largest number has; writes that down if there are numbers.
+/// How many bytes the largest number has; adds that to `columns` if there are numbers.
 fn planes(numbers: &[u64], columns: &mut Vec<u8>) -> u32 {
     let Some(largest) = numbers.iter().max() else { return 0 };
     let planes = (u64::BITS - largest.leading_zeros()).div_ceil(8);
@@ -176,7 +179,7 @@ fn whole(value: &Value) -> Option<u64> {
     value.as_u64()
 }
 
-/// The keys of all objects, in an order that no library decides.
+/// The keys of all objects, sorted, as the order in a `Map` depends on features of its library.
 fn keys<'a>(values: impl Iterator<Item = &'a Value>) -> BTreeSet<&'a String> {
     values.filter_map(Value::as_object).flat_map(Map::keys).collect()
 }
@@ -193,7 +196,7 @@ impl<'a> Read<'a> {
         Ok(bytes)
     }
 
-    /// One field of all guests, which differs from `bases`; `None` where there is none any more.
+    /// Reads one column, whose old values are `bases`; `None` where a value is gone.
     fn column(&mut self, bases: &[&Value]) -> Result<Vec<Option<Value>>, String> {
         let marks = self.bytes(bases.len())?;
         let mut inside = Vec::new();
@@ -219,7 +222,7 @@ impl<'a> Read<'a> {
         Ok(values)
     }
 
-    /// Values that differ inside from `bases`.
+    /// Reads values that differ inside from `bases`.
     fn inside(&mut self, bases: &[&Value]) -> Result<Vec<Value>, String> {
         let count = bases.iter().filter(|base| base.is_number()).count();
         let mut numbers = self.numbers(count)?.into_iter();
@@ -331,7 +334,8 @@ mod tests {
         };
         assert!(difference(&guests(0), &guests(0)).len() < 20);
         let made = difference(&guests(0), &guests(7));
-        // Marks of each guest and of its two fields, what it moved by, and keys added.
+        // For each guest its mark, the marks of its two fields, the difference, and the count of
+        // added keys.
         assert!((5_000..5_020).contains(&made.len()), "{}", made.len());
     }
 

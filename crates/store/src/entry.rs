@@ -15,11 +15,11 @@ use ballast_model::{
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Version of the rows that are differences from others; those that stand alone have
+/// Version of rows that are differences from other rows; whole rows have
 /// [`RECORD_FORMAT_WHOLE`].
 pub const RECORD_FORMAT: i64 = 3;
 
-/// Version of the rows that stand alone. Format 2 moved miss curves into their own table.
+/// Version of whole rows. Format 2 moved miss curves into their own table.
 pub const RECORD_FORMAT_WHOLE: i64 = 2;
 
 /// One start of the daemon.
@@ -132,8 +132,8 @@ pub struct TickEntry {
     /// What was observed.
     #[serde(rename = "sample")]
     pub snapshot: Snapshot,
-    /// What the policy's program answered to this decision; `None`: it was not asked. An input as
-    /// the samples are: a replay hands it in before them.
+    /// What the policy's program answered to this decision; `None`: it was not asked. It is an
+    /// input like the samples: a replay passes it in before them.
     #[serde(default)]
     pub answer: Option<PolicyAnswer>,
     /// What was decided.
@@ -141,8 +141,8 @@ pub struct TickEntry {
     /// Outcomes that arrived since the previous tick.
     #[serde(default)]
     pub outcomes: Vec<Outcome>,
-    /// What guests brought along from other hosts since the previous tick: an input as the samples
-    /// are.
+    /// What guests brought along from other hosts since the previous tick: an input like the
+    /// samples.
     #[serde(default)]
     pub carried: Vec<CarriedGuest>,
     /// What the plan leaves to the next daemon beside its targets.
@@ -209,7 +209,7 @@ pub enum Event {
     /// An operator sent a command.
     Command {
         /// Who: `uid 0` on the API's socket, `page, uid 0` in a browser there, `page, owner token`
-        /// on the page's port; `api` in journals from before who it was was recorded.
+        /// on the page's port; `api` in journals of versions that did not record the sender.
         who: String,
         /// The command, in the daemon's words.
         command: String,
@@ -233,7 +233,7 @@ pub enum Event {
     },
 }
 
-/// `answer` or `refused` as the field's name.
+/// Gives the field the name `answer` or `refused`.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Result")]
 enum Answer<T, E> {
@@ -287,7 +287,7 @@ pub enum What {
 pub struct Session {
     /// Its number.
     pub id: i64,
-    /// When and what started; wall clock to the millisecond.
+    /// When it started, and which program; the wall clock is exact to the millisecond.
     pub start: Start,
 }
 
@@ -302,7 +302,7 @@ pub struct Config {
     pub toml: String,
 }
 
-/// Milliseconds since 1970; negative before, saturating far away.
+/// Milliseconds since 1970; negative before 1970. Saturates.
 pub fn wall_ms(wall: SystemTime) -> i64 {
     let ms = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
     match wall.duration_since(UNIX_EPOCH) {

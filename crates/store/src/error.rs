@@ -41,8 +41,8 @@ pub enum JournalError {
         /// What the file is.
         found: String,
     },
-    /// What is at the path is not the journal's to move or to write: another program's database,
-    /// a folder, a device.
+    /// The path holds something that must be neither moved nor overwritten: another program's
+    /// database, a folder, a device.
     #[error("journal: {path}: not a journal of Ballast ({found}): move that file away, or configure another journal path", path = path.display())]
     Foreign {
         /// The path.
@@ -50,12 +50,12 @@ pub enum JournalError {
         /// What is there.
         found: &'static str,
     },
-    /// The file cannot be used, nor moved aside.
+    /// The file can neither be used nor moved aside.
     #[error("{why}; it cannot be moved aside: {source}")]
     InTheWay {
         /// What is wrong with it.
         why: String,
-        /// Why it stays where it is.
+        /// Why it cannot be moved aside.
         source: io::Error,
     },
     /// A later version wrote it.
@@ -73,7 +73,7 @@ pub enum JournalError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Which row or what, and how.
+        /// What is damaged, and how.
         what: String,
     },
     /// Another program's read transaction keeps the write-ahead log from being checkpointed.
@@ -135,7 +135,7 @@ impl JournalError {
         JournalError::Io { path: path.to_owned(), source }
     }
 
-    /// Whether writing can succeed later although nobody changes the file.
+    /// Whether writing may succeed later without anybody changing the file.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             JournalError::NoSpace { .. }
@@ -160,7 +160,7 @@ impl JournalError {
             Some(ErrorCode::NotADatabase) => {
                 JournalError::NotAJournal { path: path_owned, found: "not an SQLite file".into() }
             }
-            // No row is as large as SQLite's limit, a gigabyte: a length in the file is wrong.
+            // No row comes near SQLite's limit of a gigabyte, so a length in the file is wrong.
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::TooBig) => {
                 JournalError::Damaged { path: path_owned, what: source.to_string() }
             }

@@ -14,14 +14,14 @@
 //!
 //! A tick adds `sample` ([`Snapshot`](ballast_model::Snapshot)), `plan`
 //! ([`Plan`](ballast_model::Plan)), `outcomes` (a list of [`Outcome`](ballast_model::Outcome), left
-//! out when empty), `limits` (by guest, of those that do not have the default ones), `paused` (left
-//! out when false), `mode` (`configured` and, where an operator set another one, `set`; left out
-//! when it is to balance by the file) and `decision_ns`. Every reason, clamp, change, compliance
-//! and note is `{"code": word, "figures": {…}, "text": sentence}`.
+//! out when empty), `limits` (by guest, except guests with default limits), `paused` (left out when
+//! false), `mode` (`configured` and, where an operator set another one, `set`; left out when the
+//! file says to balance and no operator set another one) and `decision_ns`. Every reason, clamp,
+//! change, compliance and note is `{"code": word, "figures": {…}, "text": sentence}`.
 //!
-//! An event adds `event` ([`Event`]) with a `code`: `started` (with
-//! the `boot_id`, `version` and `pid` of that start), `config-loaded` (with `sha256` and `toml`),
-//! `config-refused`, `command`, `gap`, `stopped`.
+//! An event adds `event` ([`Event`]) with a `code`: `started` (with the `boot_id`, `version` and
+//! `pid` of that start), `config-loaded` (with `sha256` and `toml`), `config-refused`, `command`,
+//! `gap`, `stopped`.
 //!
 //! Units are in the names: `_bytes`, `_ns`, `_ms`. Unknown figures are left out.
 
@@ -34,7 +34,7 @@ use crate::JournalError;
 use crate::entry::{Entry, Event, TickEntry, What};
 use crate::reader::{Range, Reader};
 
-/// Version of the lines written now. Exported curves are always whole.
+/// Version of the lines. Exported ticks and curves are always whole.
 pub const EXPORT_FORMAT: i64 = 1;
 
 impl Reader {

@@ -2,13 +2,13 @@
 //!
 //! Idea: a thread owns the [`Writer`]; the loop sends it ticks through a bounded queue and never
 //! waits for a disk. If the queue is full, the tick is dropped and counted, in the status and (once
-//! the disk accepts writes again) in the journal. Whoever wants to know when an entry is written
-//! gives a function with it: it is called once the row was handed to the kernel, so that the death
-//! of this process cannot lose it any more (a power failure can).
+//! the disk accepts writes again) in the journal. A caller that wants to know when an entry is
+//! written passes a function with it. The function is called once the row was handed to the
+//! kernel: from then on the death of this process cannot lose it (a power failure can).
 //!
-//! A journal always opens, but for one that another daemon writes: what cannot be used is moved
-//! aside (`aside.rs`); where that fails too, nothing is recorded, the status says why, and the
-//! thread tries to open it again with every entry.
+//! Opening succeeds unless another daemon writes the journal. A file that cannot be used is moved
+//! aside (`aside.rs`). Where that fails too, nothing is recorded, the status says why, and the
+//! thread tries to open the journal again with every entry.
 //!
 //! Cost: one copy of the tick, tens of microseconds for a hundred guests. Limits: [`QUEUE_MAX`]
 //! entries wait, and `kill -9` loses them; normally that is at most one tick.
@@ -38,8 +38,8 @@ pub const QUEUE_MAX: usize = 16;
 /// Longest wait for the writer when a journal is dropped without [`Journal::close`].
 const DROP_WAIT: Duration = Duration::from_secs(2);
 
-/// Longest wait for the file when a journal is opened. A disk that needs more is waited for by the
-/// thread alone.
+/// Longest wait for the file when a journal is opened. After that only the thread waits for the
+/// disk.
 const OPEN_WAIT: Duration = Duration::from_secs(5);
 
 /// The journal's state.
@@ -59,7 +59,7 @@ pub struct JournalStatus {
     pub wal_bytes: Bytes,
     /// Time the last write took.
     pub last_write: Duration,
-    /// Files that were in the way and were moved aside since the daemon started, oldest first.
+    /// Files that were moved aside since the daemon started, oldest first.
     pub moved_aside: Vec<MovedAside>,
 }
 
@@ -71,7 +71,7 @@ struct Shared {
     overflow: Lost,
 }
 
-/// Called once the fate of an entry is known: whether it was written.
+/// Called once it is known whether an entry was written.
 type Written = Box<dyn FnOnce(bool) + Send>;
 
 enum Message {
@@ -80,7 +80,7 @@ enum Message {
     Retention(JournalConfig),
 }
 
-/// What the thread says once it has tried to open the file for the first time.
+/// The thread's report after its first attempt to open the file.
 struct Opened {
     error: Option<JournalError>,
     left: Result<Left, JournalError>,
@@ -89,7 +89,7 @@ struct Opened {
 /// The journal of a running daemon.
 pub struct Journal {
     path: PathBuf,
-    /// `None` once closing.
+    /// `None` once the journal is being closed.
     queue: Option<SyncSender<Message>>,
     shared: Arc<Mutex<Shared>>,
     /// Disconnects when the thread ends.
@@ -105,7 +105,7 @@ impl fmt::Debug for Journal {
 
 impl Journal {
     /// Opens or creates the journal at `path`, records the start, and starts the writer's thread. A
-    /// file that cannot be used and a disk that fails are no errors here: see
+    /// file that cannot be used or a failing disk is no error here: see
     /// [`JournalStatus::moved_aside`] and [`JournalStatus::error`]. Waits at most 5 s.
     ///
     /// # Errors
@@ -139,10 +139,10 @@ impl Journal {
         Ok(Journal { path: path.to_owned(), queue: Some(queue), shared, ended, left })
     }
 
-    /// What the daemons before this one left behind, the first time this is called.
+    /// Takes what the daemons before this one left behind; later calls return nothing.
     ///
     /// # Errors
-    /// It cannot be read, or not in time.
+    /// It cannot be read, or could not be read in time.
     pub fn take_left(&mut self) -> Result<Left, JournalError> {
         std::mem::replace(&mut self.left, Ok(Left::default()))
     }
@@ -156,8 +156,8 @@ impl Journal {
         self.record_and(tick, |_| {})
     }
 
-    /// The same; `written` is called on the writer's thread, with whether the kernel has the row,
-    /// and dropped where the tick is lost before that.
+    /// As [`Journal::record`]. `written` is called on the writer's thread with whether the kernel
+    /// has the row; it is dropped without a call if the tick is lost before that.
     ///
     /// # Errors
     /// As [`Journal::record`].
@@ -182,7 +182,7 @@ impl Journal {
         self.record_event_and(wall, mono, event, |_| {})
     }
 
-    /// The same; `written` as in [`Journal::record_and`].
+    /// Queues an event; `written` as in [`Journal::record_and`].
     ///
     /// # Errors
     /// As [`Journal::record`].
@@ -271,7 +271,7 @@ impl Opening {
     }
 }
 
-/// A journal that cannot be opened.
+/// The state while the journal cannot be opened.
 struct Shut {
     error: String,
     /// The configuration in force, to be recorded once there is a file.
@@ -286,7 +286,7 @@ fn run(
 ) {
     let first = opening.open();
     let is_in_use = matches!(first, Err(JournalError::InUse { .. }));
-    // After the writer has the lock: nobody else adds to the file now.
+    // Read while the writer holds the lock, so that nobody else adds to the file.
     let left = Reader::open(&opening.path).and_then(|reader| reader.left());
     let left = match left {
         Err(JournalError::Missing { .. }) => Ok(Left::default()),
@@ -300,7 +300,7 @@ fn run(
         Ok(writer) => publish(writer, shared, |_| {}),
         Err(shut) => locked(shared).status.error = Some(shut.error.clone()),
     }
-    // Whoever opens it may have given up waiting.
+    // Fails if the opening thread has given up waiting.
     let _ = opened.send(Opened { error, left });
     if is_in_use {
         return;
@@ -330,13 +330,13 @@ fn resumed(mut writer: Writer, shut: &mut Shut, shared: &Mutex<Shared>) -> Write
         std::mem::take(&mut shut.error),
     );
     if let Some((wall, mono, config)) = shut.config.take() {
-        // What fails now waits in the writer.
+        // An event that cannot be written now waits in the writer.
         let _ = writer.record_event(wall, mono, config);
     }
     writer
 }
 
-/// Counts what cannot be written, as there is no file.
+/// Counts an entry as lost, because there is no open file.
 fn lose(shut: &mut Shut, message: Message, shared: &Mutex<Shared>) {
     let mut shared = locked(shared);
     take_overflow(&mut shared);

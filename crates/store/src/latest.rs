@@ -1,8 +1,8 @@
 //! The last tick of a journal: for people, and for the next daemon.
 //!
-//! Idea: people want the last tick with the last outcome of each guest; a daemon that starts wants
-//! all that the one before it did, and nothing earlier. Limits: outcomes are looked for in the last
-//! [`OUTCOME_TICKS_MAX`] ticks.
+//! Idea: people want the last tick with the last outcome of each guest. A daemon that starts needs
+//! the last tick and the events since, and nothing earlier. Limits: outcomes are looked for in the
+//! last [`OUTCOME_TICKS_MAX`] ticks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::SystemTime;
@@ -16,7 +16,7 @@ use crate::reader::{Entries, Range, Reader};
 /// How far back [`Reader::latest`] looks for the last outcome of each guest: two minutes of ticks.
 const OUTCOME_TICKS_MAX: usize = 120;
 
-/// Most events of [`Left`], the last ones: an operator has not sent more since the last tick.
+/// Most events of [`Left`]; the latest are kept. An operator hardly sends more between two ticks.
 const LEFT_EVENTS_MAX: usize = 64;
 
 /// The last tick and its context.
@@ -39,8 +39,8 @@ pub struct Latest {
 pub struct Left {
     /// The last tick, and the start of the daemon that recorded it; `None`: none was recorded.
     pub last: Option<(Session, TickEntry)>,
-    /// What happened after that tick, in order, each with the boot that it happened in: to that
-    /// daemon, and to those that ended before their first tick was recorded.
+    /// The events after that tick, in order, each with the boot id of its session. They are of
+    /// that daemon, and of daemons that ended before they recorded a tick.
     pub events: VecDeque<(String, Event)>,
 }
 
@@ -88,8 +88,8 @@ impl Reader {
     /// What the daemons before this one left behind.
     ///
     /// # Errors
-    /// The last tick or what came after it cannot be read. An earlier tick would not do: what it
-    /// promised holds no longer.
+    /// The last tick or what came after it cannot be read. An earlier tick is no substitute, as its
+    /// promises no longer hold.
     pub fn left(&self) -> Result<Left, JournalError> {
         let mut left = Left::default();
         let mut after = Range::default();

@@ -5,12 +5,12 @@
 //! [`Journal`] writes on its own thread behind a bounded queue and never delays a decision;
 //! [`Reader`] reads with or without a running daemon. Begin here: [`Tick`], then `writer.rs`.
 //!
-//! Rows are the model's serde form (feature `serde` of `ballast-model`) with a version number,
-//! [`RECORD_FORMAT`]. Rationale: `docs/decisions/0005-journal.md`.
+//! Rows are the model's types as JSON by serde (feature `serde` of `ballast-model`), with a
+//! version number, [`RECORD_FORMAT`]. Rationale: `docs/decisions/0005-journal.md`.
 //!
-//! Limits: `kill -9` loses nothing that SQLite accepted; a power failure loses what came after the
-//! last checkpoint. Spans are nanoseconds (up to 584 years), wall-clock time is milliseconds. Rows
-//! are ordered by number, never by a clock.
+//! Limits: `kill -9` loses nothing that SQLite accepted; a power failure loses everything after
+//! the last checkpoint. Spans are in nanoseconds (up to 584 years), wall-clock times in
+//! milliseconds. Rows are ordered by number, never by a clock.
 
 #![forbid(unsafe_code)]
 

@@ -29,7 +29,7 @@ use crate::schema::{self, KIND_EVENT, KIND_TICK};
 /// Most curves cached; consecutive ticks mostly share theirs.
 const CURVES_MAX: usize = 4096;
 
-/// Most numbers that are tried to get past damaged pages: the smallest rows of a hundred pages.
+/// Most row numbers that are tried to get past damaged pages: as many as a hundred pages can hold.
 const PASSED_OVER_MAX: usize = 10_000;
 
 /// Rows fetched at once.
@@ -75,14 +75,14 @@ pub struct Reader {
     path: PathBuf,
     pub(crate) connection: Connection,
     curves: RefCell<BTreeMap<i64, Arc<MissCurve>>>,
-    /// Number and content of the row that the last difference was from.
+    /// Cache: number and content of the whole row from which the last difference was made.
     base: RefCell<Option<(i64, Value)>>,
     columns: String,
 }
 
-/// Why a row gives no entry.
+/// Why a row yields no entry.
 enum NoEntry {
-    /// Retention has deleted it.
+    /// Retention has deleted it, or a row that it needs.
     Gone,
     Failed(JournalError),
 }
@@ -287,7 +287,7 @@ impl Reader {
         })
     }
 
-    /// The tick of `row`, which is its difference from the row `base`.
+    /// The tick of `row`, which is stored as its difference from the row `base`.
     fn tick_from(&self, base: i64, row: &RawRow) -> Result<TickEntry, NoEntry> {
         let bad = |what: String| {
             NoEntry::Failed(JournalError::damaged(&self.path, format!("row {}: {what}", row.id)))
@@ -314,7 +314,7 @@ impl Reader {
         serde_json::from_value(value).map_err(|e| bad(format!("its JSON does not fit: {e}")))
     }
 
-    /// Whether retention has not deleted a row meanwhile.
+    /// Whether the row still exists: retention may have deleted it since it was fetched.
     fn is_left(&self, id: i64) -> Result<bool, JournalError> {
         let sql = "SELECT EXISTS (SELECT 1 FROM entry WHERE id = ?1)";
         self.connection.query_row(sql, [id], |row| row.get(0)).map_err(|e| self.sqlite(e))
@@ -351,9 +351,9 @@ impl Reader {
         Ok(curve)
     }
 
-    /// The first row after `after` that can be read, where one of the next few lies in a damaged
-    /// page, and whether nothing was lost before it; `None`: there is no such row. Cost: one query
-    /// for each number that is passed over.
+    /// The first readable row after `after`, when one of the next rows lies in a damaged page; and
+    /// whether no row was lost before it. `None`: there is no such row. Cost: one query for each
+    /// number that is passed over.
     fn past_damage(
         &self,
         range: &Range,
@@ -387,7 +387,7 @@ impl Reader {
         kind: Option<i64>,
         after: Option<i64>,
     ) -> rusqlite::Result<VecDeque<RawRow>> {
-        // A constant in the text, not a parameter: SQLite then uses the partial index of events.
+        // A constant in the SQL, not a parameter, so that SQLite uses the partial index of events.
         let kind = match kind {
             Some(KIND_EVENT) => "AND kind = 1",
             Some(_) => "AND kind = 0",
@@ -428,7 +428,7 @@ fn session(row: &Row<'_>) -> rusqlite::Result<Session> {
     Ok(Session { id: row.get("id")?, start })
 }
 
-/// Iterates over entries in order, up to the newest one at that time.
+/// Iterates over entries in order, up to the newest one when the end is reached.
 #[derive(Debug)]
 pub struct Entries<'r> {
     reader: &'r Reader,
@@ -440,7 +440,8 @@ pub struct Entries<'r> {
 }
 
 impl Entries<'_> {
-    /// Takes in a batch. In a damaged file rows may come out of order, and then again and again.
+    /// Takes in a batch. Rows out of order are an error: a damaged file may have them, and the
+    /// iteration could become endless.
     fn take_in(&mut self, rows: VecDeque<RawRow>) -> Result<(), JournalError> {
         for row in rows {
             if let Some(after) = self.after.filter(|after| row.id <= *after) {

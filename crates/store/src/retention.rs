@@ -2,22 +2,22 @@
 //!
 //! Idea: while rows are too old or the file is too large, each tick deletes a few of the oldest
 //! rows in its own transaction and returns a few free pages to the file system. Rows in the middle
-//! are never deleted, so numbers have no gap, and the newest row always stays; a tick that is whole
-//! stays as long as one that is a difference from it. Cost: nothing while
-//! nothing is due; else up to [`ROWS_MAX`] rows and [`VACUUM_PAGES_MAX`] pages. Limits: a row's age
-//! is the newest row's wall clock minus its own. A clock that jumps ahead deletes sooner,
-//! [`ROWS_MAX`] rows a tick; rows from the "future" wait for the size limit.
+//! are never deleted, so numbers have no gap. The newest row always stays, and a whole tick stays
+//! as long as any difference from it. Cost: nothing while nothing is due; else up to [`ROWS_MAX`]
+//! rows and [`VACUUM_PAGES_MAX`] pages. Limits: a row's age is the newest row's wall clock minus
+//! its own. If the clock jumps ahead, rows are deleted sooner, [`ROWS_MAX`] a tick; rows from the
+//! "future" wait for the size limit.
 
 use std::time::Duration;
 
 use ballast_model::Bytes;
 use rusqlite::Connection;
 
-/// Rows deleted per tick as a rule.
+/// Rows deleted per tick, unless that would be none (see [`ROWS_MAX`]).
 const ROWS_USUAL: i64 = 16;
 
-/// Most rows deleted per tick: more than are written, so any backlog shrinks, and more than a whole
-/// tick and its differences, with events between them.
+/// Most rows deleted per tick: more than are written, so that any backlog shrinks; and more than a
+/// whole tick, its differences and the events between them, which can only be deleted together.
 const ROWS_MAX: i64 = 128;
 
 /// Most pages returned to the file system per tick (1 MiB).
@@ -31,13 +31,13 @@ const FREE_PAGES_KEPT: i64 = 256;
 pub struct JournalConfig {
     /// Rows older than this are deleted.
     pub age_max: Duration,
-    /// The file's size; the write-ahead log beside it is a few MiB more.
+    /// Limit on the file's size; the write-ahead log beside it takes a few MiB more.
     pub bytes_max: Bytes,
 }
 
 impl Default for JournalConfig {
-    /// A week; 16 GiB, which is as much of a thousand guests at a tick a second
-    /// (`benches/journal.rs`). A hundred need a tenth of that.
+    /// A week, and 16 GiB, which is about a week of a thousand guests at one tick a second
+    /// (`benches/journal.rs`). A hundred guests need a tenth of that.
     fn default() -> Self {
         JournalConfig { age_max: Duration::from_secs(7 * 24 * 3600), bytes_max: Bytes::gib(16) }
     }
@@ -63,7 +63,7 @@ impl Pages {
         })
     }
 
-    /// The whole file.
+    /// Size of the whole file.
     pub(crate) fn file_bytes(self) -> Bytes {
         Bytes::new(self.count.saturating_mul(self.size).unsigned_abs())
     }
@@ -83,7 +83,7 @@ pub(crate) fn trim(
         .saturating_sub_unsigned(u64::try_from(config.age_max.as_millis()).unwrap_or(u64::MAX));
     let is_too_large = Pages::of(connection)?.used_bytes() > config.bytes_max;
     let due = Due { oldest_kept_ms, is_too_large };
-    // A few, unless that is less than a whole tick and its differences.
+    // A few rows, unless nothing can be deleted without a whole tick and all its differences.
     let mut deleted = due.delete(connection, ROWS_USUAL)?;
     if deleted == Some(0) {
         deleted = due.delete(connection, ROWS_MAX)?;
@@ -118,9 +118,10 @@ struct Due {
 }
 
 impl Due {
-    /// Deletes what is due of the oldest `rows`; how many that were. `None`: nothing is due.
+    /// Deletes the due rows among the `rows` oldest ones and returns how many it deleted. `None`:
+    /// nothing is due.
     fn delete(self, connection: &Connection, rows: i64) -> rusqlite::Result<Option<usize>> {
-        // The last one that is due. Rows before it were written earlier, even if the clock was set
+        // The last row that is due. Rows before it were written earlier, even if the clock was set
         // back since.
         let last: Option<i64> = connection
             .prepare_cached(
@@ -129,7 +130,7 @@ impl Due {
             )?
             .query_row((rows, self.oldest_kept_ms, self.is_too_large), |row| row.get(0))?;
         let Some(last) = last else { return Ok(None) };
-        // What the rows that stay cannot be read without.
+        // The oldest row that the remaining rows need, as a base or as one of them.
         let first_kept: Option<i64> = connection
             .prepare_cached(
                 "SELECT min(coalesce(base, id)) FROM (SELECT id, base FROM entry

@@ -2,7 +2,7 @@
 
 use rusqlite::Row;
 
-/// Before this format every tick was whole.
+/// The first format with differences; before it, every tick was written whole.
 const FORMAT_OF_BASES: i64 = 3;
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct RawRow {
 }
 
 impl RawRow {
-    /// What [`RawRow::read`] reads, in a file whose tables have this format.
+    /// The columns that [`RawRow::read`] expects, in a file whose tables have this format.
     pub(crate) fn columns(format: i64) -> String {
         let base = if format >= FORMAT_OF_BASES { "base" } else { "NULL" };
         format!("id, session, config, kind, format, wall_ms, mono_ms, body, {base}")

@@ -17,7 +17,7 @@ use crate::JournalError;
 /// Version of the tables. Raised together with a migration here.
 pub const FORMAT: i64 = 3;
 
-/// `Blst`: what `file` and SQLite see this file as.
+/// `Blst`: by this id SQLite and the program `file` recognize a journal.
 const APPLICATION_ID: i64 = 0x426c_7374;
 
 /// Longest wait for another program's lock on the file.
@@ -27,11 +27,11 @@ const BUSY_MAX: Duration = Duration::from_secs(1);
 /// hundred guests.
 const CHECKPOINT_PAGES: u32 = 1024;
 
-/// What SQLite writes at once, bytes, and a page of the log with what belongs to it.
+/// Bytes of a page, the unit in which SQLite writes; and of a page in the log, with its header.
 const PAGE_BYTES: u64 = 4096;
 const LOG_PAGE_BYTES: u64 = PAGE_BYTES + 24;
 
-/// Pages that a file without a row has in its log at most: its tables.
+/// Most pages in the log of a file that has no row yet: its tables.
 const TABLE_PAGES: u64 = 9;
 
 /// Entries of this kind are ticks.
@@ -101,8 +101,8 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, JournalError> 
     Ok(connection)
 }
 
-/// Refuses what is no file. SQLite would also treat a short file as empty and overwrite it; its own
-/// files are never so short.
+/// Refuses what is not a regular file, and a file shorter than 512 bytes: SQLite would treat that
+/// as empty and overwrite it, but its own files are never so short.
 fn check_file(path: &Path, found: &fs::Metadata) -> Result<(), JournalError> {
     let foreign = |found| Err(JournalError::Foreign { path: path.to_owned(), found });
     match found.len() {
@@ -116,7 +116,8 @@ fn check_file(path: &Path, found: &fs::Metadata) -> Result<(), JournalError> {
     }
 }
 
-/// The daemon's group may read it, like the socket; SQLite gives its side files the same mode.
+/// Creates the file unless it exists. The daemon's group may read it, like the socket; SQLite
+/// gives its side files the same mode.
 fn create_file(path: &Path) -> Result<(), JournalError> {
     match fs::metadata(path) {
         Ok(found) => return check_file(path, &found),
@@ -169,8 +170,8 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Whether the file at `path` is too small to have a row, read or not: its tables come first, and
-/// they are in the log until there is much more of it.
+/// Whether the file at `path` has no row yet, judged by its size alone, as the file may be
+/// unreadable. The tables are written first, and stay in the log until the first checkpoint.
 pub(crate) fn is_without_rows(path: &Path) -> bool {
     let size = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
     // The log begins with 32 bytes.
@@ -219,8 +220,9 @@ pub(crate) fn open_for_reading(path: &Path) -> Result<Connection, JournalError> 
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     match try_reading(path, path, flags) {
-        // No writer has it open, and this user may not create the side files of shared reading.
-        // Then nothing can change during the read, and `immutable` is safe.
+        // There is no log, so no writer has the file open; and this user may not create the side
+        // files that shared reading needs. Nothing can change during the read, so `immutable` is
+        // safe.
         Err(JournalError::Sqlite { source, .. })
             if !wal_path(path).exists()
                 && matches!(
@@ -240,7 +242,8 @@ fn try_reading(path: &Path, name: &Path, flags: OpenFlags) -> Result<Connection,
     let connection = Connection::open_with_flags(name, flags).map_err(sqlite)?;
     connection.busy_timeout(BUSY_MAX).map_err(sqlite)?;
     if is_empty(&connection).map_err(sqlite)? {
-        // A writer that died early leaves either, and so does a log that is gone or cannot be read.
+        // A writer that died early leaves one or the other, and so does a log that was removed or
+        // cannot be read.
         let found = match fs::metadata(path).is_ok_and(|found| found.len() == 0) {
             true => "an empty file",
             false => {

@@ -1,10 +1,9 @@
-//! Moves through the ticks of a journal, and back through its events, without reading what they
-//! hold.
+//! Moves through the ticks of a journal, and back through its events, without decoding them.
 //!
-//! Idea: a place is a row's number and its wall clock. Ticks are ordered by number; a span of time
-//! leads to the first tick that is at least so far away by the wall clock, and at an end to the
-//! last one there. Cost: a query, which passes over the rows between. Limits: where the wall clock
-//! was set back, a step of time passes over all the rows until it is so late again.
+//! Idea: a place is a row's number and its wall clock. Ticks are ordered by number. A step of time
+//! leads to the first tick at least that far away by the wall clock, or to the tick at the end of
+//! the journal. Cost: one query, which passes over the rows in between. Limits: where the wall
+//! clock was set back, a step of time passes over all rows up to the time it was set back from.
 
 use rusqlite::OptionalExtension;
 
@@ -12,7 +11,7 @@ use crate::JournalError;
 use crate::reader::Reader;
 use crate::schema::{KIND_EVENT, KIND_TICK};
 
-/// The place of a tick, or of an event, in the journal.
+/// The place of a tick or an event in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Its number.
@@ -32,14 +31,14 @@ pub enum Seek {
     Next,
     /// One tick back.
     Previous,
-    /// So many milliseconds ahead.
+    /// This many milliseconds ahead.
     Later(u32),
-    /// So many milliseconds back.
+    /// This many milliseconds back.
     Earlier(u32),
 }
 
 impl Reader {
-    /// The tick that `seek` leads to from `from`; at an end, the one at that end. `None`: the
+    /// The tick that `seek` leads to from `from`; beyond an end, the tick at that end. `None`: the
     /// journal has no tick.
     ///
     /// # Errors
@@ -63,7 +62,8 @@ impl Reader {
         }
     }
 
-    /// The last event numbered below `id` that is of `wall_ms` or later; `None`: there is none.
+    /// The last event numbered below `id` with a wall clock of `wall_ms` or later, in milliseconds
+    /// since 1970; `None`: there is none.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -71,12 +71,12 @@ impl Reader {
         self.place(KIND_EVENT, "id < ?1 AND wall_ms >= ?2 ORDER BY id DESC", id, wall_ms)
     }
 
-    /// The first tick numbered above `id` that is of `wall_ms` or later.
+    /// The first tick numbered above `id` with a wall clock of `wall_ms` or later.
     fn place_ahead(&self, id: i64, wall_ms: i64) -> Result<Option<Place>, JournalError> {
         self.place(KIND_TICK, "id > ?1 AND wall_ms >= ?2 ORDER BY id", id, wall_ms)
     }
 
-    /// The last tick numbered below `id` that is of `wall_ms` or earlier.
+    /// The last tick numbered below `id` with a wall clock of `wall_ms` or earlier.
     fn place_back(&self, id: i64, wall_ms: i64) -> Result<Option<Place>, JournalError> {
         self.place(KIND_TICK, "id < ?1 AND wall_ms <= ?2 ORDER BY id DESC", id, wall_ms)
     }

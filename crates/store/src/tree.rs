@@ -5,8 +5,8 @@
 //! field and a node of a B-tree for every object. Here names of fields and of unit variants are
 //! borrowed from the program, and an object is one vector sorted by name.
 //!
-//! What a value becomes is what it becomes in `serde_json`: an oracle in the tests compares the
-//! two. Limits: as there, keys of maps are words, numbers or booleans.
+//! A value becomes the same JSON as with `serde_json`, which the tests compare it with. Limits: as
+//! there, keys of maps are words, numbers or booleans.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -15,7 +15,7 @@ use serde::ser::{self, Error as _};
 use serde::{Serialize, Serializer};
 use serde_json::{Error, Value};
 
-/// A word of the program, or one that was read.
+/// A string: a constant of the program, or data.
 pub(crate) type Word = Cow<'static, str>;
 
 /// A value as JSON has them.
@@ -27,7 +27,7 @@ pub(crate) enum Tree {
     Array(Vec<Tree>),
     /// Sorted by name, each name once.
     Object(Vec<(Word, Tree)>),
-    /// Nothing, a boolean, or another number.
+    /// Null, a boolean, or any other number.
     Other(Value),
 }
 
@@ -35,7 +35,7 @@ impl Tree {
     /// What `value` is as JSON.
     ///
     /// # Errors
-    /// It says of itself that it cannot be written, or a map has a key that JSON cannot have.
+    /// The value refuses to be serialized, or a map has a key that JSON cannot have.
     pub(crate) fn of(value: &(impl Serialize + ?Sized)) -> Result<Tree, Error> {
         value.serialize(ToTree)
     }
@@ -61,7 +61,7 @@ impl Tree {
     }
 
     fn object(mut fields: Vec<(Word, Tree)>) -> Tree {
-        // Stable: of two values of one name the last counts, as in `serde_json`.
+        // A stable sort: of two values with one name the last counts, as in `serde_json`.
         fields.sort_by(|(a, _), (b, _)| a.cmp(b));
         fields.dedup_by(|later, earlier| {
             let is_again = later.0 == earlier.0;

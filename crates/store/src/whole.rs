@@ -1,9 +1,9 @@
-//! Which ticks are written whole, and which as their difference from one that is.
+//! Decides which ticks are written whole, and which as their difference from a whole one.
 //!
-//! Idea: a tick is written whole, and the next [`DELTAS_MAX`] as differences from it (`delta.rs`):
-//! not each from the one before, so that any tick can be read with one other, and a damaged one
-//! spoils none but itself, unless it is the whole one. A difference that saves less than half is no
-//! use: that tick is written whole. Cost: the whole tick as a tree in memory (`tree.rs`).
+//! Idea: a tick is written whole, and the next [`DELTAS_MAX`] as differences from it (`delta.rs`).
+//! All differ from the whole one, not each from the one before. So any tick is read with at most
+//! one other, and a damaged difference spoils only itself. A tick whose difference would save less
+//! than half is written whole. Cost: the last whole tick stays in memory as a tree (`tree.rs`).
 //! Limits: retention has to delete a whole tick together with its differences.
 
 use std::io;
@@ -14,8 +14,8 @@ use crate::codec::Encoder;
 use crate::delta::difference;
 use crate::tree::Tree;
 
-/// Most ticks that are written as differences from one: at a tick a second, all of a minute. Twice
-/// as many would save 3 % more.
+/// Most ticks that are written as differences from one whole tick: at one tick a second, the rest
+/// of a minute. Twice as many would save 3 % more.
 pub const DELTAS_MAX: u32 = 59;
 
 /// The last tick that was written whole.
@@ -27,7 +27,7 @@ struct Whole {
     deltas: u32,
 }
 
-/// What the next difference is made from.
+/// The base for the next difference.
 #[derive(Default)]
 pub(crate) struct Wholes {
     last: Option<Whole>,
@@ -38,12 +38,12 @@ pub(crate) struct TickBody {
     pub(crate) bytes: Vec<u8>,
     /// The row it differs from; `None`: it is whole.
     pub(crate) base: Option<i64>,
-    /// The tick, where it is whole.
+    /// The tick itself, if it is whole.
     tree: Option<Tree>,
 }
 
 impl Wholes {
-    /// `row` as it is to be written; `is_whole`: never as a difference.
+    /// The body to write for `row`; with `is_whole`, never a difference.
     pub(crate) fn body(
         &self,
         row: &impl Serialize,
@@ -62,7 +62,7 @@ impl Wholes {
         Ok(TickBody { bytes: encoder.encode(row)?.to_vec(), base: None, tree: Some(tree) })
     }
 
-    /// `body` is the row `id` of the file now.
+    /// Notes that `body` was committed as the row `id`.
     pub(crate) fn committed(&mut self, id: i64, body: TickBody) {
         if let Some(tree) = body.tree {
             self.last = Some(Whole { id, tree, bytes: body.bytes.len(), deltas: 0 });

@@ -33,7 +33,7 @@ const EVENTS_WAITING_MAX: usize = 64;
 /// If the write-ahead log is larger than this and cannot be checkpointed, writes are refused.
 const WAL_BYTES_MAX: u64 = 64 << 20;
 
-/// Numbers of entries that were not recorded.
+/// How many entries were not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub(crate) ticks: u64,
@@ -49,7 +49,7 @@ struct WaitingEvent {
 /// An open file and its state.
 struct Open {
     connection: Connection,
-    /// Device and inode, to notice that the path leads elsewhere.
+    /// Device and inode, to notice when the path leads to another file.
     file: (u64, u64),
     /// The session's row, once written.
     session: Option<i64>,
@@ -74,7 +74,7 @@ pub struct Writer {
     toml: Option<String>,
     /// Lost since the journal was opened.
     lost: Lost,
-    /// The part of `lost` that no [`Event::Gap`] records yet, and its last cause.
+    /// The part of `lost` that no [`Event::Gap`] records yet. `lost_why` is its last cause.
     unrecorded: Lost,
     lost_why: String,
     /// Why the last write failed.
@@ -90,12 +90,12 @@ pub struct Writer {
 impl Writer {
     /// Opens or creates the journal at `path` and records the daemon's start. A file that cannot be
     /// used is moved aside ([`Writer::moved_aside`]). A full or failing disk is not an error here,
-    /// nor is whatever fails once a file was moved aside: recording begins once the disk takes
-    /// writes.
+    /// and neither is any failure after a file was moved aside: recording begins once the disk
+    /// accepts writes.
     ///
     /// # Errors
-    /// Another daemon records there; the file is another program's; it cannot be used nor moved
-    /// aside; or its folder does not exist.
+    /// Another daemon records there; the file is another program's; it can neither be used nor
+    /// moved aside; or its folder does not exist.
     pub fn open(path: &Path, retention: JournalConfig, start: Start) -> Result<Self, JournalError> {
         let lock = lock(path)?;
         let encoder = Encoder::new().map_err(|e| JournalError::io(path, e))?;
@@ -119,7 +119,7 @@ impl Writer {
             _lock: lock,
         };
         let written = match writer.write(None) {
-            // One file at most: the new one has nothing that could be wrong but its disk.
+            // At most one file is moved: with a new file only the disk can be wrong.
             Err(e) if writer.moved_aside.is_empty() && aside::is_unusable(&e) => {
                 writer.write_anew(None, e)
             }
@@ -127,7 +127,7 @@ impl Writer {
         };
         writer.error = written.as_ref().err().map(ToString::to_string);
         match written {
-            // Whoever moved a file aside has to say so, and goes on to try.
+            // A writer that has moved a file aside is returned: it reports that, and tries again.
             Err(e) if !e.may_pass() && writer.moved_aside.is_empty() => Err(e),
             _ => Ok(writer),
         }
@@ -167,7 +167,7 @@ impl Writer {
         result
     }
 
-    /// Writes every tick whole from now on, for those who read rows by themselves.
+    /// Writes every tick whole from now on, for programs that decode rows by themselves.
     pub fn write_all_whole(&mut self) {
         self.all_whole = true;
     }
@@ -177,7 +177,7 @@ impl Writer {
         self.retention = retention;
     }
 
-    /// Counts entries that were lost outside of this writer.
+    /// Counts entries that were lost before they reached this writer.
     pub(crate) fn lose(&mut self, lost: Lost, why: String) {
         for total in [&mut self.lost, &mut self.unrecorded] {
             total.ticks = total.ticks.saturating_add(lost.ticks);
@@ -195,7 +195,7 @@ impl Writer {
         self.error.as_deref()
     }
 
-    /// The files that were in the way since the journal was opened, oldest first; at most
+    /// The files that were moved aside since the journal was opened, oldest first; at most
     /// [`ASIDE_MAX`](crate::ASIDE_MAX).
     pub fn moved_aside(&self) -> &[MovedAside] {
         &self.moved_aside
@@ -226,7 +226,7 @@ impl Writer {
         result
     }
 
-    /// Writes to a new file, as the old one cannot be written because of `error`.
+    /// Moves the file aside, because it cannot be written due to `error`, and writes to a new one.
     fn write_anew(
         &mut self,
         tick: Option<&Tick<'_>>,
@@ -310,7 +310,7 @@ impl Writer {
             }
         }
         self.unrecorded = Lost::default();
-        // The transaction is committed: a failure here is retried with the next write.
+        // The transaction is committed, so a failure here does no harm: the next write tries again.
         if let Ok(pages) = retention::vacuum(&open.connection) {
             self.pages = pages;
         }
@@ -336,7 +336,8 @@ impl Writer {
         Ok(())
     }
 
-    /// A long read transaction of another program keeps the log from being checkpointed.
+    /// Refuses to write while the log is too large, because a long read transaction of another
+    /// program keeps it from being checkpointed.
     fn check_wal(&self) -> Result<(), JournalError> {
         let wal_bytes = self.wal_bytes();
         let Some(open) = &self.open else { return Ok(()) };
@@ -356,7 +357,8 @@ impl Writer {
     }
 }
 
-/// The kernel releases it when the writer's process ends, even if it is killed.
+/// Takes the lock of the journal at `path`. The kernel releases it when the process ends, even if
+/// it is killed.
 fn lock(path: &Path) -> Result<File, JournalError> {
     let name = schema::with_suffix(path, ".lock");
     let file = OpenOptions::new()
@@ -386,10 +388,10 @@ fn stored_ms(mono: Timestamp) -> i64 {
     i64::try_from(mono.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// What a row cannot be read without.
+/// The rows that another row needs to be read.
 #[derive(Clone, Copy, Debug, Default)]
 struct References {
-    /// The lowest number of its curves.
+    /// The lowest number among its curves.
     curve: Option<i64>,
     /// The row it is a difference from.
     base: Option<i64>,
@@ -404,7 +406,7 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// A new file needs the configuration in force before its first row.
+    /// Writes the configuration in force into a new file, before its first row.
     fn config_of_a_new_file(&mut self, toml: Option<&str>) -> rusqlite::Result<()> {
         if let (None, Some(toml)) = (self.config, toml) {
             self.config = Some(self.config_row(toml)?);

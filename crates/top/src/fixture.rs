@@ -9,7 +9,7 @@ use ballast_api::{
 pub(crate) const BEGAN_MS: u64 = 1_767_323_040_000;
 const MIB: u64 = 1 << 20;
 
-/// A change; `why` and `text` are of what holds a guest.
+/// A change; `why` and `text` are the reason that holds a guest.
 pub(crate) fn change(code: &str, why: &str, text: &str) -> ChangeView {
     let (by, why) = match code {
         "hold" => (None, Some(Coded::new(why, text))),
@@ -63,7 +63,7 @@ pub(crate) fn guest(name: &str) -> GuestView {
     }
 }
 
-/// The status of a daemon, `second` seconds after [`BEGAN_MS`], which is also its plan's number.
+/// The status of a daemon, `second` seconds after [`BEGAN_MS`]; `second` is also its plan's number.
 pub(crate) fn status(second: u64, guests: Vec<GuestView>) -> StatusReply {
     StatusReply {
         api_version: API_VERSION,

@@ -1,8 +1,8 @@
 //! The form that changes a guest's bounds: floor, ceiling, shares.
 //!
-//! Idea: each field begins as what is in force, and what differs from it when the form is sent is
-//! the change; so an untouched form changes nothing. It is checked as `ballast set` checks its
-//! arguments, and the daemon checks it again.
+//! Idea: each field starts with the value in force. Only fields that differ from it when the form
+//! is sent are changed, so an untouched form changes nothing. Values are checked as `ballast set`
+//! checks its arguments, and the daemon checks them again.
 
 use ballast_api::{GuestChange, GuestView};
 use ballast_model::{Bytes, GuestId, GuestLimits};
@@ -16,9 +16,9 @@ const FIELD_CHARS_MAX: usize = 24;
 pub(crate) struct Field {
     /// Its name, which is also the option of `ballast set`.
     pub(crate) name: &'static str,
-    /// What was typed.
+    /// The text in it.
     pub(crate) text: String,
-    /// What is in force; empty: not known.
+    /// The value in force; empty: not known.
     before: String,
 }
 
@@ -49,25 +49,25 @@ pub(crate) struct Form {
     pub(crate) fields: [Field; 3],
     /// The field that keys go to.
     pub(crate) at: usize,
-    /// Why it cannot be sent; `None`: it was not tried since the last key.
+    /// Why it cannot be sent; `None`: no attempt since the last key.
     pub(crate) error: Option<String>,
 }
 
-/// What a key does to a form.
+/// The state of a form after a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
     /// It is still being filled in.
     Open,
-    /// It is given up.
+    /// It was cancelled.
     Dropped,
-    /// It is to be sent.
+    /// It is complete; the change has to be sent.
     Ready(GuestChange),
 }
 
 impl Form {
-    /// The form for a guest as it is; an error where its name is none.
+    /// The form for a guest, with its values in force; an error if its name is invalid.
     pub(crate) fn new(guest: &GuestView) -> Result<Form, String> {
-        // The lossless form: a field that nobody touched must read as the same figure.
+        // Exact, not rounded: an untouched field must be read as the same size.
         let size = |bytes: Option<u64>| bytes.map(|bytes| format!("{:#}", Bytes::new(bytes)));
         Ok(Form {
             guest: guest.guest.parse().map_err(|e| format!("{e}"))?,
@@ -106,7 +106,7 @@ impl Form {
         Filled::Open
     }
 
-    /// What differs from what is in force.
+    /// The fields that differ from what is in force, checked.
     fn change(&self) -> Result<GuestChange, String> {
         let [floor, ceiling, shares] = &self.fields;
         if let Some(field) = self.fields.iter().find(|it| it.is_changed() && it.text.is_empty()) {
@@ -141,7 +141,7 @@ fn parse_shares(text: &str) -> Result<u32, String> {
     })
 }
 
-/// The arguments of the `ballast set` that makes the same change.
+/// The arguments of `ballast` for the same change: `set …`.
 pub(crate) fn arguments(guest: &GuestId, change: &GuestChange) -> String {
     let mut words = format!("set {guest}");
     for (name, size) in [("floor", change.floor), ("ceiling", change.ceiling)] {

@@ -1,8 +1,8 @@
 //! Which guests are shown, in which order.
 //!
-//! Idea: filter, sort, fold, in this order. Unknown figures come last whichever way is sorted, and
-//! equals stay in the order of their names. Guests at rest are those about which an operator has
-//! nothing to do: held on target or within the dead band, and reading nothing back from swap.
+//! Idea: filter, sort, fold, in this order. Unknown figures come last in either direction, and
+//! equal guests stay in the order of their names. Guests at rest need no attention: they are held
+//! on target or within the dead band, and read nothing back from swap.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -10,7 +10,7 @@ use ballast_api::{GuestView, StatusReply};
 
 use crate::history::History;
 
-/// What guests are sorted by.
+/// The column by which guests are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Column {
     /// Their names.
@@ -20,11 +20,11 @@ pub(crate) enum Column {
     Allocation,
     /// What they need.
     Demand,
-    /// What they are asked to hold.
+    /// Their targets in force.
     Target,
     /// What they read back from swap.
     SwapIn,
-    /// What is done about them: trouble, then movement, then rest.
+    /// What happens to them: first those held, then those moving, then those at rest.
     Doing,
 }
 
@@ -38,18 +38,18 @@ impl Column {
         Column::Doing,
     ];
 
-    /// The column `by` places to the right, around the end.
+    /// The column `by` places to the right; wraps around.
     pub(crate) fn beside(self, by: usize) -> Column {
         let at = Column::ALL.iter().position(|column| *column == self).unwrap_or(0);
         Column::ALL[(at + by) % Column::ALL.len()]
     }
 
-    /// The column to the left, around the end.
+    /// The column to the left; wraps around.
     pub(crate) fn before(self) -> Column {
         self.beside(Column::ALL.len() - 1)
     }
 
-    /// Whether its largest come first unless turned around: of figures those matter.
+    /// Whether the largest values come first by default: so it is for figures, where those matter.
     pub(crate) fn largest_first(self) -> bool {
         !matches!(self, Column::Name | Column::Doing)
     }
@@ -60,11 +60,11 @@ impl Column {
 pub(crate) struct Showing {
     /// The column sorted by.
     pub(crate) column: Column,
-    /// Whether the usual direction of that column is turned around.
+    /// Whether the default direction of that column is reversed.
     pub(crate) turned: bool,
-    /// Whether guests at rest are one line.
+    /// Whether the guests at rest are folded into one line.
     pub(crate) folded: bool,
-    /// Text that names must contain, whatever its case.
+    /// Text that names must contain, in upper or lower case.
     pub(crate) filter: String,
 }
 
@@ -89,22 +89,22 @@ pub(crate) enum Row<'a> {
 pub(crate) struct Resting {
     /// How many.
     pub(crate) guests: usize,
-    /// What they hold, without those whose allocation is not known.
+    /// What they hold together, as far as their allocations are known.
     pub(crate) allocation_bytes: u64,
 }
 
-/// What is done about a guest, the most urgent first.
+/// What happens to a guest, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Doing {
-    /// It is held for a reason that an operator may want to know.
+    /// It is held for a reason that the operator may want to know.
     Held,
     /// It grows or shrinks, or would if plans were carried out.
     Moving,
-    /// It has what it is to have.
+    /// It has what it should have.
     Resting,
 }
 
-/// What is done about `guest`, which reads `swap_in_rate` bytes a second back.
+/// What happens to `guest`, which reads back `swap_in_rate` bytes a second.
 pub(crate) fn doing(guest: &GuestView, swap_in_rate: Option<u64>) -> Doing {
     let Some(change) = &guest.change else { return Doing::Held };
     if change.code != "hold" {

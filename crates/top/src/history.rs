@@ -1,25 +1,25 @@
 //! What guests held, needed and read back from swap in the last ticks.
 //!
-//! Idea: one line of figures per guest and kind, as long as the view draws. Rates of swap-in come
-//! from a guest's own counter and from when it reported it, not from when a tick read it: between
-//! two reports the last rate stands. Cost: memory for [`HISTORY_TICKS`] figures of each guest.
-//! Limits: a guest that is away for one tick begins anew.
+//! Idea: one line of figures per guest and kind, as long as the view can draw. Rates of swap-in are
+//! computed from a guest's own counter and the time of its report, not the time of the tick that
+//! read it. Between two reports the last rate stays. Cost: memory for [`HISTORY_TICKS`] figures per
+//! guest and kind. Limits: the history of a guest that is missing in one tick starts again.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use ballast_api::StatusReply;
 
-/// Ticks that are kept: a minute at the usual tick, and more than the widest column shows.
+/// Ticks that are kept: a minute at the default tick, and more than the widest column shows.
 pub(crate) const HISTORY_TICKS: usize = 60;
 
-/// Least time between two reports that a rate is made from. Guests date them in whole seconds, so
-/// that two readings of one report differ by less.
+/// Least time between two reports from which a rate is computed. Guests date reports in whole
+/// seconds, so two readings of the same report differ by less.
 const REPORTS_APART_MS_MIN: u64 = 500;
 
 /// Figures of the last ticks, oldest first; `None`: not known in that tick.
 pub(crate) type Line = VecDeque<Option<u64>>;
 
-/// What a guest's swap-in counter said, and when.
+/// The value of a guest's swap-in counter, and when it was reported.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     at_ms: u64,
@@ -51,7 +51,7 @@ impl GuestHistory {
             return None;
         };
         if now.bytes < last.bytes || now.at_ms < last.at_ms {
-            // It was started again, or a clock was set back.
+            // The guest was restarted, or a clock was set back.
             self.counted = Some(now);
             return None;
         }
@@ -73,8 +73,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Takes in a tick, unless it is the one taken in last. Guests that are not in it are
-    /// forgotten.
+    /// Takes in a tick, unless it is the one taken in last. Drops guests that are not in it.
     pub(crate) fn push(&mut self, status: &StatusReply) {
         let tick = (status.tick.seen_at_unix_ms, status.tick.generation);
         if self.last.replace(tick) == Some(tick) {
@@ -96,7 +95,7 @@ impl History {
         self.guests = guests;
     }
 
-    /// One guest's last ticks; `None`: it is not there.
+    /// One guest's last ticks; `None`: there is no such guest.
     pub(crate) fn guest(&self, name: &str) -> Option<&GuestHistory> {
         self.guests.get(name)
     }
@@ -149,7 +148,7 @@ mod tests {
     #[test]
     fn rates_follow_the_guests_own_reports() {
         let mut history = History::default();
-        // A report every two seconds, read every second.
+        // The guest reports every two seconds, and is read every second.
         pushed(&mut history, 10, Some(0), 0);
         pushed(&mut history, 11, Some(0), 1000);
         pushed(&mut history, 12, Some(8192), 0);

@@ -12,13 +12,13 @@ use crate::order::Order;
 use crate::state::{Explanation, Selected, Source, State};
 use crate::view;
 
-/// Longest filter; guests' names are no longer.
+/// Longest filter: guests' names are not longer.
 const FILTER_CHARS_MAX: usize = 64;
-/// Lines that a page moves the selection by where the terminal's height is not known.
+/// Least number of lines by which a page key moves the selection.
 const PAGE_ROWS_MIN: usize = 5;
-/// Rows that are not of the table: those of the host and the keys.
+/// Rows of the screen outside the table, for the host and the keys.
 const ROWS_BESIDE: usize = 7;
-/// The step of a page in a journal.
+/// The step of a page key in a journal, in milliseconds.
 const MINUTE_MS: u32 = 60_000;
 
 impl State {
@@ -121,7 +121,7 @@ impl State {
         }
     }
 
-    /// Keys that move through a journal; `None`: it is another key, or there is no journal.
+    /// Handles a key that moves through a journal; `None`: another key, or there is no journal.
     fn tape_key(&mut self, key: KeyEvent) -> Option<Vec<Order>> {
         let Source::Journal(tape) = &mut self.source else { return None };
         let seek = match key.code {

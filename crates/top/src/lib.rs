@@ -1,12 +1,12 @@
-//! `ballast top`: a host's memory and its guests live in a terminal, or out of a journal.
+//! `ballast top`: shows a host's memory and its guests in a terminal, live or from a journal.
 //!
-//! Idea: as in Elm. A `State` takes in `Event`s (keys, time, replies, recorded ticks) and gives
-//! `Order`s back (ask, pause, move through the journal); what is drawn is a function of the
-//! state. Neither does any I/O, so tests need no terminal and no daemon; `run.rs` has the
-//! terminal, the signals and the API, `recorded.rs` the journal.
+//! Idea: the architecture of Elm. A `State` takes in `Event`s (keys, time, replies, recorded ticks)
+//! and returns `Order`s (ask, pause, move through the journal). The screen is a function of the
+//! state. Neither does any I/O, so tests need no terminal and no daemon. `run.rs` has the terminal,
+//! the signals and the API, `recorded.rs` the journal.
 //!
-//! Begin reading at `state.rs`. Limits: a reply holds all guests, about 1 KiB of each, so that a
-//! host of 10,000 makes 10 MiB a tick. The view never asks more often than the daemon ticks.
+//! Begin reading at `state.rs`. Limits: a reply has all guests, about 1 KiB each, so a host of
+//! 10,000 guests sends 10 MiB a tick. The view never asks more often than the daemon ticks.
 
 #![forbid(unsafe_code)]
 

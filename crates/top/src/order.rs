@@ -1,19 +1,19 @@
-//! What the state wants done: the only way from it to the terminal, the daemon and the journal.
+//! Orders of the state: its only way to affect the terminal, the daemon and the journal.
 
 use ballast_api::GuestChange;
 use ballast_model::GuestId;
 use ballast_store::Seek;
 
-/// What is to be done.
+/// What the loop has to do for the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// End.
+    /// End the view.
     Quit,
     /// Ask for a guest's explanation.
     Explain(GuestId),
-    /// Have the daemon stop acting.
+    /// Pause the daemon.
     Pause,
-    /// Have it act again.
+    /// Resume the daemon.
     Resume,
     /// Change a guest's bounds.
     Set(GuestId, GuestChange),

@@ -1,10 +1,10 @@
-//! A journal's ticks in the form in which a daemon tells of its own.
+//! A journal's ticks in the form of a daemon's replies.
 //!
 //! Idea: [`tell`] makes a recorded tick into a [`Tick`] of the API, for every command that reads
-//! journals. A `Recording` is where in a journal the view is: a step ahead reads one row, any
-//! other move the rows of one `History`. Cost: never more than that in memory, however long the
-//! journal is; about 1 ms a row of a hundred guests. Limits: a damaged row is left out of the
-//! history, and is an error where it is the one to be shown.
+//! journals. A `Recording` is the view's place in a journal: a step ahead reads one row, any other
+//! move reads the rows of one `History`. Cost: only those rows in memory, however long the journal
+//! is; about 1 ms a row of a hundred guests. Limits: a damaged row is left out of the history; if
+//! it is the row to be shown, that is an error.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::history::{HISTORY_TICKS, History};
 /// The last outcome of each guest, with its wall clock.
 type Outcomes = BTreeMap<GuestId, (SystemTime, Outcome)>;
 
-/// The result of `tell` for a recorded tick, as of `now`.
+/// Calls `tell` with a recorded tick, as of `now`, and returns its result.
 pub fn tell<T>(latest: &Latest, now: SystemTime, tell: impl FnOnce(&Tick<'_>) -> T) -> T {
     tell_tick(&latest.tick, latest.entry.wall(), now, &latest.outcomes, tell)
 }
@@ -41,7 +41,7 @@ fn tell_tick<T>(
         snapshot: &tick.snapshot,
         plan: &tick.plan,
         limits: &limits,
-        // A journal has what was in force, not who said it.
+        // A journal has the limits in force, not their sources.
         limit_sources: &BTreeMap::new(),
         outcomes,
         paused: tick.paused,
@@ -56,13 +56,13 @@ fn tell_tick<T>(
 pub(crate) struct Scene {
     /// The tick.
     pub(crate) status: StatusReply,
-    /// The ticks up to it.
+    /// The figures of the ticks up to it.
     pub(crate) history: History,
     /// The oldest tick, this one, and the newest.
     pub(crate) places: [Place; 3],
 }
 
-/// A journal that is being looked at.
+/// A journal, and the place in it that is shown.
 #[derive(Debug)]
 pub(crate) struct Recording {
     reader: Reader,
@@ -83,7 +83,7 @@ impl Recording {
     /// Goes to another tick.
     ///
     /// # Errors
-    /// There is no tick, or the one to be shown cannot be read; the place stays then.
+    /// There is no tick, or the tick to be shown cannot be read. The place stays as it is then.
     pub(crate) fn seek(&mut self, seek: Seek) -> anyhow::Result<Scene> {
         let place = |seek| {
             let found = self.reader.seek(self.at, seek)?;
@@ -91,7 +91,7 @@ impl Recording {
         };
         let [first, to, last] = [place(Seek::First)?, place(seek)?, place(Seek::Last)?];
         if seek != Seek::Next {
-            // What is before it is read anew.
+            // After any move but one step ahead, the ticks before the new place are read again.
             self.history = History::default();
         }
         let ticks = i64::try_from(HISTORY_TICKS).unwrap_or(i64::MAX);
@@ -132,7 +132,7 @@ impl Recording {
     }
 }
 
-/// The status of a recorded tick, without outcomes, which it does not show.
+/// The status of a recorded tick. A status does not show outcomes, so they are not looked up.
 fn status_of(entry: &Entry) -> Option<StatusReply> {
     let What::Tick(tick) = &entry.what else { return None };
     let wall = entry.wall();
@@ -143,10 +143,10 @@ fn status_of(entry: &Entry) -> Option<StatusReply> {
 mod tests {
     use super::*;
 
-    /// A journal of the current format, which the store keeps for its own tests.
+    /// A journal of the current format, from the fixtures of the store.
     fn recording() -> Recording {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../store/tests/fixtures/v3.db");
-        // Reading leaves files beside it; the tree stays as it is.
+        // Reading leaves files beside a journal, so a copy is read.
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("journal.db");
         std::fs::copy(path, &copy).unwrap();
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(scene.status, jumped.status);
         assert_eq!(scene.places, jumped.places);
         assert_eq!(format!("{:?}", scene.history), format!("{:?}", jumped.history));
-        // Ahead of the last tick is the last tick.
+        // A step ahead from the last tick stays there.
         let again = stepped.seek(Seek::Next).unwrap();
         assert_eq!(format!("{:?}", scene.history), format!("{:?}", again.history));
     }

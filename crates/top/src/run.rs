@@ -1,10 +1,10 @@
-//! The terminal, the signals, the daemon: everything that the state knows nothing of.
+//! The loop of the view, with all I/O: terminal, signals, daemon and journal.
 //!
-//! Idea: one loop waits for a key, a reply, the time and a signal, hands it to the state, carries
-//! out what that orders and draws. Requests run beside it, so that neither a slow daemon nor a
-//! large journal delays a key. The daemon is asked once a tick, soon after it; one that does not
-//! answer is asked again until it does.
-//! However it ends (`q`, a signal, an error, a panic), the terminal is as before.
+//! Idea: one loop waits for a key, a reply, the time or a signal, passes it to the state, carries
+//! out the state's orders, and draws. Requests run beside the loop, so neither a slow daemon nor a
+//! large journal delays a key. The daemon is asked once a tick, soon after the tick; if it does not
+//! answer, it is asked again until it does.
+//! However the loop ends (`q`, a signal, an error, a panic), the terminal is restored.
 //! Limits: needs a tokio runtime with I/O and time enabled.
 
 use std::io::{self, IsTerminal};
@@ -29,41 +29,42 @@ use crate::recorded::Recording;
 use crate::state::{Event, Source, State, Tape};
 use crate::view;
 
-/// Replies that wait for the loop: one of each kind, and some room.
+/// Most replies that wait for the loop: one of each kind, and some more.
 const REPLIES_MAX: usize = 8;
-/// Requests that wait for the journal: the state has one of each kind under way.
+/// Most requests that wait for the journal: the state has at most one of each kind under way.
 const REQUESTS_MAX: usize = 2;
-/// The daemon publishes a tick so long after it at most.
+/// Longest time after a tick until the daemon publishes it.
 const AFTER_TICK: Duration = Duration::from_millis(50);
-/// The daemon is never asked more often than so, whatever its tick is.
+/// Shortest time between two requests for the status, however short the daemon's tick is.
 const POLLS_APART_MIN: Duration = Duration::from_millis(100);
-/// Nor less often: its tick may become shorter, and its operator wants to see that it answers.
+/// Longest time between two requests for the status: the tick may become shorter, and the operator
+/// wants to see that the daemon answers.
 const POLLS_APART_MAX: Duration = Duration::from_secs(10);
 /// Time after which a daemon that does not answer is asked again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What to show.
 pub enum Origin {
-    /// A running daemon, and its socket where one was named.
+    /// A running daemon, and its socket if one was named.
     Daemon(Client, Option<PathBuf>),
     /// A journal.
     Journal(PathBuf),
 }
 
-/// How to show it.
+/// What to show, and how.
 pub struct Options {
-    /// What.
+    /// What to show.
     pub origin: Origin,
     /// Whether colours may be used.
     pub colour: bool,
-    /// How an explanation reads as text, a step a line.
+    /// Renders an explanation as text, one step a line.
     pub explain: fn(&ExplainReply) -> String,
 }
 
 /// Shows the view until it is quit or a signal ends it.
 ///
 /// # Errors
-/// Standard output or input is no terminal, the terminal fails, or the journal cannot be read.
+/// Standard output or input is not a terminal, the terminal fails, or the journal cannot be read.
 pub async fn run(options: Options) -> anyhow::Result<()> {
     for (is_terminal, name, does) in [
         (io::stdout().is_terminal(), "output", "draws on"),
@@ -85,7 +86,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         }
         Origin::Journal(path) => {
             let mut recording = Recording::open(&path)?;
-            // What is wrong with the file is said before the screen is taken.
+            // An error of the file is reported before the screen is taken.
             let last = recording.seek(Seek::Last).with_context(|| path.display().to_string())?;
             replies.try_send(Event::Recorded(Ok(Box::new(last)))).context("no room")?;
             let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
@@ -132,7 +133,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
     }
 }
 
-/// The terminal while the view has it.
+/// The terminal while the view uses it; restored when dropped.
 struct Screen {
     terminal: DefaultTerminal,
 }
@@ -142,7 +143,7 @@ impl Screen {
         match ratatui::try_init() {
             Ok(terminal) => Ok(Screen { terminal }),
             Err(error) => {
-                // It may have been half prepared.
+                // The terminal may have been prepared in part.
                 ratatui::restore();
                 Err(error).context("cannot prepare the terminal")
             }
@@ -156,23 +157,23 @@ impl Drop for Screen {
     }
 }
 
-/// Where orders go.
+/// The recipient of orders.
 enum Desk {
     Daemon(DaemonDesk),
     Journal(SyncSender<Request>),
 }
 
-/// Carries orders out by asking the daemon.
+/// Carries out orders by requests to the daemon.
 struct DaemonDesk {
     client: Client,
     explain: fn(&ExplainReply) -> String,
     replies: mpsc::Sender<Event>,
-    /// Asks for the status before the next tick.
+    /// Makes the status be asked for at once, before the next tick.
     at_once: Arc<Notify>,
 }
 
 impl DaemonDesk {
-    /// Begins to ask for the status, too.
+    /// Also starts the task that asks for the status.
     fn new(
         client: Client,
         explain: fn(&ExplainReply) -> String,
@@ -210,11 +211,11 @@ impl DaemonDesk {
                 Order::Pause => done(client.pause().await),
                 Order::Resume => done(client.resume().await),
                 Order::Set(guest, change) => done(client.set_guest(&guest, &change).await),
-                // These are no requests.
+                // These are not requests to the daemon.
                 Order::Quit | Order::Seek(_) => return,
             };
             let is_done = matches!(reply, Event::Done(Ok(_)));
-            // If nobody takes it any more, the view is ending.
+            // Fails only when the view is ending.
             let _ = replies.send(reply).await;
             if is_done {
                 at_once.notify_one();
@@ -227,7 +228,7 @@ fn done(told: Result<ballast_api::CommandReply, ballast_api::ClientError>) -> Ev
     Event::Done(told.map(|reply| reply.message).map_err(|error| error.to_string()))
 }
 
-/// Time until the daemon has another tick to tell of.
+/// Time until the daemon has published its next tick.
 fn until_next_tick(status: &StatusReply) -> Duration {
     let tick_ms = status.daemon.as_ref().map_or(1000, |daemon| daemon.tick_ms);
     let left = Duration::from_millis(tick_ms.saturating_sub(status.tick.age_ms));
@@ -240,7 +241,7 @@ enum Request {
     Explain(GuestId),
 }
 
-/// Starts the thread that reads the journal; it ends with the sender of its requests.
+/// Starts the thread that reads the journal. It ends when the sender of its requests is dropped.
 fn read_journal(
     mut recording: Recording,
     explain: fn(&ExplainReply) -> String,
@@ -273,7 +274,7 @@ fn carry_out(order: Order, requests: &SyncSender<Request>) -> anyhow::Result<()>
     let request = match order {
         Order::Seek(seek) => Request::Seek(seek),
         Order::Explain(guest) => Request::Explain(guest),
-        // A journal obeys nobody; the state does not order it.
+        // The state gives no such orders for a journal.
         Order::Quit | Order::Pause | Order::Resume | Order::Set(..) => return Ok(()),
     };
     match requests.try_send(request) {

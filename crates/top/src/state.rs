@@ -1,9 +1,9 @@
-//! What is known and what is shown: the whole state of the view.
+//! The whole state of the view: what is known and what is shown.
 //!
-//! Idea: `State::update` takes in one [`Event`] and says what to do about it as [`Order`]s. It
+//! Idea: `State::update` takes in one [`Event`] and returns what to do about it, as [`Order`]s. It
 //! reads no clock and does no I/O: time comes as an event. At most one order of each kind is under
-//! way, so nothing queues up however long a key is held; keys that find one under way are dropped.
-//! What keys do is in `keys.rs`.
+//! way, so nothing queues up while a key is held down: a key is ignored while its kind of order is
+//! under way. `keys.rs` says what each key does.
 
 use std::time::Duration;
 
@@ -23,17 +23,17 @@ use crate::recorded::Scene;
 
 /// Time between recorded ticks while they are played.
 const PLAYED_TICK: Duration = Duration::from_millis(250);
-/// Time after which ages are drawn anew.
+/// Time after which ages are drawn again.
 const AGES: Duration = Duration::from_secs(1);
 
-/// What happens to the view.
+/// An input of the state.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// A key was pressed.
     Key(KeyEvent),
-    /// The terminal has so many columns and rows.
+    /// The terminal now has this many columns and rows.
     Size(u16, u16),
-    /// The time since the start; comes before every other event.
+    /// The time since the start. It precedes every other event.
     Time(Duration),
     /// [`State::pace`] went by without another event.
     Beat,
@@ -43,16 +43,16 @@ pub(crate) enum Event {
     Recorded(Result<Box<Scene>, String>),
     /// A guest's explanation, or why there is none.
     Explained(String, Result<String, String>),
-    /// What came of a command.
+    /// The result of a command.
     Done(Result<String, String>),
 }
 
-/// Where what is shown comes from.
+/// The source of what is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A running daemon.
     Daemon {
-        /// Its socket where one was named, so that equivalent commands name it, too.
+        /// Its socket if one was named, so that the commands shown name it too.
         socket: Option<String>,
     },
     /// A journal.
@@ -66,7 +66,7 @@ pub(crate) struct Tape {
     pub(crate) file: String,
     /// The oldest tick, the one shown, and the newest; `None`: none was read yet.
     pub(crate) places: Option<[Place; 3]>,
-    /// Whether it goes on by itself.
+    /// Whether it is being played.
     pub(crate) playing: bool,
 }
 
@@ -84,9 +84,9 @@ pub(crate) enum Selected {
 pub(crate) struct Explanation {
     /// The guest.
     pub(crate) guest: GuestId,
-    /// The text; `None`: not here yet.
+    /// The text; `None`: it has not arrived yet.
     pub(crate) text: Option<String>,
-    /// Why it could not be had last.
+    /// Why the last request for it failed.
     pub(crate) error: Option<String>,
     /// Lines above the first one shown.
     pub(crate) scroll: usize,
@@ -95,7 +95,7 @@ pub(crate) struct Explanation {
 /// A message in the last line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
-    /// What.
+    /// The text.
     pub(crate) text: String,
     /// Whether it is about a failure.
     pub(crate) is_failure: bool,
@@ -113,7 +113,7 @@ pub(crate) struct Trouble {
 /// The state of the view.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    /// Where it comes from.
+    /// The source of what is shown.
     pub(crate) source: Source,
     /// Whether colours may be used.
     pub(crate) colour: bool,
@@ -123,9 +123,9 @@ pub(crate) struct State {
     pub(crate) size: (u16, u16),
     /// Time since the start.
     pub(crate) now: Duration,
-    /// The last status; `None`: none came yet.
+    /// The last status; `None`: none has arrived yet.
     pub(crate) status: Option<Box<StatusReply>>,
-    /// When it came.
+    /// When that arrived, since the start.
     pub(crate) arrived: Duration,
     /// The last ticks.
     pub(crate) history: History,
@@ -141,14 +141,14 @@ pub(crate) struct State {
     pub(crate) selected: Option<Selected>,
     /// The explanation that is shown in place of the table.
     pub(crate) explanation: Option<Explanation>,
-    /// What lies over it all.
+    /// The dialog over the view.
     pub(crate) dialog: Option<Dialog>,
-    /// Where the selected line stood, to select a neighbour when it goes.
+    /// The number of the selected line, to select a neighbour when it disappears.
     pub(crate) at: usize,
     pub(crate) under_way: UnderWay,
 }
 
-/// What was ordered and has not come yet.
+/// Orders without a result yet, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnderWay {
     pub(crate) explain: bool,
@@ -157,7 +157,7 @@ pub(crate) struct UnderWay {
 }
 
 impl State {
-    /// The state before anything came.
+    /// The state before the first event.
     pub(crate) fn new(source: Source, colour: bool, zone: TimeZone) -> State {
         State {
             source,
@@ -244,19 +244,19 @@ impl State {
         }
     }
 
-    /// The age of what is shown; `None`: there is nothing, or it is of a journal.
+    /// The age of what is shown; `None`: nothing is shown, or it is from a journal.
     pub(crate) fn age(&self) -> Option<Duration> {
         let status = self.status.as_ref().filter(|_| self.is_live())?;
         let passed = self.now.saturating_sub(self.arrived);
         Some(Duration::from_millis(status.tick.age_ms).saturating_add(passed))
     }
 
-    /// Whether it shows a daemon, and not a journal.
+    /// Whether it shows a daemon rather than a journal.
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.source, Source::Daemon { .. })
     }
 
-    /// The lines of the table, as they are sorted, filtered and folded.
+    /// The lines of the table, filtered, sorted and folded.
     pub(crate) fn rows(&self) -> Vec<Row<'_>> {
         match &self.status {
             Some(status) => guests::rows(status, &self.history, &self.showing),
@@ -270,7 +270,7 @@ impl State {
         rows.iter().position(|row| is_selected(row, selected))
     }
 
-    /// The `ballast` command that does what `arguments` say.
+    /// The `ballast` command with these arguments, and with the socket if one was named.
     pub(crate) fn command(&self, arguments: &str) -> String {
         match &self.source {
             Source::Daemon { socket: Some(socket) } => {
@@ -316,7 +316,7 @@ impl State {
         }
     }
 
-    /// Shows a tick, and asks for its explanation where one is open and it is another tick.
+    /// Shows a tick. If an explanation is open and the tick is new, asks for that of the tick.
     fn show(&mut self, status: Box<StatusReply>, is_new: bool) -> Vec<Order> {
         self.arrived = self.now;
         self.status = Some(status);
@@ -342,7 +342,7 @@ impl State {
     fn take_explanation(&mut self, guest: &str, told: Result<String, String>) -> Vec<Order> {
         let Some(explanation) = &mut self.explanation else { return vec![] };
         if explanation.guest.as_str() != guest {
-            // Another guest was opened meanwhile.
+            // The explanation of another guest was opened meanwhile.
             let wanted = explanation.guest.clone();
             return self.explain(wanted);
         }
@@ -353,7 +353,7 @@ impl State {
         vec![]
     }
 
-    /// Where the selected line is gone, selects the one that stands in its place.
+    /// If the selected line is gone, selects the line in its place.
     fn select_what_is_there(&mut self) {
         let rows = self.rows();
         match self.position(&rows) {

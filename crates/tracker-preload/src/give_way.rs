@@ -46,8 +46,8 @@ impl GiveWayGuard {
 impl Drop for GiveWayGuard {
     fn drop(&mut self) {
         UFFD.store(NONE, SeqCst);
-        // A few system calls at most, and the wait for threads inside slots. Asleep, as the users
-        // may be threads of lower priority.
+        // It waits for a few system calls at most, and for threads inside slots. It sleeps
+        // meanwhile, as those threads may have lower priority.
         while USERS.load(SeqCst) > 0 {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -326,7 +326,7 @@ mod tests {
     use super::*;
     use crate::slots::TrackedMemory;
 
-    /// A mechanism with one pending fault; restoring and reading do what the test wants.
+    /// A mechanism with one pending fault; the test chooses how restoring and reading fail.
     struct FaultyMechanism {
         waiting: OwnedFd,
         restore: fn() -> Result<u64, Errno>,

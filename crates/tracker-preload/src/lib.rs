@@ -6,16 +6,16 @@
 //! loaded with `LD_PRELOAD`.
 //!
 //! The library decides nothing. A daemon connects to its socket (`BALLAST_TRACK_SOCKET`), which is
-//! open to root and one user (`BALLAST_TRACK_USER`), names the
-//! memory, says what to watch and when to revoke, and reads touches from a ring
-//! (`ballast_tracker_proto`). There are three threads: one answers faults (`handler`), one takes
-//! requests (`server`), one measures traps (`probe`).
+//! open to root and one user (`BALLAST_TRACK_USER`). The daemon names the memory, says what to
+//! watch and when to revoke, and reads touches from a ring (`ballast_tracker_proto`). There are
+//! three threads: one answers faults (`handler`), one takes requests (`server`), one measures traps
+//! (`probe`).
 //!
 //! A guest must never hang because it is tracked, nor wait for longer than a second:
 //! - if the client is gone or silent for a second, all permissions are restored (`server`);
 //! - if a fault cannot be answered, or a thread ends, all permissions are restored (`handler`);
 //! - if a thread does not go on, the other one restores them (`handler`, `session`);
-//! - whoever unmaps memory waits asleep and for a bounded time (`slots`);
+//! - a thread that unmaps memory sleeps while it waits, and only for a bounded time (`slots`);
 //! - only shared memory that certainly still belongs to the guest is revoked (`maps`, `slots`,
 //!   `unmap`);
 //! - if the hypervisor needs userfaultfd for itself, the tracker gives way (`give_way`).

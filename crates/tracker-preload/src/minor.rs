@@ -46,7 +46,7 @@ const ADDRESS_AT: usize = 16;
 /// An open userfaultfd for minor faults.
 pub(crate) struct MinorFaults {
     uffd: OwnedFd,
-    /// This process, if `process_madvise` can revoke batches of its memory.
+    /// A pidfd of this process, if `process_madvise` can revoke batches of its memory.
     batch: Option<OwnedFd>,
 }
 
@@ -115,7 +115,7 @@ impl MinorFaults {
 }
 
 fn by_call() -> Result<OwnedFd, Errno> {
-    // Without UFFD_USER_MODE_ONLY: see above.
+    // Without UFFD_USER_MODE_ONLY, for the reason in the header.
     let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
     // SAFETY: a userfaultfd does nothing until memory is registered.
     unsafe { userfaultfd(flags) }
@@ -156,7 +156,7 @@ pub(crate) fn unregister(uffd: BorrowedFd<'_>, range: Extent) -> Result<(), Errn
     let mut request = uffdio_range { start: range.start, len: range.len };
     // SAFETY: `uffdio_range` is what UFFDIO_UNREGISTER takes.
     let done = unsafe { update::<{ UFFDIO_UNREGISTER as Opcode }, _>(uffd, &mut request) };
-    // The kernel does that by itself for faults of pages that are missing, not for minor ones.
+    // The kernel wakes threads by itself for faults on missing pages, but not for minor faults.
     wake(uffd, range);
     done
 }
@@ -212,7 +212,7 @@ impl TrapMechanism for MinorFaults {
                 rest = &rest[ranges.len()..];
             }
         }
-        // One by one if batches are not possible, or to find the error of a failed batch.
+        // One by one, if batches are not possible or to find the error of a failed batch.
         for range in rest {
             let start = range.start as *mut std::ffi::c_void;
             // SAFETY: as in `revoke_batch`.

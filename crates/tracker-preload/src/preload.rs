@@ -2,9 +2,9 @@
 //!
 //! A library in `LD_PRELOAD` is initialised before the program's `main`. If `BALLAST_TRACK_SOCKET`
 //! is set, a tracker listens at that path; otherwise nothing happens. `BALLAST_TRACK_USER` is the
-//! number of the daemon's user, where that is neither root nor the hypervisor's. All three
-//! variables are removed from the environment, so that programs the hypervisor starts are not
-//! tracked.
+//! number of the daemon's user, if that is neither root nor the hypervisor's user. Both variables,
+//! and this library's entry in `LD_PRELOAD`, are removed from the environment, so that programs
+//! that the hypervisor starts are not tracked.
 //!
 //! A hypervisor that goes into the background (QEMU's `-daemonize`) forks twice, and threads do not
 //! survive a fork. The process that maps shared writable memory, as guest memory is, is the
@@ -26,7 +26,7 @@ use crate::server::Tracker;
 
 /// `SOCKET_VARIABLE` of the protocol as a C string; a test compares them.
 const SOCKET_NAME: &CStr = c"BALLAST_TRACK_SOCKET";
-/// `USER_VARIABLE` of the protocol likewise.
+/// `USER_VARIABLE` of the protocol, likewise.
 const USER_NAME: &CStr = c"BALLAST_TRACK_USER";
 const PRELOAD_NAME: &CStr = c"LD_PRELOAD";
 /// Prefix of this library's file name.
@@ -78,7 +78,7 @@ extern "C" fn set_up() {
 extern "C" fn tear_down() {
     let Ok(mut place) = TRACKER.try_lock() else { return };
     match place.take() {
-        // The tracker of another process.
+        // The tracker belongs to another process.
         Some((process, tracker)) if process != std::process::id() || tracker.is_stopped() => {
             std::mem::forget(tracker);
         }
@@ -111,7 +111,7 @@ fn move_here() {
 /// Warns and continues: a guest that cannot be tracked must start all the same.
 fn warn(why: &dyn std::fmt::Display) {
     use std::io::Write;
-    // Whoever reads it may be gone, which must not end the hypervisor.
+    // Standard error may be closed, which must not end the hypervisor.
     let _ =
         writeln!(std::io::stderr(), "ballast-track: warning: this guest cannot be tracked: {why}");
 }
@@ -145,7 +145,7 @@ unsafe fn clean_environment() {
 /// The number of a user in decimal digits.
 fn user_number(text: &[u8]) -> Option<u32> {
     let digits = text.iter().all(u8::is_ascii_digit);
-    // The kernel takes the largest number for none.
+    // To the kernel the largest number means no user.
     std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok().filter(|user| *user != u32::MAX)
 }
 

@@ -5,8 +5,8 @@
 //! processor: that stops a virtual processor too, but not because of tracking. (A median of eight
 //! varied from 8 to 170 µs within a minute.)
 //!
-//! A thread of its own touches them: if the handler does not go on, the control thread must, to
-//! restore all permissions.
+//! A separate thread touches them: if the handler does not go on, the control thread must be free
+//! to restore all permissions.
 //!
 //! Cost: four traps per measurement; on a starved machine each may take a tenth of a second.
 //! Limits: measures a trap of a thread on *another* processor than the handler's. A virtual
@@ -29,8 +29,8 @@ const PAGES: usize = 4;
 const LEN: usize = PAGES * 4096;
 /// Measurements kept.
 const ROUNDS: usize = 8;
-/// Longest time of a trap, and the time in which it may still end: a stalled machine stops all
-/// threads.
+/// Longest time of a trap, and how much longer is waited before it counts as failed, because a
+/// stalled machine stops all threads.
 const TRAP_MAX: Duration = Duration::from_millis(800);
 const SECOND_CHECK: Duration = Duration::from_millis(50);
 
@@ -103,7 +103,7 @@ impl TrapProbe {
                     // SAFETY: within the mapping, which lives until this thread has ended.
                     unsafe { address.read_volatile() };
                     let time = u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                    // Nobody waits for it any more once the handler has failed.
+                    // Fails if the handler has failed, because then nothing waits for the times.
                     let _ = done.send(time);
                 }
             }
@@ -118,7 +118,7 @@ impl TrapProbe {
     /// Measures the time of a trap, in nanoseconds; the handler must be running.
     ///
     /// # Errors
-    /// `TIMEDOUT`: the handler does not answer.
+    /// `TIMEDOUT` if the handler does not answer.
     pub(crate) fn measure(&mut self, kernel: &dyn TrapMechanism) -> Result<u64, Errno> {
         kernel.revoke(&[self.extent()])?;
         let trapped = self.trapped.as_ref().ok_or(Errno::CANCELED)?;
@@ -137,7 +137,7 @@ impl Drop for TrapProbe {
     fn drop(&mut self) {
         if let Some(TrapThread { requests, times: _, thread }) = self.trapped.take() {
             drop(requests);
-            // It waits for no trap: the memory is not registered any more.
+            // It cannot be waiting for a trap, because the memory is no longer registered.
             let _ = thread.join();
         }
         // SAFETY: the mapping made above; nothing refers to it any more.

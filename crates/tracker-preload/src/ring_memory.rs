@@ -40,7 +40,7 @@ impl RingMemory {
         };
         let stat = fstat(file).map_err(refused)?;
         let needed = SealFlags::SHRINK | SealFlags::GROW;
-        // No other file has seals.
+        // Other kinds of files have no seals.
         let seals = fcntl_get_seals(file).map_err(refused)?;
         let len = u64::try_from(stat.st_size).unwrap_or(0);
         let is_of_size = (ring_bytes(CAPACITY_MIN)..=ring_bytes(CAPACITY_MAX)).contains(&len);

@@ -58,8 +58,8 @@ impl StopSignal {
 }
 
 impl Tracker {
-    /// Starts a tracker that listens at `address` for root and the user of number `user`; without
-    /// one, for root and this process's own user.
+    /// Starts a tracker that listens at `address` for root and for the user with the number `user`,
+    /// by default this process's own.
     ///
     /// # Errors
     /// It cannot listen there, or cannot start a thread.

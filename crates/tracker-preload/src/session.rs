@@ -126,8 +126,8 @@ impl TrackerSession {
         TrackerReply::Attached { handler_tid, capabilities: batch }
     }
 
-    /// Records that the control thread is alive, and checks that the handler's thread is, and that
-    /// the hypervisor has not waited for either in vain; must be called ten times a second.
+    /// Records that the control thread is alive. Checks that the handler's thread is alive, and
+    /// that the hypervisor has not waited for either in vain. Must be called ten times a second.
     pub(crate) fn report_alive(&mut self) {
         check_threads(&self.shared, &mut self.handler_silence);
     }
@@ -309,7 +309,8 @@ impl TrackerSession {
         self.check_failure()
     }
 
-    /// The handler may have failed before memory was registered, and would not answer its faults.
+    /// The handler may have failed before memory was registered; then it would not answer its
+    /// faults.
     fn check_failure(&self) -> Result<(), TrackerRefusal> {
         let Some(errno) = self.failure() else { return Ok(()) };
         self.unwatch_all();

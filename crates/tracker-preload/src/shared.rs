@@ -31,7 +31,7 @@ pub(crate) fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
-/// What a thread knows of the silence of the other one.
+/// What a thread knows about the silence of the other thread.
 #[derive(Default)]
 pub(crate) struct SilentWatch {
     /// How long the silence was when it was first found too long.

@@ -77,13 +77,14 @@ pub(crate) struct TrackedMemory {
     pub(crate) first_page: u64,
 }
 
-/// A thread's presence inside a slot: its addresses stay the region's as long, or nobody's.
+/// A thread's presence inside a slot. While it lives, the slot's addresses are the region's or
+/// unused.
 pub(crate) struct SlotGuard<'a> {
     slot: &'a Slot,
 }
 
 impl SlotGuard<'_> {
-    /// The slot's memory, which does not change meanwhile.
+    /// The slot's memory, which does not change while this lives.
     pub(crate) fn tracked(&self) -> TrackedMemory {
         let first_page = self.slot.first_page.load(Acquire);
         TrackedMemory { extent: self.slot.extent(), first_page }
@@ -92,7 +93,8 @@ impl SlotGuard<'_> {
 
 impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
-        // Either the thread that waits sees that nobody is inside, or this one sees it waiting.
+        // Either the waiting thread sees that no thread is inside, or this thread sees that one
+        // waits.
         if self.slot.inside.fetch_sub(1, SeqCst) == 1 && self.slot.waiting.load(SeqCst) > 0 {
             // Fails for invalid addresses only.
             let _ = futex::wake(&self.slot.inside, futex::Flags::PRIVATE, i32::MAX as u32);
@@ -117,7 +119,7 @@ impl Slot {
         Extent::new(self.start.load(Acquire), self.len.load(Acquire))
     }
 
-    /// Lets no further thread in, for good.
+    /// Lets no further thread in until the slot is claimed for another region.
     fn close(&self) {
         let close = |state| self.state.compare_exchange(state, CLOSED, SeqCst, SeqCst);
         let _ = close(OPEN).or_else(|_| close(CLAIMED));
@@ -133,7 +135,7 @@ impl Slot {
                 break inside == 0;
             }
             let left = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
-            // Whatever ends the sleep, the number tells.
+            // Whatever ends the sleep, `inside` is read again.
             let _ = futex::wait(&self.inside, futex::Flags::PRIVATE, inside, Some(&left));
         };
         self.waiting.fetch_sub(1, SeqCst);
@@ -177,7 +179,7 @@ impl Slots {
         state.compare_exchange(CLAIMED, OPEN, SeqCst, SeqCst).is_ok()
     }
 
-    /// Frees a slot, or has it free as soon as no thread is inside.
+    /// Frees a slot, at once or as soon as no thread is inside.
     pub(crate) fn free(&self, index: usize) {
         let slot = &self.slots[index];
         slot.close();
@@ -239,8 +241,8 @@ impl Slots {
     }
 
     /// Records that a slot's memory is registered; the caller is inside. Not if the hypervisor has
-    /// ceased to wait: it may have registered the memory itself since, and closing the tracker's
-    /// userfaultfd unregisters only what is the tracker's.
+    /// stopped waiting: it may have registered the memory itself since. Closing the tracker's
+    /// userfaultfd then unregisters only what the tracker registered.
     pub(crate) fn set_watched(&self, index: usize) {
         self.slots[index].is_watched.store(true, SeqCst);
         if self.is_late() {
@@ -274,7 +276,7 @@ impl Slots {
     }
 
     /// Closes the slots that overlap `range`, waits for threads inside for [`WAIT_MAX`], and calls
-    /// `unregister` for their memory: what is registered, or may be because a thread is still
+    /// `unregister` for their memory if it is registered, or may be because a thread is still
     /// inside.
     pub(crate) fn close(&self, range: Extent, unregister: impl Fn(Extent)) {
         let mut end = None;
@@ -298,7 +300,7 @@ impl Slots {
         is_empty
     }
 
-    /// The end of a wait that begins now. Who has waited in vain does not wait again.
+    /// The end of a wait that begins now. After one wait in vain there are no further waits.
     fn wait_end(&self) -> Instant {
         let wait = if self.is_late() { Duration::ZERO } else { WAIT_MAX };
         Instant::now() + wait

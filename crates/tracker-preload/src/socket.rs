@@ -1,10 +1,10 @@
 //! The tracker's socket and its packets.
 //!
 //! `SOCK_SEQPACKET` preserves message boundaries, so a message is a packet and is never read in
-//! part. The socket has a path. Root and one more user may connect, which the kernel attests
-//! (`SO_PEERCRED`): the daemon's user where one is named, else the hypervisor's own, to which the
-//! file is then closed by its mode too. Another named user gets to the file by its group, which is
-//! that of the folder where the folder has the bit for it (mode 2770).
+//! part. The socket is a file. Root and one more user may connect, which is checked by the kernel's
+//! word (`SO_PEERCRED`): the daemon's user if one is named, else the hypervisor's own. Without a
+//! named user the file's mode already shuts others out. A named user needs access by the file's
+//! group, which is the folder's group if the folder has the setgid bit (mode 2770).
 //!
 //! Limits: only [`Listener::wait`] and [`ClientSocket::wait`] block.
 
@@ -43,8 +43,8 @@ fn seqpacket() -> Result<OwnedFd, Errno> {
 }
 
 impl Listener {
-    /// Listens at `address` for root and the user of number `user`, or this process's own without
-    /// one; replaces a socket file whose process is gone.
+    /// Listens at `address` for root and for the user with the number `user`, by default this
+    /// process's own; replaces a socket file whose process is gone.
     pub(crate) fn bind(address: &TrackerAddress, user: Option<u32>) -> io::Result<Listener> {
         // The process may change its working directory before it removes the file.
         let path = std::path::absolute(address.path())?;
@@ -65,16 +65,16 @@ impl Listener {
             bound => bound?,
         }
         if user != own && !user.is_root() {
-            // Set afterwards, as the mask of the process would take it away; nobody can connect
-            // before it listens.
+            // Set after binding, because the process's umask would clear these bits. Nobody can
+            // connect before the socket listens.
             rustix::fs::chmod(&path, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP)?;
         }
         rustix::net::listen(&socket, BACKLOG)?;
         Ok(Listener { socket, path, user })
     }
 
-    /// A copy for a child process that takes it over. Clients see who listened last, and must see
-    /// the child.
+    /// A copy of the socket for a child process that takes it over. It listens again, because
+    /// clients see the process that called `listen` last, which has to be the child.
     pub(crate) fn duplicate(&self) -> io::Result<Listener> {
         let socket = self.socket.try_clone()?;
         rustix::net::listen(&socket, BACKLOG)?;
@@ -102,8 +102,8 @@ impl Listener {
 }
 
 /// The user of the process at the other end; `None` if the kernel does not say. Not by rustix,
-/// whose type has no value for a process outside this PID namespace, as a daemon is to a hypervisor
-/// in a container: it would be refused, or worse.
+/// which cannot represent a process outside this PID namespace, as a daemon is to a hypervisor in a
+/// container: the daemon would be refused, or worse.
 fn peer_user(socket: &OwnedFd) -> Option<Uid> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;

@@ -2,23 +2,23 @@
 //!
 //! A preloaded library overrides functions of the C library. So the hypervisor's `munmap`, `mmap`
 //! and `mremap` come here: they close the slots of the range (see [`crate::slots`]), and then make
-//! the system call of the C library's function.
+//! the system call that the C library's function would make.
 //!
 //! userfaultfd has events for this (`UFFD_FEATURE_EVENT_UNMAP`), but they come afterwards, when the
 //! address may have been reused, and make the hypervisor wait for their reader.
 //!
-//! If one of the tracker's threads is still inside a slot after the longest wait, it may yet call
-//! `MADV_DONTNEED`. So the addresses are not given back: inaccessible memory takes their place,
-//! named `ballast-kept` in `/proc/PID/maps`, for as long as the process lives. Only other shared
-//! memory may be mapped over it, because its contents outlive that call; anything else fails with
-//! `ENOMEM`. QEMU maps over guest memory to replace a page that the hardware has lost, by the same
-//! file.
+//! If one of the tracker's threads is still inside a slot after the longest wait, it may still call
+//! `MADV_DONTNEED`. So the addresses are not released: inaccessible memory takes their place, named
+//! `ballast-kept` in `/proc/PID/maps`, for as long as the process lives. Only other shared memory
+//! may be mapped over it, because its contents survive that call; anything else fails with
+//! `ENOMEM`. QEMU does map over guest memory, from the same file, to replace a page that the
+//! hardware has lost.
 //!
 //! Mapping shared memory also identifies the hypervisor process (see [`crate::preload`]).
 //!
 //! Cost: one load while nothing is tracked.
 //! Source: munmap(2), mremap(2), `PR_SET_VMA_ANON_NAME` of prctl(2); `qemu_ram_remap` of QEMU.
-//! Limits: memory that is kept costs addresses and no pages, and counts in the process's `VmSize`.
+//! Limits: kept memory uses addresses but no pages, and counts in the process's `VmSize`.
 
 use std::ffi::{c_int, c_long, c_void};
 
@@ -34,7 +34,7 @@ fn to_pointer(result: c_long) -> *mut c_void {
     result as *mut c_void
 }
 
-/// Fails as mmap(2) and mremap(2) do without memory.
+/// Fails as mmap(2) and mremap(2) do when memory is short.
 fn refuse() -> *mut c_void {
     // SAFETY: the C library's own variable of this thread.
     unsafe { *libc::__errno_location() = libc::ENOMEM };
@@ -159,10 +159,10 @@ mod tests {
     use crate::threads;
 
     const LEN: usize = 16 * 4096;
-    /// The wait, and what a machine under load takes for the rest.
+    /// The longest wait, plus what a loaded machine needs for the rest.
     const BOUND: Duration = Duration::from_secs(5);
 
-    /// Runs a test in a process of its own, as slots and lateness are those of a process.
+    /// Runs a test in a process of its own, because slots and lateness are global to a process.
     fn in_child(name: &str, act: impl FnOnce()) {
         const CHILD: &str = "BALLAST_TEST_UNMAP";
         if std::env::var(CHILD).is_ok_and(|child| child == name) {
@@ -217,7 +217,7 @@ mod tests {
         slot
     }
 
-    /// What the process has mapped at `start`.
+    /// The line of `/proc/self/maps` for the mapping at `start`.
     fn mapped(start: *mut c_void) -> Option<String> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let start = format!("{:x}-", start as usize);
@@ -306,7 +306,7 @@ mod tests {
                 let took = began.elapsed();
                 assert!(took >= WAIT_MAX && took < BOUND, "{took:?}");
                 assert!(SLOTS.is_late());
-                // The kernel follows such a hint where it can.
+                // The kernel follows such a hint if the addresses are free.
                 let heap = private(memory, 0);
                 // SAFETY: the mapping just made.
                 unsafe { heap.cast::<u8>().write_bytes(77, LEN) };
@@ -320,12 +320,12 @@ mod tests {
                 // SAFETY: nothing uses either range.
                 assert_eq!(unsafe { mremap(heap, LEN, LEN, flags, memory) }, libc::MAP_FAILED);
                 assert_eq!(refused(), Some(libc::ENOMEM));
-                // Other shared memory keeps its contents whoever drops its page-table entries.
+                // Other shared memory keeps its contents when its page-table entries are dropped.
                 shared(memory, 33);
                 revoke_late();
                 assert!(is_filled(memory, 33) && is_filled(heap, 77));
             });
-            // Nobody is inside any more.
+            // No thread is inside any more.
             // SAFETY: as above.
             assert_eq!(unsafe { munmap(memory, LEN) }, 0);
             assert_eq!(mapped(memory), None);

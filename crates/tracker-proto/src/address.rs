@@ -1,8 +1,8 @@
 //! The address of a tracker's socket, and who may connect to it.
 //!
-//! Idea: a socket with a path has an owner and a mode, and its folder decides who may make one. An
-//! abstract name has neither: any process of the host may take it first, or connect. So only paths
-//! are addresses.
+//! Idea: a socket with a path has an owner and a mode, and its folder's permissions decide who may
+//! create one. An abstract name has neither: any process of the host may take it first, or connect
+//! to it. So only paths are addresses.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub const USER_VARIABLE: &str = "BALLAST_TRACK_USER";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrackerAddress(PathBuf);
 
-/// The address is a name of an abstract socket.
+/// An address that is the name of an abstract socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbstractAddress(String);
 
@@ -45,7 +45,7 @@ impl TrackerAddress {
     }
 }
 
-/// For people: whoever starts the hypervisor chooses the path, so characters that do not print are
+/// For people. Whoever starts the hypervisor chooses the path, so characters that do not print are
 /// escaped.
 impl fmt::Display for TrackerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,8 +7,8 @@
 //! The daemon sends [`TrackerRequest`]s and counts up their numbers; the tracker answers each with
 //! one [`TrackerReply`] of the same number. A reply with number 0 is an event. Everything but a
 //! region's name has a fixed size, so no message is longer than [`MESSAGE_MAX`]; packets that are
-//! too short or too long are errors. Files (the ring's memory, the userfaultfd device) travel along
-//! as `SCM_RIGHTS`.
+//! too short or too long are errors. Files (the ring's memory, the userfaultfd device) are sent as
+//! `SCM_RIGHTS`.
 //!
 //! All messages share one version. A tracker is as old as its guest, so its version may differ from
 //! the daemon's. Either side refuses other versions. `Refused` has the same form in every version,

@@ -68,7 +68,7 @@ impl GranuleSample {
                 continue;
             }
             is_all = false;
-            // Of most granules no more than this comparison is needed.
+            // For most granules this comparison is all that is needed.
             if let Some(mut largest) = smallest.peek_mut()
                 && hash < *largest
             {

@@ -32,7 +32,7 @@ pub enum TrackerError {
         /// The hypervisor's process.
         pid: u32,
     },
-    /// The tracker names a thread as its own that is none of the hypervisor's process.
+    /// The tracker names a thread that does not belong to the hypervisor's process.
     #[error(
         "the guest's tracker says that thread {tid} answers faults, which is none of process {pid}: \
          daemon and hypervisor must see the same processes"
@@ -60,7 +60,7 @@ pub enum TrackerError {
     #[error(
         "the guest has {total} bytes of memory but only {shared} are mapped shared: give every memory backend share=on"
     )]
-    Partly {
+    PartlyShared {
         /// The guest's memory in bytes, by the hypervisor.
         total: u64,
         /// Bytes that are mapped shared and can be tracked.
@@ -91,10 +91,10 @@ pub enum TrackerError {
     Ring(#[from] RingError),
     /// The tracker's answer does not match the request.
     #[error("the guest's tracker sent a wrong answer to {0}")]
-    Answer(&'static str),
+    WrongAnswer(&'static str),
     /// The tracker did not answer.
     #[error("the guest's tracker did not answer {what} within {waited:?}")]
-    Silent {
+    NoAnswer {
         /// The request.
         what: &'static str,
         /// How long the client waited.

@@ -1,20 +1,22 @@
 //! Finds the guests on this host, and those that have a tracker.
 //!
-//! A process's environment has its tracker's address; its command line has the guest's name and the
-//! paths of file-backed memory. Both are only hints: the tracker itself reports its process, and
-//! the process's mappings show its files.
+//! A process's environment has the address of its tracker; its command line has the guest's name
+//! and the paths of file-backed memory. Both are only hints: the kernel tells which process listens
+//! at the address, and the process's mappings show its files.
 //!
 //! Cost: two small files per process.
 //! Limits: only root sees processes of other users; names come from QEMU's `-name`; file-backed
 //! memory plugged in later is not found.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ballast_tracker_proto::{SOCKET_VARIABLE, TrackerAddress};
 
-/// Longest file accepted.
-const FILE_BYTES_MAX: usize = 1 << 20;
+use crate::proc_file;
+
+/// Longest command line or environment accepted.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Most paths per guest.
 pub const PATHS_MAX: usize = ballast_tracker_proto::REGIONS_MAX;
@@ -55,7 +57,7 @@ pub fn hypervisors(proc: &Path) -> Vec<Hypervisor> {
     pids(proc).into_iter().filter_map(hypervisor).collect()
 }
 
-/// Whether the program is QEMU's for whole machines, by any of the names that it has.
+/// Whether the program is a QEMU for whole machines, by any of its usual names.
 fn is_qemu(command_line: &[u8]) -> bool {
     let program = words(command_line).next().unwrap_or_default();
     let file = program.rsplit('/').next().unwrap_or_default();
@@ -77,7 +79,7 @@ pub fn trackable_at(proc: &Path, pid: u32) -> Option<TrackableGuest> {
     let address = parse_environ(&read(&folder.join("environ"))?)?;
     let line = read(&folder.join("cmdline")).unwrap_or_default();
     let address = match address.path() {
-        // Relative to the working directory of that process.
+        // The path is relative to the working directory of that process.
         path if path.is_relative() => TrackerAddress::new(folder.join("cwd").join(path)),
         _ => address,
     };
@@ -92,7 +94,8 @@ pub fn memory_paths_at(proc: &Path, pid: u32) -> Vec<String> {
     parse_cmdline(&line).memory_paths
 }
 
-/// What a hypervisor's command line says of its guest. Whoever starts the hypervisor chooses it.
+/// What a hypervisor's command line says of its guest. It is chosen by whoever starts the
+/// hypervisor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandLine {
     /// The guest's name.
@@ -106,14 +109,14 @@ pub fn parse_cmdline(text: &[u8]) -> CommandLine {
     CommandLine { name: name(text), memory_paths: memory_paths(text) }
 }
 
-/// The tracker's address in the text of an `environ`; `None`: there is none, or it is an abstract
-/// socket's.
+/// The tracker's address in the text of an `environ`; `None` if there is none, or if it is that of
+/// an abstract socket.
 pub fn parse_environ(text: &[u8]) -> Option<TrackerAddress> {
     TrackerAddress::parse(&variable(text, SOCKET_VARIABLE)?).ok()
 }
 
-fn read(path: &PathBuf) -> Option<Vec<u8>> {
-    fs::read(path).ok().filter(|bytes| bytes.len() <= FILE_BYTES_MAX)
+fn read(path: &Path) -> Option<Vec<u8>> {
+    proc_file::read(path, FILE_BYTES_MAX).ok()
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = &str> {
@@ -148,9 +151,9 @@ fn memory_paths(command_line: &[u8]) -> Vec<String> {
         paths.extend(path.filter(|path| path.starts_with('/') && paths.len() < PATHS_MAX));
         before = word;
     }
-    // Mappings have no trailing slash.
+    // Paths in mappings have no trailing slash.
     paths.iter_mut().for_each(|path| path.truncate(path.trim_end_matches('/').len()));
-    // Nothing is left of the root folder, and no path is that of anonymous memory.
+    // Of the root folder nothing is left, and an empty path would match anonymous memory.
     paths.retain(|path| !path.is_empty());
     paths
 }

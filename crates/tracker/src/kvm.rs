@@ -1,9 +1,9 @@
 //! Whether a hypervisor runs its guest under KVM.
 //!
-//! Idea: a process that has a virtual machine of KVM has its file open, which `/proc` shows as
-//! `anon_inode:kvm-vm`. A guest's touches then set accessed bits in the tables of KVM, which the
-//! files of the process do not show: on Linux 6.1 and 6.12 a guest that read 8,000 kB had 4 kB
-//! referenced. Whoever goes by those bits would take a busy guest for an idle one.
+//! Idea: a process with a KVM virtual machine has an open file for it, which `/proc` shows as
+//! `anon_inode:kvm-vm`. The guest's touches set accessed bits in KVM's own page tables, which the
+//! files of the process do not show: on Linux 6.1 and 6.12, of a guest that read 8,000 kB only 4 kB
+//! counted as referenced. By those bits a busy guest would seem idle.
 //! Cost: one `readlink` for each open file of the process.
 //! Source: Linux, `virt/kvm/kvm_main.c` (`kvm_dev_ioctl_create_vm`).
 
@@ -12,14 +12,14 @@ use std::path::Path;
 
 use crate::error::TrackerError;
 
-/// What `/proc` shows for the file of a virtual machine.
+/// The name that `/proc` shows for the file of a virtual machine.
 const VIRTUAL_MACHINE: &str = "anon_inode:kvm-vm";
 
-/// Checks that referenced bits of process `pid` show what its guest touches; `proc` is `/proc`.
+/// Checks that the referenced bits of process `pid` show what its guest touches; `proc` is `/proc`.
 ///
 /// # Errors
-/// [`TrackerError::Kvm`] where they do not; the process is gone, or belongs to another user.
-pub fn check_bits_tell(proc: &Path, pid: u32) -> Result<(), TrackerError> {
+/// [`TrackerError::Kvm`] if they do not; or the process is gone, or belongs to another user.
+pub fn check_referenced_bits(proc: &Path, pid: u32) -> Result<(), TrackerError> {
     if is_under_kvm(proc, pid)? { Err(TrackerError::Kvm) } else { Ok(()) }
 }
 
@@ -47,16 +47,16 @@ mod tests {
         fs::create_dir_all(&files).unwrap();
         symlink("/dev/kvm", files.join("3")).unwrap();
         symlink("anon_inode:kvm-vcpu-stats:0", files.join("4")).unwrap();
-        assert!(check_bits_tell(proc.path(), 7).is_ok(), "/dev/kvm alone is no guest");
+        assert!(check_referenced_bits(proc.path(), 7).is_ok(), "/dev/kvm alone is no guest");
         symlink(VIRTUAL_MACHINE, files.join("5")).unwrap();
-        let told = check_bits_tell(proc.path(), 7).unwrap_err();
-        assert!(told.is_lasting() && told.to_string().contains("libballast_track.so"), "{told}");
-        let gone = check_bits_tell(proc.path(), 8).unwrap_err().to_string();
+        let error = check_referenced_bits(proc.path(), 7).unwrap_err();
+        assert!(error.is_lasting() && error.to_string().contains("libballast_track.so"), "{error}");
+        let gone = check_referenced_bits(proc.path(), 8).unwrap_err().to_string();
         assert!(gone.contains("open files"), "{gone}");
     }
 
     #[test]
     fn a_process_without_a_guest_passes() {
-        assert!(check_bits_tell(Path::new("/proc"), std::process::id()).is_ok());
+        assert!(check_referenced_bits(Path::new("/proc"), std::process::id()).is_ok());
     }
 }

@@ -13,10 +13,10 @@
 //! The working set is at least the memory touched in the interval, which may all be cold. If
 //! nothing was touched twice, the aged curve gives it.
 //!
-//! When the share rises, the granules that are watched anew have no history: the list lacks them,
-//! and with the new share every distance in it would seem too short, so that a working set would
-//! seem to fall by half as the share doubles. Until the new sample has caught up, distances are
-//! those among the granules of the sample before it, by its share; both take in all touches.
+//! When the share rises, the newly watched granules have no history and are missing from the list.
+//! With the new share, every distance would then seem too short, and a working set would seem to
+//! halve as the share doubles. Until the new sample has caught up, distances are counted among the
+//! granules of the previous sample, by its share. Both samples take in all touches.
 //!
 //! With few touches chance decides which miss. So the share that may miss is ε plus one standard
 //! deviation plus one touch. Otherwise one touch, in a sample of sixty, to a page that the kernel
@@ -39,8 +39,8 @@ use ballast_mrc::{Aging, Curve, Form, Granularity, Histogram, Layout};
 
 use crate::recency::{Recency, Touch};
 
-/// Intervals after which a larger sample counts though it has not caught up: the working set of a
-/// guest that takes as many to return to its pages is out of date by then.
+/// Intervals after which a larger sample counts even if it has not caught up: by then, the working
+/// set of a guest that takes as long to return to its pages is out of date.
 const CATCH_UP_MAX: u32 = 32;
 
 /// Settings of the analysis.
@@ -109,13 +109,13 @@ pub struct IntervalAnalysis {
     pub lost: u64,
 }
 
-/// A sample that was watched before the share rose; those of its granules that were touched by
-/// then.
+/// The sample that was watched before the share rose: those of its granules that had been touched
+/// by then.
 #[derive(Debug)]
 struct PreviousSample {
     share: f64,
     recency: Recency,
-    /// Intervals since.
+    /// Intervals since then.
     intervals: u32,
 }
 
@@ -148,7 +148,7 @@ impl SampleDistances {
         self.histogram_min.add(among_all(touch.distance_min.unwrap_or(distance)), weight);
     }
 
-    /// Pages in which at most `miss_ratio` of the warm touches miss, and what may by chance;
+    /// Pages in which at most `miss_ratio` of the warm touches miss, plus what chance allows;
     /// `None`: nothing was touched twice.
     fn working_set(&self, granule: Granularity, miss_ratio: f64) -> Option<u64> {
         let miss_ratio = with_sampling_error(miss_ratio, self.warm as f64);
@@ -163,10 +163,10 @@ pub struct Analysis {
     settings: AnalysisSettings,
     watched: Sampling,
     recency: Recency,
-    /// While the present sample catches up with the one before.
+    /// The previous sample while the present one catches up with it.
     previous: Option<PreviousSample>,
     aging: Aging,
-    /// Number of intervals in the aged sum, each by its aged weight.
+    /// Number of intervals in the aged sum, by their aged weights.
     intervals: f64,
     interval: u32,
 }
@@ -285,7 +285,7 @@ impl Analysis {
         if rises && self.previous.is_none() {
             self.previous = Some(PreviousSample { share, recency, intervals: 0 });
         }
-        // A sample that is part of the one before has all of its history.
+        // A sample that is part of the previous one has all of its history.
         self.previous.take_if(|previous| from != to || watched.share <= previous.share);
         self.watched = watched;
     }
@@ -503,8 +503,8 @@ mod tests {
         assert!(guest.analysis.granules() < 600, "granules no longer watched are forgotten");
     }
 
-    /// A guest that visits 4,000 pages at random takes some ten intervals to visit all that are
-    /// watched anew.
+    /// A guest that visits 4,000 pages at random needs some ten intervals to visit all newly
+    /// watched ones.
     #[test]
     fn a_rising_share_leaves_working_set_and_curve() {
         let mut guest = Guest::new(Sampling { share: 0.25, ..Sampling::ALL }, usize::MAX);
@@ -528,7 +528,7 @@ mod tests {
         }
     }
 
-    /// It grows in the very interval from which on more is watched.
+    /// The guest grows in the very interval in which more is watched.
     #[test]
     fn growth_is_seen_while_a_larger_sample_catches_up() {
         let mut guest = Guest::new(Sampling { share: 0.25, ..Sampling::ALL }, usize::MAX);

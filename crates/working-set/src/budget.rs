@@ -117,13 +117,13 @@ impl Budget {
         0.5_f64.powi(self.shift_of(granules) as i32)
     }
 
-    /// Intervals to skip after the last one updated with.
+    /// Intervals to skip after the last update.
     pub fn pause(&self) -> u32 {
         self.pause
     }
 
-    /// Saves what an interval of rest left of its allowance; one that cost more takes from the
-    /// savings.
+    /// Adds what an interval of rest left of its allowance to the savings; if it cost more, the
+    /// difference is taken from them.
     pub fn rest(&mut self, cost: Duration, length: Duration) {
         let saved = self.saved + self.limit * length.as_secs_f64() - cost.as_secs_f64();
         self.saved = saved.clamp(0.0, self.limit * SAVED_MAX_S);
@@ -288,7 +288,7 @@ mod tests {
         }
 
         /// With a cost proportional to the share, the share settles within the limit or at the
-        /// least.
+        /// smallest.
         #[test]
         fn the_share_of_a_steady_guest_settles(
             full_cost_s in 0.0..50.0_f64,

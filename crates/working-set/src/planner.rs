@@ -70,7 +70,7 @@ pub struct FinishedInterval<'a> {
     pub lost: u64,
     /// Count of the event that signals phase changes (see `ballast_estimate::phase`).
     pub events: Option<u64>,
-    /// CPU time that watching took from tracker and guest, also that of a signal at rest.
+    /// CPU time that watching took from tracker and guest, including that of a signal at rest.
     pub cost: Duration,
     /// Length of the interval.
     pub length: Duration,
@@ -117,7 +117,7 @@ impl WatchPlanner {
         }
     }
 
-    /// What an interval of rest may cost; `None`: no budget limits it.
+    /// What an interval of rest of this `length` may cost; `None`: no budget limits it.
     pub fn rest_allowance(&self, length: Duration) -> Option<Duration> {
         self.settings.sample.as_ref().map(|budget| budget.rest_allowance(length))
     }
@@ -276,7 +276,7 @@ mod tests {
     fn a_guest_with_expensive_traps_is_watched_less_often() {
         let settings = WatchPlannerSettings { rest: None, ..WatchPlannerSettings::default() };
         let mut planner = WatchPlanner::new(settings, Bytes::mib(2));
-        // 512 pages in all cost 3 % of a core; at most 1 % is allowed.
+        // 512 pages in total cost 3 % of a core; at most 1 % is allowed.
         let expensive = FinishedInterval {
             cost: Duration::from_millis(30),
             allocation: Bytes::mib(2),

@@ -1,11 +1,12 @@
-//! What a guest says of itself, in the part of xenstore that it may write.
+//! A guest's claims about itself, from the part of xenstore that it may write.
 //!
 //! Idea: an agent publishes its messages as the values of two keys, `data/mem_stats` and
 //! `data/mem_req` (flexmemd §3.1.2), in the form that it would send to a socket, without the frame.
-//! Each passes the same checks as there. XAPI's guest tools publish two numbers instead, once a
-//! minute. What was there before anybody looked is of unknown age, and counts once it changes.
-//! Cost: 1 KB of JSON a guest and second.
-//! Limits: pages of 4 KiB; XAPI's tools tell free memory only, so that page cache counts as used.
+//! Each passes the same checks as on a socket. XAPI's guest tools publish two numbers instead, once
+//! a minute. A value that was there before the watch began is of unknown age, and counts once it
+//! changes.
+//! Cost: 1 KB of JSON per guest and second.
+//! Limits: pages of 4 KiB; XAPI's tools report free memory only, so that page cache counts as used.
 
 use ballast_agent_proto::host::{HostFacts, ImplausibleMessage, MessageValidator};
 use ballast_agent_proto::host::{agent_report, guest_stats};
@@ -32,12 +33,12 @@ pub struct DomainFacts {
     pub emergency_period: Duration,
 }
 
-/// When a value was found, and since when it has been so.
+/// When a value was read, and when it changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundAt {
     /// When it was read.
     pub now: Timestamp,
-    /// When the store told that it changed; `None`: some time before anybody looked.
+    /// When an event reported its change; `None` if that time is unknown.
     pub changed: Option<Timestamp>,
 }
 
@@ -51,7 +52,7 @@ pub struct Claims {
     /// Added to the numbers of this agent's requests: a new agent begins with 1 again.
     base: u64,
     emergency_at: Option<Timestamp>,
-    /// XAPI's figures, and since when they have been so.
+    /// XAPI's figure of free memory, and when it changed.
     free: Option<(Bytes, Timestamp)>,
     total: Option<Bytes>,
 }
@@ -60,12 +61,12 @@ pub struct Claims {
 #[derive(Clone, Debug, Default)]
 struct Publisher {
     validator: MessageValidator,
-    /// The last one, to tell one that is read again.
+    /// The last value, to recognize one that is read again.
     last: Vec<u8>,
 }
 
 impl Publisher {
-    /// Reads a message. `None`: it is the last one again, or of unknown age.
+    /// Reads a message. `None` if it is the last one again, or of unknown age.
     fn read(&mut self, value: &[u8], at: FoundAt) -> Result<Option<Published>, String> {
         if value == self.last {
             return Ok(None);
@@ -77,7 +78,7 @@ impl Publisher {
             decode(text).map_err(|error| printable(&error.to_string()))?;
         let is_new_agent = match self.validator.message(seq, uptime_ms, at.now) {
             Ok(_) => false,
-            // An agent that was started again counts from 1; who pretends it gains nothing.
+            // A restarted agent counts from 1 again. A guest gains nothing by pretending a restart.
             Err(ImplausibleMessage::Repeated { .. }) => {
                 self.validator = MessageValidator::new();
                 let first = self.validator.message(seq, uptime_ms, at.now);
@@ -90,7 +91,7 @@ impl Publisher {
     }
 }
 
-/// A message that passed.
+/// A message that passed the checks.
 struct Published {
     message: GuestMessage,
     changed: Timestamp,
@@ -101,7 +102,7 @@ impl Claims {
     /// Takes in the value of `data/mem_stats`; `None`: there is no such key.
     ///
     /// # Errors
-    /// It is not believed; says why, in at most some hundred characters.
+    /// The value is implausible. The text says why, in at most a few hundred characters.
     pub fn take_stats(
         &mut self,
         value: Option<&[u8]>,
@@ -124,7 +125,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Takes in the value of `data/mem_req`; whether it is an emergency that is new.
+    /// Takes in the value of `data/mem_req`; returns whether it is a new emergency.
     ///
     /// # Errors
     /// As [`Claims::take_stats`].
@@ -193,7 +194,7 @@ impl Claims {
         Ok(())
     }
 
-    /// The number that the agent itself gave to its last request, if that is `number` here.
+    /// The agent's own number of its last request, if that request is `number` here.
     pub fn own_number(&self, number: u64) -> Option<u64> {
         self.request.filter(|it| it.number == number).map(|it| it.number - self.base)
     }
@@ -205,13 +206,13 @@ impl Claims {
         }
         let (free, at) = self.free?;
         let free = free.min(self.total.unwrap_or(Bytes::MAX));
-        // Not `free`: Windows counts its standby pages in.
+        // Reported as available, not as free: on Windows it includes standby pages.
         let stats =
             GuestStats { total: self.total, available: Some(free), ..GuestStats::default() };
         Some(Measured { value: stats, age: now.saturating_since(at) })
     }
 
-    /// What its agent reports and asks, and how old that is at `now`.
+    /// Its agent's report and request, and their age at `now`.
     pub fn report(&self, now: Timestamp) -> Option<Measured<AgentReport>> {
         let request = self.request;
         match self.report {
@@ -227,7 +228,7 @@ impl Claims {
     }
 }
 
-/// The beginning of a text that may have a guest's in it.
+/// The beginning of a text that may repeat what a guest wrote, made printable.
 fn printable(text: &str) -> String {
     text.chars().take(SHOWN).flat_map(char::escape_debug).collect()
 }
@@ -242,7 +243,7 @@ mod tests {
         DomainFacts { memory_max: Some(Bytes::mib(256)), emergency_period: Duration::from_secs(10) }
     }
 
-    /// Found at that second, at which it changed.
+    /// A value read in this second, in which it changed.
     fn at(second: u64) -> FoundAt {
         let now = Timestamp::from_millis(second * 1000);
         FoundAt { now, changed: Some(now) }
@@ -371,7 +372,7 @@ mod tests {
     }
 
     proptest! {
-        /// What a fuzzer runs: values that come, change or are gone, of any key in any order.
+        /// As a fuzzer does: values of any key appear, change or vanish, in any order.
         #[test]
         fn no_sequence_of_values_makes_a_guest_larger(
             values in prop::collection::vec((any::<u8>(), value()), 0..24)

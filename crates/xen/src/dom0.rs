@@ -1,14 +1,14 @@
 //! dom0's own statistics: those of the kernel that Ballast runs on.
 //!
-//! Idea: dom0 is a guest of the hypervisor as any other, whose `/proc` is at hand. Cost: two small
-//! files a sample. Source: `proc(5)`. Limits: a line that is not understood is left out.
+//! Idea: dom0 is a guest of the hypervisor like any other, and its `/proc` can be read here. Cost:
+//! two small files per sample. Source: `proc(5)`. Limits: a malformed line is left out.
 
 use std::fs;
 use std::path::Path;
 
 use ballast_model::{Bytes, GuestStats};
 
-/// Reads dom0's statistics below `proc`, `/proc`; `None`: they cannot be read.
+/// Reads dom0's statistics below `proc` (`/proc`); `None` if they cannot be read.
 pub(crate) fn read_dom0_stats(proc: &Path) -> Option<GuestStats> {
     let meminfo = fs::read(proc.join("meminfo")).ok()?;
     let vmstat = fs::read(proc.join("vmstat")).unwrap_or_default();

@@ -1,10 +1,10 @@
-//! One domain, as the guest that it is.
+//! One domain as a guest: what is known of it, and its readings.
 //!
-//! Idea: its size is what the hypervisor counts, video memory and all; `memory/target` is that less
-//! the video memory. What the hypervisor counts differs from what was asked for by some pages that
-//! are no guest memory: the difference is measured once while the domain rests.
-//! Limits: `xl` rounds to whole MiB. A domain that has reached its target counts as holding it to
-//! the page; any other counts as holding a MiB more than `xl` shows.
+//! Idea: a domain's size is the hypervisor's count, including video memory; `memory/target` is the
+//! size without video memory. The hypervisor's count differs from the target by some pages that are
+//! not guest memory: this offset is measured once, while the domain rests.
+//! Limits: `xl` rounds down to whole MiB. A domain that has reached its target counts as holding
+//! exactly the target; any other counts as holding a MiB more than `xl` shows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,19 +25,19 @@ use crate::key::{DomainId, DomainKey, parse_kib};
 use crate::limit::MaxMem;
 use crate::xl::XlDomain;
 
-/// How long a balloon is expected to be on its way to a target.
+/// How long a balloon may need to reach a target.
 const ORDER_TIME: Duration = Duration::from_secs(30);
-/// What `xl` rounds to.
+/// `xl` rounds down to this.
 const ROUNDING: Bytes = Bytes::mib(1);
 /// Most that a domain at rest differs from its target.
 const OFFSET_MAX: Bytes = Bytes::mib(16);
-/// A driver may stop this short of its target. The target is set as much lower, or free memory
-/// would lack it for ever. Source: squeezed's `inaccuracy_kib`.
+/// A driver may stop this much short of its target. The target is set lower by as much, or the
+/// host's free memory would lack it for ever. Source: squeezed's `inaccuracy_kib`.
 const SHORT: Bytes = Bytes::kib(4);
 /// Longest name that is kept, in bytes.
 const NAME_MAX: usize = 255;
 
-/// What the toolstack says of a domain.
+/// A domain's settings, as the toolstack wrote them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Given {
     name: Option<String>,
@@ -52,23 +52,23 @@ struct Given {
     feature_balloon: Option<bool>,
 }
 
-/// What the hypervisor said of it.
+/// The hypervisor's last figures of a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     xl: XlDomain,
     at: Timestamp,
-    /// Its size by its target then.
+    /// The size that its target stood for then.
     target: Option<Bytes>,
 }
 
-/// What a new value of a key means.
+/// The consequence of a key's new value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Nothing that cannot wait.
+    /// Nothing: it can wait for the next sample.
     Nothing,
-    /// It asks for memory, at once.
+    /// The guest has an emergency: a sample is due at once.
     Emergency,
-    /// Its number is another domain's now.
+    /// The number belongs to another domain now.
     AnotherDomain,
 }
 
@@ -82,27 +82,28 @@ pub(crate) struct Domain {
     pub(crate) maxmem: MaxMem,
     /// Its ceiling in the last plan.
     pub(crate) ceiling: Option<Bytes>,
-    /// Whether it does not give what it was asked for.
+    /// Whether it does not release what was requested.
     pub(crate) is_stuck: bool,
-    /// When an order was last sent to it, and what it is to hold since.
+    /// When the last order was sent, and the size ordered.
     ordered: Option<(Instant, Bytes)>,
     seen: Option<Seen>,
-    /// What it holds beyond its target while it rests, in MiB; `None`: not measured.
+    /// Offset of the hypervisor's count from the target while it rests, in MiB; `None` if not
+    /// measured yet.
     offset_mib: Option<i64>,
-    /// Keys that a notice was made about.
+    /// Keys that a notice has complained about.
     complained: BTreeSet<DomainKey>,
-    /// The least that it is to keep, as the configuration says.
+    /// Its floor from the configuration.
     floor: Option<Bytes>,
     settings: Option<Arc<GuestChange>>,
     pub(crate) notices: Vec<String>,
-    /// The last answer to its agent, by number.
+    /// The number of its agent's last request that was answered.
     answered: Option<u64>,
     /// When its request was last read between samples.
     pub(crate) request_read_at: Option<Instant>,
 }
 
 impl Domain {
-    /// A domain that nothing is known about. `floor`: the least that it is to keep.
+    /// A domain without any figures yet. `floor` is its floor from the configuration.
     pub(crate) fn new(id: DomainId, floor: Option<Bytes>) -> Domain {
         Domain {
             id,
@@ -124,13 +125,13 @@ impl Domain {
         }
     }
 
-    /// Its name; `None`: it is still being built.
+    /// Its name; `None` while it is being built.
     pub(crate) fn name(&self) -> Option<&str> {
         self.given.name.as_deref()
     }
 
-    /// The key that tells it from another domain of its number, and that key's value; `None`:
-    /// neither is known.
+    /// A key that distinguishes it from another domain of the same number, and that key's value;
+    /// `None` if neither its virtual machine nor its name is known.
     pub(crate) fn expected(&self) -> Option<(StorePath, Vec<u8>)> {
         let (key, value) = match (&self.given.vm, &self.given.name) {
             (Some(vm), _) => (DomainKey::Vm, vm),
@@ -140,8 +141,8 @@ impl Domain {
         Some((key.path(self.id)?, value.as_bytes().to_vec()))
     }
 
-    /// The answer to its agent's last request, as it is written; `None`: it has had that, or it did
-    /// not ask.
+    /// The text of an answer to its agent's last request; `None` if that was answered already, or
+    /// there is no such request.
     pub(crate) fn answer(&mut self, message: &HostMessage) -> Option<Vec<u8>> {
         let HostMessage::Answer { request, outcome, bytes, why } = message else { return None };
         let number = self.claims.own_number(*request)?;
@@ -154,7 +155,7 @@ impl Domain {
         payload(&HostFrame { seq: *request, message }).ok().map(String::into_bytes)
     }
 
-    /// Takes in the value of a key; `None`: there is no such key.
+    /// Takes in the value of a key; `None` if there is no such key.
     pub(crate) fn take(
         &mut self,
         key: DomainKey,
@@ -191,7 +192,7 @@ impl Domain {
         if let Err(why) = taken {
             self.complain(key, &why);
         }
-        // Whoever made it lets it hold what it first asked of it.
+        // The toolstack starts a domain with a maxmem of at least its first target.
         if let Some(target) = self.target().filter(|_| self.ordered.is_none()) {
             self.maxmem.observe(target);
         }
@@ -219,13 +220,13 @@ impl Domain {
     fn size(&self, key: DomainKey, value: Option<&[u8]>) -> Result<Option<Bytes>, String> {
         match value.map(|value| value.trim_ascii()) {
             None => Ok(None),
-            // How xl says that there is none.
+            // xl writes this where there is no video memory.
             Some(b"-1" | b"") if key == DomainKey::Videoram => Ok(None),
             Some(value) => parse_kib(value).map(Some),
         }
     }
 
-    /// Says once what is wrong with a key.
+    /// Reports once for each key why it is ignored.
     pub(crate) fn complain(&mut self, key: DomainKey, why: &str) {
         if self.complained.insert(key) {
             let id = self.id;
@@ -233,7 +234,7 @@ impl Domain {
         }
     }
 
-    /// What the toolstack, or the configuration, says of its bounds.
+    /// Floor and ceiling from the toolstack and the configuration.
     fn settings_given(&mut self) -> Option<Arc<GuestChange>> {
         let given = &self.given;
         let floor = given.dynamic_min.or(given.static_min).max(self.floor);
@@ -268,14 +269,14 @@ impl Domain {
         Some(self.given.target?.saturating_add(self.videoram()).page_floor())
     }
 
-    /// The most that it can ever hold: what it was created for or, where nobody says, the most that
-    /// it was seen to be let.
+    /// The most that it can ever hold: `memory/static-max` or, without that key, the maxmem as far
+    /// as it is known.
     pub(crate) fn memory_max(&self) -> Option<Bytes> {
         let seen = Some(self.maxmem.known()).filter(|size| *size > Bytes::ZERO);
         self.given.static_max.map(Bytes::page_floor).or(seen)
     }
 
-    /// `memory/target` for a size; `None`: nothing is left beside its video memory.
+    /// `memory/target` for a size, in KiB; `None` if nothing is left beside its video memory.
     pub(crate) fn target_kib(&self, size: Bytes) -> Option<u64> {
         let most = self.memory_max().unwrap_or(size);
         let left = size.min(most).saturating_sub(self.videoram());
@@ -283,30 +284,31 @@ impl Domain {
         (kib > 0).then_some(kib)
     }
 
-    /// What it may be raised to: its ceiling if one was planned, else what it was created for.
+    /// The size to which its maxmem may be raised: its ceiling in the last plan, else the most that
+    /// it can hold.
     pub(crate) fn ceiling(&self) -> Bytes {
         let most = self.memory_max().unwrap_or_default();
         self.ceiling.map_or(most, |ceiling| ceiling.min(most))
     }
 
-    /// It was ordered to hold `size`.
+    /// Records that an order to hold `size` was sent.
     pub(crate) fn order_was_sent(&mut self, size: Bytes) {
         self.ordered = Some((Instant::now(), size));
     }
 
-    /// What it was last ordered to hold.
+    /// The size last ordered.
     pub(crate) fn ordered(&self) -> Option<Bytes> {
         self.ordered.map(|(_, size)| size)
     }
 
-    /// Whether its balloon may be on its way: then the hypervisor is asked with every sample.
+    /// Whether its balloon may still be moving: `xl` then runs with every sample.
     pub(crate) fn is_moving(&self) -> bool {
         let is_late = |at: Instant| at.elapsed() >= ORDER_TIME;
         let Some((_, target)) = self.ordered.filter(|(at, _)| !is_late(*at)) else { return false };
         self.holds() != Some(target)
     }
 
-    /// Takes in what the hypervisor said when it was asked at `at`.
+    /// Takes in the hypervisor's figures, queried at `at`.
     pub(crate) fn observe(&mut self, xl: XlDomain, at: Timestamp) {
         let target = self.target();
         if let (None, Some(before), Some(rest)) = (self.offset_mib, &self.seen, target)
@@ -327,7 +329,7 @@ impl Domain {
         }
     }
 
-    /// What it holds, by what the hypervisor said.
+    /// The size that it holds, by the hypervisor's figures.
     pub(crate) fn holds(&self) -> Option<Bytes> {
         let shown = self.seen.as_ref()?.xl.holds.get() >> 20;
         let offset = self.offset_mib.unwrap_or_default();
@@ -339,8 +341,8 @@ impl Domain {
         exact.into_iter().flatten().find(|size| at(*size)).or(Some(most))
     }
 
-    /// What is known of it at `now`. `dom0`: the statistics of dom0's kernel. Where `xl` does not
-    /// work (`is_blind`), it is taken to hold its target.
+    /// Its reading at `now`. `dom0`: for dom0, the statistics of its kernel. While `xl` does not
+    /// work (`is_blind`), it counts as holding its target.
     pub(crate) fn reading(
         &self,
         id: &GuestId,
@@ -355,7 +357,7 @@ impl Domain {
             seen.map(|(seen, value)| Measured { value, age: now.saturating_since(seen.at) });
         let claimed = self.target().filter(|_| is_blind).map(Measured::fresh);
         sample.allocation = claimed.or(measured);
-        // The hypervisor's count is what the machine's memory is occupied by.
+        // The hypervisor's count is the memory that the domain occupies on the machine.
         sample.resident = measured.filter(|_| !is_blind);
         sample.overhead = Some(Bytes::ZERO);
         sample.run_state = self.seen.as_ref().filter(|_| !is_blind).map(|it| it.xl.state.clone());
@@ -367,7 +369,7 @@ impl Domain {
         };
         sample.agent = self.claims.report(now).map(Box::new);
         sample.capabilities = Capabilities {
-            // A target that nobody gave is none that could be changed.
+            // Without a target key there is no target to change.
             balloon: Some(self.given.target.is_some() && self.given.feature_balloon != Some(false)),
             statistics: Some(sample.stats.is_some()),
             free_page_reporting: Some(false),
@@ -379,8 +381,8 @@ impl Domain {
         GuestReading { sample, pid: None, settings: self.settings.clone() }
     }
 
-    /// A domain has no process: its number and its virtual machine stand for one, so that another
-    /// domain of the same name owes nothing.
+    /// Stands in for a process, which a domain does not have. It is made of its number and its
+    /// virtual machine, so that another domain of the same name does not inherit its debt.
     fn process(&self) -> ProcessId {
         // FNV-1a: the same in every run of the daemon, which remembers it in its journal.
         let mut hash = 0xCBF2_9CE4_8422_2325_u64;

@@ -1,6 +1,6 @@
-//! What is here of Xen, for a diagnosis.
+//! Looks for Xen on this machine, for a diagnosis.
 //!
-//! Idea: the same socket and the same program as the daemon's, once.
+//! Idea: one connection to the socket and one run of the program that the daemon uses.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use ballast_xenstore::is_xenstore;
 use crate::xl::{XlInfo, parse_xl_info};
 use crate::xl_program::XlProgram;
 
-/// What answers here.
+/// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XenFound {
-    /// Whether xenstored does.
+    /// Whether xenstored answers.
     pub store: Result<(), LinkDown>,
-    /// What `xl info` says; else why not.
+    /// The figures of `xl info`, or why there are none.
     pub xl: Result<XlInfo, String>,
 }
 
-/// Looks at the socket of a xenstored and at the program `xl`, for at most `timeout` each.
+/// Tries the socket of a xenstored and the program `xl`, for at most `timeout` each.
 pub async fn find_xen(socket: &Path, xl: &Path, timeout: Duration) -> XenFound {
     let store = is_xenstore(socket, timeout).await;
     let xl = XlProgram { path: xl.to_owned(), timeout }.run(&["info"]).await;

@@ -1,14 +1,13 @@
 //! All domains of a Xen host.
 //!
-//! Idea: one watch on `/local/domain` tells of every domain that comes, goes or changes, and of
-//! what guests publish; only keys that changed are read. `xl` is run for the rest: with every
-//! sample while something moves, with every other one at rest. Nothing happens between the calls of
-//! the daemon but that events are taken in.
+//! Idea: one watch on `/local/domain` reports every domain that appears, ends or changes, and what
+//! guests publish; only keys that changed are read. `xl` is run for the rest: with every sample
+//! while something moves, with every other one at rest. Between samples only events are taken in.
 //!
-//! Cost: two messages a sample, two for a key that changed, and its event; two runs of `xl` a
-//! second at most.
-//! Limits: a key that changes twice within a sample is read once. What a guest may make up is in
-//! `claims.rs`.
+//! Cost: two messages per sample, and three per changed key (event, request, answer); at most two
+//! runs of `xl` per second.
+//! Limits: a key that changes twice within a sample is read once. `claims.rs` deals with what a
+//! guest may forge.
 
 mod changes;
 mod in_flight;
@@ -40,10 +39,10 @@ use in_flight::{LimitRun, Listing, XlRun};
 
 /// Most notices kept; further ones are dropped.
 const NOTICES_MAX: usize = 1000;
-/// dom0's kernel tells of itself here.
+/// The folder in which dom0's kernel reports its statistics.
 const PROC: &str = "/proc";
 
-/// Which Xen, and how.
+/// Settings of the connection to Xen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XenConfig {
     /// The socket of xenstored.
@@ -52,7 +51,7 @@ pub struct XenConfig {
     pub xl: PathBuf,
     /// After this time without an answer xenstored or `xl` counts as not answering.
     pub command_timeout: Duration,
-    /// The least that dom0 is to keep.
+    /// The floor of dom0.
     pub dom0_floor: Bytes,
     /// Shortest time between emergencies of one guest.
     pub emergency_period: Duration,
@@ -68,32 +67,32 @@ pub struct XenHost {
     connection: Option<Connection>,
     /// Why there is no connection; `None` once it carried an answer.
     down: Option<LinkDown>,
-    /// When everything that was asked for was answered last.
+    /// When the last sample ended with all requests answered.
     answered_at: Option<Timestamp>,
-    /// What the requests without an answer are for.
+    /// The purposes of requests without an answer.
     asked: BTreeMap<RequestId, Purpose>,
-    /// Answers to guests' agents on their way.
+    /// Answers to guests' agents that are being written.
     telling: BTreeMap<RequestId, GuardedWrite>,
-    /// Answers to orders that have come.
+    /// Answers to orders, as received.
     order_answers: BTreeMap<RequestId, Answer>,
-    /// Keys to read, and when the store told that they changed; `None`: nobody knows.
+    /// Keys to read, and when an event reported their change; `None` if that time is unknown.
     changed: BTreeMap<(DomainId, DomainKey), Option<Timestamp>>,
-    /// Keys that were asked for in this sample.
+    /// Keys that were requested in this sample.
     read: BTreeSet<(DomainId, DomainKey)>,
-    /// A list of all domains that is wanted or on its way.
+    /// A list of all domains that is wanted or requested.
     listing: Listing,
     domains: BTreeMap<DomainId, Domain>,
-    /// Domains that are no guests, and why.
+    /// Domains that are refused as guests, and why.
     refused: BTreeMap<DomainId, String>,
     /// A run of `xl` that has not ended.
     run: Option<XlRun>,
-    /// When `xl` was last run to an end.
+    /// When the last run of `xl` that ended was begun.
     seen_at: Option<Timestamp>,
-    /// The host, by the last run.
+    /// Figures of the host from the last run.
     info: Option<XlInfo>,
-    /// Why `xl` does not work; `None`: it does.
+    /// Why `xl` does not work; `None` if it works.
     blind: Option<String>,
-    /// Changes of maxmem on their way.
+    /// Changes of maxmem that are running.
     limit_runs: JoinSet<LimitRun>,
     /// Domains whose maxmem is being changed.
     limiting: BTreeSet<DomainId>,
@@ -102,22 +101,22 @@ pub struct XenHost {
     anchor: Option<(Timestamp, Instant)>,
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Watch,
-    /// Nothing but that it is answered.
+    /// A sign of life: only that an answer comes counts.
     Sign,
     /// An answer to a guest's agent.
     Tell,
     Domains,
-    /// A key, and when the store told that it changed.
+    /// A key, and when an event reported its change.
     Key(DomainId, DomainKey, Option<Timestamp>),
     Order,
 }
 
 impl XenHost {
-    /// A host that was not looked at yet.
+    /// A host that was not sampled yet.
     pub fn new(config: XenConfig) -> XenHost {
         XenHost {
             xl: XlProgram { path: config.xl.clone(), timeout: config.command_timeout },
@@ -167,7 +166,7 @@ impl XenHost {
         self.readings()
     }
 
-    /// Connects, if it is not.
+    /// Connects, unless there is a connection.
     async fn connect(&mut self, until: Instant) {
         if self.connection.is_some() {
             return;
@@ -181,7 +180,7 @@ impl XenHost {
         }
     }
 
-    /// The connection is gone, or could not be made. Each reason is said once.
+    /// Records that the connection ended or could not be made. Each reason is reported once.
     fn disconnected(&mut self, why: LinkDown) {
         if self.down.as_ref() != Some(&why) {
             let socket = self.config.socket.display().to_string();
@@ -207,7 +206,8 @@ impl XenHost {
         }
     }
 
-    /// Which domain is which guest: of two of one name, that with the lower number.
+    /// The guests, each with its domain. Of two domains with the same name, the one with the lower
+    /// number counts.
     fn guests(&self) -> BTreeMap<GuestId, DomainId> {
         let mut guests = BTreeMap::new();
         for domain in self.domains.values() {
@@ -219,13 +219,13 @@ impl XenHost {
         guests
     }
 
-    /// Says of each domain once why it is no guest.
+    /// Reports once for each domain why it is refused as a guest.
     fn refuse(&mut self) {
         let guests = self.guests();
         let taken: BTreeSet<DomainId> = guests.values().copied().collect();
         let mut refused = BTreeMap::new();
         for domain in self.domains.values().filter(|domain| !taken.contains(&domain.id)) {
-            // One without a name is still being built.
+            // A domain without a name is still being built.
             let Some(name) = domain.name() else { continue };
             let why = match name.parse::<GuestId>() {
                 Err(error) => error.to_string(),

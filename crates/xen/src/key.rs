@@ -1,7 +1,7 @@
-//! What a path of xenstore is: a key of a domain, a domain, or nothing to us.
+//! Classifies paths of xenstore: a key of a domain, a whole domain, or neither.
 //!
-//! Idea: events name paths of any kind, also those that guests make up. A path is either one of the
-//! few keys that are read, or tells of a whole domain, or is nothing to us.
+//! Idea: events name paths of any kind, also those that guests make up. A path is one of the few
+//! keys that are read, or stands for a whole domain, or is ignored.
 //! Source: Xen's `docs/misc/xenstore-paths.pandoc`; XAPI for `dynamic-*` and `meminfo_*`; flexmemd
 //! §3.1.2 for `mem_stats`, `mem_req` and `static_min`.
 
@@ -10,16 +10,16 @@ use std::fmt;
 use ballast_model::Bytes;
 use ballast_xenstore::StorePath;
 
-/// Where domains are.
+/// The path of all domains.
 pub(crate) const DOMAINS: &str = "/local/domain";
 
-/// Where a guest's agent reads answers to its requests, below the domain's.
+/// The key in which a guest's agent reads answers to its requests, below the domain's path.
 const ANSWER: &str = "data/mem_answer";
 
-/// Largest size that is believed of any key: 1 PiB.
+/// Largest size accepted of any key: 1 PiB.
 const SIZE_MAX: Bytes = Bytes::gib(1 << 20);
 
-/// A domain's number, which another domain gets once it has ended.
+/// A domain's number. Another domain may get it once the domain has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DomainId(pub(crate) u16);
 
@@ -45,19 +45,19 @@ impl fmt::Display for DomainId {
 pub(crate) enum DomainKey {
     /// The domain's name.
     Name,
-    /// Where the virtual machine is, by its UUID: `/vm/UUID`.
+    /// The path of its virtual machine: `/vm/UUID`.
     Vm,
-    /// What it is to hold, KiB, video memory apart.
+    /// Its target without video memory, in KiB.
     Target,
-    /// The most it may ever hold, KiB.
+    /// The most that it can ever hold, in KiB.
     StaticMax,
     /// Flexmemd's guaranteed minimum, KiB.
     StaticMin,
-    /// XAPI's least, KiB.
+    /// XAPI's minimum, in KiB.
     DynamicMin,
-    /// XAPI's most, KiB.
+    /// XAPI's maximum, in KiB.
     DynamicMax,
-    /// Video memory, KiB, which is part of what it holds.
+    /// Video memory, which is part of its size, in KiB.
     Videoram,
     /// Whether its kernel says that it has a balloon driver.
     FeatureBalloon,
@@ -67,7 +67,7 @@ pub(crate) enum DomainKey {
     MemReq,
     /// XAPI's guest tools: free memory, KiB.
     MeminfoFree,
-    /// XAPI's guest tools: memory, KiB.
+    /// XAPI's guest tools: total memory, KiB.
     MeminfoTotal,
 }
 
@@ -108,18 +108,18 @@ impl DomainKey {
         }
     }
 
-    /// Its path of a domain; `None` never.
+    /// The key's path for `domain`; never `None`.
     pub(crate) fn path(self, domain: DomainId) -> Option<StorePath> {
         format!("{DOMAINS}/{domain}/{}", self.suffix()).parse().ok()
     }
 }
 
-/// Where a domain's agent reads answers.
+/// The path at which a domain's agent reads answers.
 pub(crate) fn answer_path(domain: DomainId) -> Option<StorePath> {
     format!("{DOMAINS}/{domain}/{ANSWER}").parse().ok()
 }
 
-/// What a path is.
+/// What a path stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// All domains.
@@ -133,7 +133,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// What `path` is.
+    /// Classifies `path`.
     pub(crate) fn of(path: &str) -> Place {
         let Some(rest) = path.strip_prefix(DOMAINS) else { return Place::Elsewhere };
         if rest.is_empty() {
@@ -153,7 +153,7 @@ impl Place {
 /// Reads a size in KiB, as the toolstack and guests write it.
 ///
 /// # Errors
-/// It is none; says what was found and what was expected.
+/// The value is no such size; the text says what was found and what was expected.
 pub fn parse_kib(value: &[u8]) -> Result<Bytes, String> {
     const EXPECTED: &str = "expected KiB, a number of at most 1 PiB";
     const SHOWN: usize = 24;

@@ -1,9 +1,9 @@
-//! Xen: its domains as guests, dom0 among them.
+//! The domains of Xen as guests, dom0 included.
 //!
-//! Idea: xenstore says what a domain was given and takes what it is to hold (`memory/target`); a
-//! watch tells what changes. What it really holds, and what the hypervisor lets it hold at most,
-//! only the hypervisor knows, whose interface changes with each version: so `xl` is run for that.
-//! Begin reading at `host.rs`.
+//! Idea: xenstore has a domain's settings and takes its target (`memory/target`); a watch reports
+//! changes. Only the hypervisor knows how much a domain really holds, and how much it may hold at
+//! most (maxmem). The hypervisor's interface changes with each version, so `xl` is run for that.
+//! Start reading at `host.rs`.
 //!
 //! Source: Xen's `docs/misc/xenstore-paths.pandoc` and `xl(1)`; flexmemd §3.1.2 for what guests
 //! publish. Limits: one host, from within dom0.

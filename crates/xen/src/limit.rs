@@ -2,49 +2,50 @@
 //!
 //! Idea: the toolstack starts a domain with a maxmem little above its first target, so a higher
 //! target alone moves nothing. Before the first order that needs it, the maxmem is raised to the
-//! domain's ceiling, once. Of a domain that does not give what it was asked for it is lowered to
-//! the target and a slack, a fence: whatever the domain does, it grows no more. It is never lower
-//! than what the domain holds.
+//! domain's ceiling, once. If a domain does not release what was requested, the maxmem is lowered
+//! to the target and a slack: this fence keeps the domain from growing. It is never lower than what
+//! the domain holds.
 //! Source: seen on Xen 4.17: a target of 250 MiB left a domain at 161, its maxmem.
-//! Limits: Xen tells no maxmem cheaply; what was set here, and what a domain held, is known.
+//! Limits: there is no cheap way to read a maxmem; only what was set here and what a domain has
+//! held is known.
 
 use ballast_model::Bytes;
 
 /// A fence is this much above the target.
 pub(crate) const FENCE_SLACK: Bytes = Bytes::mib(16);
-/// A maxmem that is changed by less is not.
+/// A maxmem is not lowered by less than this.
 const CHANGE_MIN: Bytes = Bytes::mib(8);
 
 /// The maxmem of one domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MaxMem {
-    /// What it was set to last; `None`: nothing was set here.
+    /// The value set last; `None` if it was not set here.
     set: Option<Bytes>,
-    /// The least that it can be, if it was not set here: what the domain held.
+    /// The least that it can be, if it was not set here: the most that the domain has held.
     at_least: Bytes,
-    /// Whether that is a fence.
+    /// Whether `set` is a fence.
     is_fence: bool,
 }
 
 impl MaxMem {
-    /// The domain holds that much, so it may.
+    /// Takes in what the domain holds: its maxmem is no less.
     pub(crate) fn observe(&mut self, holds: Bytes) {
         self.at_least = self.at_least.max(holds);
     }
 
-    /// What it certainly lets the domain hold.
+    /// The least that it is known to be.
     pub(crate) fn known(&self) -> Bytes {
         self.set.unwrap_or(self.at_least)
     }
 
-    /// What it must be set to before the domain can hold `target`; `None`: that fits.
+    /// The maxmem to set before the domain can hold `target`; `None` if it is high enough.
     pub(crate) fn for_target(&self, target: Bytes, ceiling: Bytes) -> Option<Bytes> {
         let is_tight = self.is_fence && target.saturating_add(FENCE_SLACK) > self.known();
         (target > self.known() || is_tight).then(|| ceiling.max(target))
     }
 
-    /// What it must be set to so that a domain which holds `holds` and was asked for `target` grows
-    /// no more; `None`: it is so already.
+    /// The maxmem to set as a fence of a domain that holds `holds` and was ordered to hold
+    /// `target`; `None` if it is low enough.
     pub(crate) fn fence(&self, holds: Bytes, target: Bytes) -> Option<Bytes> {
         let fence = target.saturating_add(FENCE_SLACK).max(holds);
         let is_lower = match self.set {
@@ -54,17 +55,17 @@ impl MaxMem {
         is_lower.then_some(fence)
     }
 
-    /// What it must be set to where no fence is needed any more; `None`: there is none.
+    /// The maxmem to set where no fence is needed any more; `None` if there is no fence.
     pub(crate) fn without_fence(&self, holds: Bytes, ceiling: Bytes) -> Option<Bytes> {
         self.is_fence.then(|| ceiling.max(holds))
     }
 
-    /// What it must be set to because the domain holds more; `None`: it does not.
+    /// The maxmem to set because the domain holds more than was set; `None` if it does not.
     pub(crate) fn at_least(&self, holds: Bytes) -> Option<Bytes> {
         self.set.filter(|set| holds > *set).map(|_| holds)
     }
 
-    /// It was set.
+    /// Records that it was set to `to`.
     pub(crate) fn was_set(&mut self, to: Bytes, is_fence: bool) {
         (self.set, self.is_fence) = (Some(to), is_fence);
     }
@@ -122,7 +123,7 @@ mod tests {
                     0 => maxmem.fence(holds, target),
                     1 => maxmem.without_fence(holds, ceiling),
                     2 => maxmem.at_least(holds),
-                    // Whoever grows it gives a target above what it holds.
+                    // An order to grow has a target above what the domain holds.
                     _ => maxmem.for_target(target.max(holds), ceiling),
                 };
                 if let Some(to) = to {

@@ -1,16 +1,16 @@
-//! What `xl list` and `xl info` print.
+//! Parses the output of `xl list` and `xl info`.
 //!
-//! Idea: plain tables for people, whose columns have been the same for all versions of xl. What is
-//! not understood is an error that names its line.
+//! Idea: plain tables for people, whose columns have been the same for all versions of xl. A
+//! malformed line is an error that names the line.
 //! Source: `xl(1)`, and xl 4.17 itself. Limits: sizes are whole MiB, rounded down; the first
 //! [`DOMAINS_MAX`] domains.
 
 use ballast_model::{Bytes, RunState};
 use thiserror::Error;
 
-/// Most domains that are read: Xen numbers no more.
+/// Most domains read: Xen has no more numbers.
 const DOMAINS_MAX: usize = 32_752;
-/// Largest size that is believed, MiB: 1 PiB.
+/// Largest size accepted, in MiB: 1 PiB.
 const MIB_MAX: u64 = 1 << 30;
 /// Longest part of a line in an error.
 const SHOWN: usize = 80;
@@ -20,9 +20,9 @@ const SHOWN: usize = 80;
 pub struct XlDomain {
     /// Its number.
     pub id: u16,
-    /// What the hypervisor says it holds, rounded down to whole MiB.
+    /// What it holds by the hypervisor's count, rounded down to whole MiB.
     pub holds: Bytes,
-    /// What it is doing.
+    /// Its run state.
     pub state: RunState,
 }
 
@@ -31,19 +31,19 @@ pub struct XlDomain {
 pub struct XlInfo {
     /// Memory of the machine, as far as Xen manages it.
     pub total: Bytes,
-    /// What no domain holds and none was promised.
+    /// Memory that no domain holds and that is promised to none.
     pub free: Bytes,
 }
 
-/// Why an output is not understood.
+/// Why an output cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum XlError {
-    /// A line of a table.
+    /// A line of the table is malformed.
     #[error("line {line} of `xl list`, `{found}`: expected name, ID, MiB, VCPUs, state and time")]
     Row {
-        /// Which, from 1.
+        /// Its number, from 1.
         line: usize,
-        /// How it begins.
+        /// The beginning of the line.
         found: String,
     },
     /// The table's head is missing.
@@ -111,7 +111,7 @@ pub fn parse_xl_info(output: &[u8]) -> Result<XlInfo, XlError> {
     };
     let total = figure("total_memory").ok_or(XlError::Figure("total_memory"))?;
     let free = figure("free_memory").ok_or(XlError::Figure("free_memory"))?;
-    // What domains that are being built were promised; older versions do not say.
+    // Memory promised to domains that are being built; older versions do not report it.
     let promised = figure("outstanding_claims").unwrap_or_default();
     Ok(XlInfo { total, free: free.saturating_sub(promised).min(total) })
 }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::key::parse_kib;
 
-    /// What xl 4.17.7 printed.
+    /// Output of xl 4.17.7.
     const LIST: &str = "\
 Name                                        ID   Mem VCPUs\tState\tTime(s)
 Domain-0                                     0   512     1     r-----      14.2

@@ -1,6 +1,7 @@
 //! Runs `xl`.
 //!
-//! Idea: one run at a time has a bounded time and output; what it says when it fails is the error.
+//! Idea: each run has a bounded time and output. If it fails, the last line of its standard error
+//! is the error.
 //! Limits: [`OUTPUT_MAX`] bytes of output; a run that is late is killed.
 
 use std::path::PathBuf;
@@ -13,12 +14,12 @@ use tokio::time::timeout;
 
 /// Most bytes of output that are read.
 const OUTPUT_MAX: u64 = 4 << 20;
-/// Most bytes of complaints that are read.
+/// Most bytes read of standard error.
 const COMPLAINTS_MAX: u64 = 4 << 10;
-/// Most characters of a complaint that are repeated.
+/// Most characters of its error text that are repeated.
 const SHOWN: usize = 200;
 
-/// Which program, and how long it may take.
+/// The program, and how long a run may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct XlProgram {
     pub(crate) path: PathBuf,
@@ -26,10 +27,10 @@ pub(crate) struct XlProgram {
 }
 
 impl XlProgram {
-    /// Runs it with `arguments`; its output.
+    /// Runs it with `arguments`; returns its output.
     ///
     /// # Errors
-    /// It cannot be run, fails, or does not end in time; says which and why.
+    /// It cannot be run, fails, or does not end in time; the text says which and why.
     pub(crate) async fn run(&self, arguments: &[&str]) -> Result<Vec<u8>, String> {
         let shown = format!("`{} {}`", self.path.display(), arguments.join(" "));
         match timeout(self.timeout, self.run_to_end(arguments)).await {
@@ -54,7 +55,7 @@ impl XlProgram {
         };
         let (read, _) = read.await;
         read.map_err(|error| error.to_string())?;
-        // Whoever writes more than was read finds the pipe closed.
+        // A program that writes more than was read finds the pipe closed.
         drop((stdout, stderr));
         let status = child.wait().await.map_err(|error| error.to_string())?;
         if status.success() {

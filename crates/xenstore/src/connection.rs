@@ -1,7 +1,7 @@
 //! A connection to the socket of xenstored.
 //!
-//! Idea: bytes move while the caller waits for something, and only then. Nothing is lost if a wait
-//! is given up.
+//! Idea: bytes are read and written only while the caller waits for something. No byte is lost if a
+//! wait is dropped.
 
 use std::io;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::session::{Answer, RequestId, XenstoreSession};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
-/// Most times that bytes are read before something else has its turn.
+/// Most reads in a row before other tasks get their turn.
 const READS_MAX: usize = 64;
 
 /// A connection.
@@ -26,7 +26,7 @@ const READS_MAX: usize = 64;
 pub struct Connection {
     stream: UnixStream,
     buffer: Vec<u8>,
-    /// What is asked and answered.
+    /// The protocol's state: requests, answers and events.
     pub session: XenstoreSession,
 }
 
@@ -34,7 +34,7 @@ impl Connection {
     /// Connects to `socket`, before `until`.
     ///
     /// # Errors
-    /// Why it could not.
+    /// The reason why it cannot connect.
     pub async fn open(socket: &Path, until: Instant) -> Result<Connection, LinkDown> {
         match timeout_at(until, UnixStream::connect(socket)).await {
             Err(_) => Err(LinkDown::TimedOut),
@@ -51,10 +51,11 @@ impl Connection {
         }
     }
 
-    /// Reads and writes once, whenever that can be done. Nothing is lost if it is given up.
+    /// Waits until the socket is ready, then reads and writes what it takes now. No byte is lost if
+    /// the future is dropped.
     ///
     /// # Errors
-    /// The connection is of no use any more.
+    /// The connection must be closed.
     pub async fn exchange(&mut self) -> Result<(), LinkDown> {
         let interest = match self.session.outgoing().is_empty() {
             true => Interest::READABLE,
@@ -79,11 +80,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks, and waits for the answer; other answers that come meanwhile are dropped. For a
-    /// connection that nobody else uses.
+    /// Sends a request, and waits for its answer; other answers are dropped meanwhile. For a
+    /// connection with one user only.
     ///
     /// # Errors
-    /// The connection is of no use, or the answer does not come in time.
+    /// The connection must be closed, or the answer does not come in time.
     pub async fn ask(&mut self, request: Request, until: Instant) -> Result<Answer, LinkDown> {
         let asked: RequestId = self.session.request(request).ok_or(LinkDown::TimedOut)?;
         loop {
@@ -103,7 +104,7 @@ impl Connection {
 /// Whether a xenstore answers on `socket` within `timeout`: it lists the root.
 ///
 /// # Errors
-/// Nobody answers in time, or something else.
+/// No answer comes in time, or something other than xenstored answers.
 pub async fn is_xenstore(socket: &Path, timeout: Duration) -> Result<(), LinkDown> {
     let until = Instant::now() + timeout;
     let root: StorePath = "/".parse().map_err(|_| LinkDown::Connecting)?;
@@ -112,7 +113,7 @@ pub async fn is_xenstore(socket: &Path, timeout: Duration) -> Result<(), LinkDow
     answer.map(drop).map_err(|error| LinkDown::Closed(error.to_string()))
 }
 
-/// How many bytes were moved; `None`: none can be now.
+/// The number of bytes moved; `None` if the socket is not ready.
 fn count(moved: io::Result<usize>) -> Result<Option<usize>, LinkDown> {
     match moved {
         Ok(count) => Ok(Some(count)),

@@ -1,11 +1,11 @@
-//! A write that counts only while other keys are as they were.
+//! A write that counts only while another key has its expected value.
 //!
-//! Idea: domain ids are used again, so between a look at a domain and an order to it the number may
-//! have become another domain's. One transaction reads the keys that identify it, compares them,
-//! writes, and commits; where another transaction was faster, it begins anew.
-//! Cost: four or five messages, which those of other writes overlap with.
-//! Limits: [`ATTEMPTS_MAX`] attempts; a store that always has another transaction first makes it
-//! fail, not wait.
+//! Idea: domain numbers are reused, so between a sample of a domain and an order to it the number
+//! may have passed to another domain. One transaction reads the key that identifies the domain,
+//! compares it, writes, and commits; if it conflicts with another transaction, it starts again.
+//! Cost: four requests per attempt; several writes may be open at once.
+//! Limits: [`ATTEMPTS_MAX`] attempts; after that many conflicts the write fails, so that it never
+//! waits for ever.
 
 use thiserror::Error;
 
@@ -19,53 +19,53 @@ pub const ATTEMPTS_MAX: u32 = 8;
 /// Why a write did not count.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WriteError {
-    /// A key is not what it was.
+    /// The key does not have its expected value.
     #[error("{0} in xenstore is not what it was: another domain has its number now")]
     Changed(StorePath),
-    /// Every attempt met another transaction.
+    /// Every attempt conflicted with another transaction.
     #[error("gave up after {ATTEMPTS_MAX} transactions in xenstore that met others (EAGAIN)")]
     Conflicts,
     /// The store refuses.
     #[error("{path}: {error}")]
     Refused {
-        /// What was read or written.
+        /// The key that was read or written.
         path: StorePath,
-        /// Why not.
+        /// The reason.
         error: StoreError,
     },
-    /// The session takes no more requests.
+    /// The session accepts no more requests.
     #[error("too many requests to xenstore have no answer")]
     Full,
 }
 
-/// What is awaited.
+/// The request whose answer is awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Start,
     Compare,
     Write,
     Commit,
-    /// The end of a transaction that is given up.
+    /// The end of a transaction without a change.
     GiveUp,
 }
 
-/// A write on its way.
+/// A write in progress.
 #[derive(Clone, Debug)]
 pub struct GuardedWrite {
-    /// A key, and what it must be.
+    /// A key, and the value that it must have.
     expected: (StorePath, Vec<u8>),
-    /// A key, and what it is to be.
+    /// A key, and the value to write.
     written: (StorePath, Vec<u8>),
     attempts: u32,
     transaction: Option<TransactionId>,
     step: Step,
     awaited: Option<RequestId>,
-    /// Why it is given up.
+    /// Why the transaction ends without a change.
     failed: Option<WriteError>,
 }
 
 impl GuardedWrite {
-    /// Begins to write `written` if `expected` is so: keys and their values.
+    /// Begins to write `written` on condition that `expected` holds; both are a key and its value.
     ///
     /// # Errors
     /// [`WriteError::Full`].
@@ -92,7 +92,7 @@ impl GuardedWrite {
         self.awaited
     }
 
-    /// Takes in the answer that it waits for; the result, once there is one.
+    /// Takes in the awaited answer; returns the result, once there is one.
     pub fn take(
         &mut self,
         session: &mut XenstoreSession,
@@ -105,7 +105,7 @@ impl GuardedWrite {
         }
     }
 
-    /// Takes the next step; whether it was the last.
+    /// Takes the next step; returns whether the write is committed.
     fn go_on(&mut self, session: &mut XenstoreSession, answer: Answer) -> Result<bool, WriteError> {
         match (self.step, answer) {
             (Step::Start, Ok(Reply::Transaction(id))) => {

@@ -1,11 +1,12 @@
 //! xenstore, the tree of keys that Xen's toolstack, its guests and Ballast share.
 //!
-//! Idea: in layers. [`Message`] and [`MessageBuffer`] are the wire; [`Request`] and [`Reply`] say
-//! what it means; [`XenstoreSession`] is one connection without I/O, and [`GuardedWrite`] a
-//! transaction on it; [`Connection`] moves the bytes. Begin reading at `session.rs`.
+//! Idea: in layers. [`Message`] and [`MessageBuffer`] are the wire format; [`Request`] and
+//! [`Reply`] are the meaning of messages; [`XenstoreSession`] is one connection without I/O, and
+//! [`GuardedWrite`] a transaction on it; [`Connection`] moves the bytes. Start reading at
+//! `session.rs`.
 //!
-//! Source: Xen's `docs/misc/xenstore.txt` and `xs_wire.h`. Limits: the requests of [`Request`] and
-//! no others are ever sent; the socket of xenstored, and no ring of a guest.
+//! Source: Xen's `docs/misc/xenstore.txt` and `xs_wire.h`. Limits: only the requests of [`Request`]
+//! are ever sent. Only the socket of xenstored is supported, not the ring of a guest.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! Messages of xenstore's protocol: a header of sixteen bytes, and a payload.
 //!
-//! Idea: bytes come as they come; [`MessageBuffer`] gives whole messages. Cost: each byte is copied
-//! once. Source: Xen's `xs_wire.h`; all numbers are in the host's byte order, as both ends are on
-//! one machine.
+//! Idea: bytes arrive in pieces of any size; [`MessageBuffer`] returns whole messages. Cost: each
+//! byte is copied once. Source: Xen's `xs_wire.h`; all numbers are in the host's byte order,
+//! because both ends are on one machine.
 //! Limits: payloads up to [`PAYLOAD_MAX`] bytes, which is xenstore's own limit.
 
 use thiserror::Error;
@@ -12,7 +12,7 @@ pub const PAYLOAD_MAX: usize = 4096;
 /// Bytes of the header.
 pub(crate) const HEADER_LEN: usize = 16;
 
-/// What a message is; its number is that of `xsd_sockmsg_type`.
+/// The kind of a message; the numbers are those of `xsd_sockmsg_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum MessageKind {
@@ -20,23 +20,23 @@ pub enum MessageKind {
     Directory = 1,
     /// Reads a node.
     Read = 2,
-    /// Asks to be told of changes.
+    /// Sets a watch on a node.
     Watch = 4,
-    /// No longer asks to be told of them.
+    /// Removes a watch.
     Unwatch = 5,
     /// Begins a transaction.
     TransactionStart = 6,
-    /// Ends one.
+    /// Ends a transaction.
     TransactionEnd = 7,
-    /// Writes a node, and makes it if there is none.
+    /// Writes a node, and creates it if there is none.
     Write = 11,
     /// Removes a node and all below it.
     Remove = 13,
-    /// Says that something changed; from the store, unasked.
+    /// An event of a watch, sent by the store.
     WatchEvent = 15,
     /// The answer to a request that failed.
     Error = 16,
-    /// Lists some of the children of a node that has many.
+    /// Lists a part of a node's children, for a node that has many.
     DirectoryPart = 22,
 }
 
@@ -69,7 +69,7 @@ pub enum MessageError {
         "a message of {0} bytes, where {PAYLOAD_MAX} is the most: is this the socket of xenstored?"
     )]
     Length(usize),
-    /// It is of no kind that was asked for.
+    /// Its kind is none of these.
     #[error("a message of type {0}, which was not asked for: is this the socket of xenstored?")]
     Kind(u32),
 }
@@ -77,13 +77,13 @@ pub enum MessageError {
 /// A message, from either side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// What it is.
+    /// Its kind.
     pub kind: MessageKind,
     /// The request's number, which its answer repeats; 0 in an event.
     pub request: u32,
-    /// The transaction that it is part of; 0: none.
+    /// The transaction that it belongs to; 0: none.
     pub transaction: u32,
-    /// What it says.
+    /// Its contents.
     pub payload: Vec<u8>,
 }
 
@@ -110,7 +110,7 @@ impl Message {
 #[derive(Debug, Default)]
 pub struct MessageBuffer {
     bytes: Vec<u8>,
-    /// Bytes of messages that were taken.
+    /// Bytes of messages already returned.
     taken: usize,
 }
 
@@ -122,10 +122,10 @@ impl MessageBuffer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole message; `None`: more bytes are needed.
+    /// The next whole message; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// What came is no message. All that follows is of no use.
+    /// The bytes are no message. The rest of the stream cannot be used.
     pub fn next_message(&mut self) -> Result<Option<Message>, MessageError> {
         let bytes = &self.bytes[self.taken..];
         let Some(header) = bytes.first_chunk::<HEADER_LEN>() else { return Ok(None) };

@@ -1,7 +1,7 @@
 //! A path in the store.
 //!
-//! Idea: what xenstored would refuse is refused here, with its reason; so a path that is sent is
-//! well-formed, and no name of a domain can be more than one part of one.
+//! Idea: what xenstored would refuse is refused here, with a reason. So every path that is sent is
+//! well-formed.
 //! Source: Xen's `docs/misc/xenstore.txt`. Limits: no special watches (`@introduceDomain`).
 
 use std::fmt;
@@ -19,7 +19,7 @@ const RELATIVE_MAX: usize = 2048;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StorePath(String);
 
-/// Why a text is no path.
+/// Why a text is not a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ParseStorePathError {
     /// It is too long.
@@ -30,7 +30,7 @@ pub enum ParseStorePathError {
     /// A part of it is empty.
     #[error("a path with an empty part: expected one slash between parts, and none at the end")]
     EmptyPart,
-    /// It has another character.
+    /// It has a character that is not allowed.
     #[error("a path with {0:?}: expected letters, digits, `-`, `/`, `_` and `@`")]
     Character(char),
 }

@@ -1,8 +1,8 @@
-//! What is asked of the store, and what it answers.
+//! Requests to the store, and its answers.
 //!
-//! Idea: a [`Request`] knows the bytes that it is sent as and how its answer is read; nothing else
-//! is ever sent. Source: Xen's `docs/misc/xenstore.txt`.
-//! Limits: a node with more children than fit an answer is listed part by part.
+//! Idea: a [`Request`] encodes itself and decodes its answer; nothing else is ever sent. Source:
+//! Xen's `docs/misc/xenstore.txt`.
+//! Limits: a node with more children than fit one answer is listed in parts.
 
 use thiserror::Error;
 
@@ -12,68 +12,69 @@ use crate::path::StorePath;
 /// Longest name of an error that is kept, in bytes.
 const ERROR_NAME_MAX: usize = 32;
 
-/// Names a transaction until it has ended.
+/// Identifies a transaction until it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TransactionId(pub(crate) u32);
 
-/// Something to ask.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The names of all children of a node.
+    /// Lists the names of all children of a node.
     Directory(StorePath),
-    /// The names of a node's children from that offset on.
+    /// Lists the names of a node's children from an offset on.
     DirectoryPart {
         /// The node.
         path: StorePath,
-        /// Bytes of names that were listed already.
+        /// Bytes of names that were listed before.
         offset: u32,
     },
-    /// The value of a node.
+    /// Reads the value of a node.
     Read(StorePath),
-    /// Writes a node, and makes it and those above it if there are none.
+    /// Writes a node; creates it and its ancestors if they are missing.
     Write {
         /// The node.
         path: StorePath,
-        /// Its value from then on.
+        /// Its new value.
         value: Vec<u8>,
     },
     /// Removes a node and all below it.
     Remove(StorePath),
-    /// Asks to be told of changes of a node and all below it.
+    /// Sets a watch on a node and all below it.
     Watch {
         /// The node.
         path: StorePath,
-        /// What the events repeat: text without a zero byte.
+        /// A text without a zero byte, which the events repeat.
         token: String,
     },
-    /// No longer asks to be told of them.
+    /// Removes a watch.
     Unwatch {
         /// The node.
         path: StorePath,
-        /// The token that it was asked with.
+        /// The token of the watch.
         token: String,
     },
     /// Begins a transaction.
     StartTransaction,
-    /// Ends the transaction that it is sent in.
+    /// Ends the transaction in which it is sent.
     EndTransaction {
-        /// Whether what was written in it is to count.
+        /// Whether its writes count.
         commit: bool,
     },
 }
 
-/// What the store answers.
+/// A successful answer of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Names of children.
     Names(Vec<String>),
-    /// Some names of children.
+    /// A part of the names of children.
     NamesPart {
-        /// Another one says that the node's children have changed since.
+        /// A generation of the node's children: another value means that they have changed.
         generation: String,
         /// The names.
         names: Vec<String>,
-        /// Bytes that they were sent in, to ask for what follows.
+        /// Bytes of these names in the answer; added to the offset, they give the offset of the
+        /// next part.
         len: u32,
         /// Whether there are no more.
         is_last: bool,
@@ -82,7 +83,7 @@ pub enum Reply {
     Value(Vec<u8>),
     /// The transaction that has begun.
     Transaction(TransactionId),
-    /// It is done.
+    /// The request succeeded and returns nothing.
     Done,
 }
 
@@ -92,19 +93,19 @@ pub enum StoreError {
     /// There is no such node.
     #[error("there is no such key in xenstore (ENOENT)")]
     NotFound,
-    /// This client may not.
+    /// This client lacks the permission.
     #[error("xenstore does not permit that (EACCES): Ballast has to run in dom0")]
     PermissionDenied,
-    /// Somebody else changed what a transaction used.
+    /// Another client changed a node that the transaction used.
     #[error("the transaction met another one (EAGAIN)")]
     Conflict,
-    /// The node's owner has used up what it may keep in the store.
+    /// The quota of the node's owner is used up.
     #[error("the domain's quota in xenstore is used up (ENOSPC)")]
     Quota,
     /// An answer or a value is too large.
     #[error("too large for xenstore (E2BIG)")]
     TooLarge,
-    /// What was asked is malformed.
+    /// The request is malformed.
     #[error("xenstore finds the request malformed (EINVAL)")]
     Malformed,
     /// Another reason, by its name.
@@ -131,7 +132,7 @@ impl StoreError {
     }
 }
 
-/// Why an answer is none to what was asked.
+/// Why a payload is not an answer to the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum ReplyError {
     #[error("names that are not text, or do not end with a zero byte")]
@@ -143,7 +144,7 @@ pub(crate) enum ReplyError {
 }
 
 impl Request {
-    /// The kind of message that it is sent as; its answer is one of the same kind.
+    /// The kind of its message; its answer has the same kind.
     pub(crate) fn kind(&self) -> MessageKind {
         match self {
             Request::Directory(_) => MessageKind::Directory,
@@ -158,7 +159,7 @@ impl Request {
         }
     }
 
-    /// The payload that it is sent with.
+    /// The payload of its message.
     pub(crate) fn payload(&self) -> Vec<u8> {
         match self {
             Request::Directory(path) | Request::Read(path) | Request::Remove(path) => {
@@ -201,7 +202,7 @@ impl Request {
     }
 }
 
-/// Texts, each with a zero byte at its end.
+/// Encodes texts, each with a zero byte at its end.
 pub(crate) fn texts(texts: &[&str]) -> Vec<u8> {
     let mut payload = Vec::new();
     for text in texts {
@@ -211,7 +212,7 @@ pub(crate) fn texts(texts: &[&str]) -> Vec<u8> {
     payload
 }
 
-/// Reads such texts.
+/// Decodes such texts.
 fn names(payload: &[u8]) -> Result<Vec<String>, ReplyError> {
     let mut names = Vec::new();
     let mut rest = payload;
@@ -224,7 +225,7 @@ fn names(payload: &[u8]) -> Result<Vec<String>, ReplyError> {
     Ok(names)
 }
 
-/// A generation, then names; an empty one says that there are no more.
+/// Decodes a generation and names; an empty name at the end means that there are no more.
 fn names_part(payload: &[u8]) -> Result<Reply, ReplyError> {
     let mut names = names(payload)?.into_iter();
     let generation = names.next().ok_or(ReplyError::Names)?;

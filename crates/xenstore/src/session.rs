@@ -1,11 +1,11 @@
 //! One connection to xenstored, without I/O: bytes in, bytes out.
 //!
-//! Idea: requests are numbered, and an answer repeats its request's number; events come at any
-//! time between them. Cost: O(log n) a request.
-//! Limits: [`REQUESTS_MAX`] requests without an answer; [`EVENTS_MAX`] events that nobody took. An
-//! event beyond those is lost; then whoever watches has to look at everything again
-//! ([`XenstoreSession::has_lost_events`]). Whoever writes message by message does so from the
-//! beginning.
+//! Idea: requests are numbered, and an answer repeats its request's number; events come at any time
+//! between them. Cost: O(log n) per request.
+//! Limits: [`REQUESTS_MAX`] requests without an answer; [`EVENTS_MAX`] events that were not taken.
+//! Further events are lost; the caller then has to read everything again
+//! ([`XenstoreSession::has_lost_events`]). A caller that writes message by message must do so from
+//! the beginning.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,12 +14,12 @@ use ballast_model::LinkDown;
 use crate::message::{HEADER_LEN, Message, MessageBuffer, MessageKind};
 use crate::request::{Reply, Request, StoreError, TransactionId};
 
-/// Most requests whose answers are missing.
+/// Most requests without an answer.
 const REQUESTS_MAX: usize = 50_000;
-/// Most events that nobody has taken yet.
+/// Most events that wait to be taken.
 pub const EVENTS_MAX: usize = 50_000;
 
-/// Names a request until its answer has come.
+/// Identifies a request until its answer is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(u32);
 
@@ -48,17 +48,17 @@ pub struct XenstoreSession {
 }
 
 impl XenstoreSession {
-    /// A connection that has just been made.
+    /// A new connection.
     pub fn new() -> XenstoreSession {
         XenstoreSession::default()
     }
 
-    /// Asks; `None`: too many requests have no answer, or this one is too long to be sent.
+    /// Queues a request. `None` if too many requests have no answer, or this one is too long.
     pub fn request(&mut self, request: Request) -> Option<RequestId> {
         self.request_in(request, None)
     }
 
-    /// Asks within a transaction.
+    /// As `request`, within a transaction.
     pub fn request_in(
         &mut self,
         request: Request,
@@ -82,7 +82,7 @@ impl XenstoreSession {
         Some(id)
     }
 
-    /// How many requests have no answer yet.
+    /// The number of requests without an answer.
     pub fn unanswered(&self) -> usize {
         self.requests.len()
     }
@@ -92,14 +92,14 @@ impl XenstoreSession {
         &self.outgoing
     }
 
-    /// The first message of them, or what is left of it: a device takes one at a time.
+    /// The first of the outgoing messages, or the rest of it: a device takes one message at a time.
     pub fn outgoing_message(&self) -> &[u8] {
         let len = self.outgoing.get(..HEADER_LEN).and_then(|head| head.last_chunk::<4>());
         let len = len.map_or(0, |len| u32::from_ne_bytes(*len) as usize);
         self.outgoing.get(..HEADER_LEN + len).unwrap_or(&self.outgoing)
     }
 
-    /// `count` of them were written.
+    /// Removes the first `count` outgoing bytes, which were written.
     pub fn mark_written(&mut self, count: usize) {
         self.outgoing.drain(..count.min(self.outgoing.len()));
     }
@@ -107,7 +107,8 @@ impl XenstoreSession {
     /// Takes in bytes that were read.
     ///
     /// # Errors
-    /// The connection is of no use: what was sent is no message, or no answer to what was asked.
+    /// The connection must be closed: the bytes are no message, or no answer to a request that was
+    /// made.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), LinkDown> {
         self.received.push(bytes);
         loop {
@@ -124,7 +125,7 @@ impl XenstoreSession {
     fn take_event(&mut self, message: &Message) -> Result<(), LinkDown> {
         let texts: Vec<&[u8]> = message.payload.split(|byte| *byte == 0).collect();
         // The path and the token, and nothing after the last zero byte. A special watch of later
-        // versions may say more.
+        // versions may have more texts.
         let (Some(path), Some(token)) = (texts.first(), texts.get(1).filter(|_| texts.len() > 2))
         else {
             return Err(LinkDown::Protocol("an event without path or token".to_owned()));
@@ -160,17 +161,17 @@ impl XenstoreSession {
         Ok(())
     }
 
-    /// The next answer that has come.
+    /// Takes the oldest answer received.
     pub fn next_answer(&mut self) -> Option<(RequestId, Answer)> {
         self.answers.pop_front()
     }
 
-    /// The next event that has come.
+    /// Takes the oldest event received.
     pub fn next_event(&mut self) -> Option<WatchEvent> {
         self.events.pop_front()
     }
 
-    /// Whether events were lost since the last call of this.
+    /// Whether events were lost since the last call of this method.
     pub fn has_lost_events(&mut self) -> bool {
         std::mem::take(&mut self.has_lost_events)
     }

@@ -23,7 +23,7 @@ pub mod track;
 
 use clap::Subcommand;
 
-/// Measure how fast and how exact Ballast's parts are on this machine.
+/// Measure the speed and accuracy of Ballast's parts on this machine.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,21 +43,21 @@ pub struct Args {
 
 #[derive(Clone, Debug, Subcommand)]
 enum BenchCommand {
-    /// How near advice from a journal comes to what balancing then does.
+    /// Compare advice from a journal with what balancing then does.
     Advise(advise::Args),
-    /// What guests' agents cost, and how soon an emergency is answered.
+    /// Measure the cost of guests' agents, and how soon an emergency is answered.
     Agent(agent::Args),
-    /// How fast memory is moved, and what that costs.
+    /// Measure how fast memory is moved, and what that costs the guest.
     Mechanisms(mechanisms::Args),
-    /// Engines for stack distances, side by side.
+    /// Compare engines for stack distances.
     Mrc(mrc::Args),
-    /// What one decision of each policy costs.
+    /// Measure the time of one decision of each policy.
     Policies(policies::Args),
-    /// How much faster than real time a host is simulated.
+    /// Measure how much faster than real time a host is simulated.
     Sim(sim::Args),
-    /// Solvers of the policy meb, side by side.
+    /// Compare solvers of the policy meb.
     Solver(solver::Args),
-    /// Ways to track a program's pages, side by side.
+    /// Compare ways to track a program's pages.
     Track(track::Args),
 }
 

@@ -17,8 +17,8 @@ Examples:
   ballast-lab lab up --guests 2
   ballast-lab simulate scenarios/meb-16.toml --policy all
 
-`ballast` hands these commands on. Sizes are written 512MiB, 2GiB or as plain bytes. Exit status: 0
-done, 1 failed, 2 wrong usage."
+demo, lab, mrc, imt, simulate, replay and bench are also commands of `ballast`. Sizes are written
+512MiB, 2GiB or as plain bytes. Exit status: 0 done, 1 failed, 2 wrong usage."
 )]
 pub struct Cli {
     /// What to do
@@ -29,29 +29,29 @@ pub struct Cli {
 /// What `ballast-lab` can do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// See it work: two real guests, without balancing and with it.
+    /// Compare two real guests with and without balancing.
     Demo(demo::Args),
-    /// Real guests to try things on.
+    /// Start real guests and play scenarios on them.
     Lab(lab::Args),
-    /// Play a scenario on real guests: the same as `lab run`.
+    /// Play a scenario on real guests; the same as `lab run`.
     Run(Box<lab_run::Args>),
     /// Run scenarios and commands on a real KVM host inside an emulated machine.
     Nested(nested::Args),
-    /// Miss-ratio curves and working sets of traces.
+    /// Compute miss-ratio curves and working sets from traces.
     Mrc(mrc::Args),
-    /// How often working sets need tracking, and what resting costs.
+    /// Compute how often working sets need tracking, and the error of resting.
     Imt(imt::Args),
     /// Compare policies on a simulated host.
     Simulate(simulate::Args),
-    /// The papers' tables and figures beside ours.
+    /// Compare the papers' tables and figures with ours.
     Evaluate(evaluate::Args),
-    /// A storm of faults around the daemon's engine, and whether its promises hold.
+    /// Inject faults into the daemon's engine and check that its guarantees hold.
     Storm(storm::Args),
-    /// What another policy would have done on recorded days.
+    /// Replay a recorded journal under other policies.
     Replay(replay::Args),
-    /// Measure how fast and how exact Ballast's parts are on this machine.
+    /// Measure the speed and accuracy of Ballast's parts on this machine.
     Bench(ballast_bench::Args),
-    /// A page of what `ballast track --json` printed.
+    /// Draw an HTML page from the output of `ballast track --json`.
     TrackPage(track_page::Args),
     /// The daemon of a scenario run, which ends with it.
     #[command(hide = true, name = ballast_scenario_run::daemon::COMMAND)]

@@ -12,9 +12,9 @@ use ballast_report::figures;
 /// How values are spread over an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scale {
-    /// By their logarithm: every octave is as wide
+    /// Logarithmic: every octave has the same width
     Log,
-    /// Evenly, from zero
+    /// Linear, from zero
     Linear,
 }
 

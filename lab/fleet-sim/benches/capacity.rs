@@ -26,8 +26,8 @@ type Make = fn(&LoadDay) -> Option<Box<dyn Balancer>>;
 /// A way to operate the fleet.
 struct Approach {
     name: &'static str,
-    placing: Placement,
-    dividing: Division,
+    placement: Placement,
+    division: Division,
     make: Make,
 }
 
@@ -38,9 +38,13 @@ const BY_CURVES: Division = Division::ByPolicy { name: PolicyName::Meb, is_track
 
 fn ways() -> Vec<Approach> {
     let fixed =
-        |name, placing| Approach { name, placing, dividing: Division::Fixed, make: |_| None };
-    let divided =
-        |name, dividing, make: Make| Approach { name, placing: Placement::Spread, dividing, make };
+        |name, placement| Approach { name, placement, division: Division::Fixed, make: |_| None };
+    let divided = |name, division, make: Make| Approach {
+        name,
+        placement: Placement::Spread,
+        division,
+        make,
+    };
     vec![
         fixed("fixed, as sold", Placement::AsSold),
         fixed("fixed, at this day's peak", Placement::AtPeak),
@@ -81,11 +85,11 @@ fn number(name: &str) -> Option<u64> {
 fn day(way: &Approach, guests: usize, seed: u64) -> Option<Figures> {
     let swing_percent = number("BALLAST_FLEET_SWING").unwrap_or(100);
     let usual = LoadSpec::usual(guests, seed);
-    let mut day = LoadDay::new(LoadSpec { placing: way.placing, swing_percent, ..usual })?;
+    let mut day = LoadDay::new(LoadSpec { placement: way.placement, swing_percent, ..usual })?;
     let mut balancer = (way.make)(&day);
     Some(match &mut balancer {
-        Some(balancer) => play(&mut day, way.dividing, Some(balancer.as_mut())),
-        None => play(&mut day, way.dividing, None),
+        Some(balancer) => play(&mut day, way.division, Some(balancer.as_mut())),
+        None => play(&mut day, way.division, None),
     })
 }
 
@@ -102,7 +106,7 @@ fn main() {
         "", "guests", "least, most", "as sold", "at peak", "moved", "GiB"
     );
     let mut fixed: Vec<usize> = Vec::new();
-    let is_wanted = |way: &Approach| way.dividing == Division::Fixed || way.name.contains(&wanted);
+    let is_wanted = |way: &Approach| way.division == Division::Fixed || way.name.contains(&wanted);
     for way in ways().into_iter().filter(is_wanted) {
         let found: Vec<Found> = (1..=seeds)
             .map(|seed| most_guests(STEP, MOST, |guests| day(&way, guests, seed)))
@@ -111,7 +115,7 @@ fn main() {
         let (least, most) = found
             .iter()
             .fold((usize::MAX, 0), |(least, most), it| (least.min(it.guests), most.max(it.guests)));
-        if way.dividing == Division::Fixed {
+        if way.division == Division::Fixed {
             fixed.push(all);
         }
         let against = |which: usize| match fixed.get(which) {

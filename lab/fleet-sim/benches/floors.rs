@@ -36,7 +36,7 @@ fn contestants() -> Vec<Make> {
 }
 
 fn main() {
-    let dividing = Division::ByPolicy { name: PolicyName::Global, is_tracked: false };
+    let division = Division::ByPolicy { name: PolicyName::Global, is_tracked: false };
     println!(
         "{SEEDS} simulated days of {:?}\n\n{:40} {:>9} {:>12} {:>7} {:>12} {:>12} {:>12}",
         FloorSpec::usual(0),
@@ -58,7 +58,7 @@ fn main() {
         let mut all = Figures::default();
         for seed in 1..=SEEDS {
             let mut day = FloorDay::new(FloorSpec::usual(seed));
-            all.add(&play(&mut day, dividing, Some(make().as_mut())));
+            all.add(&play(&mut day, division, Some(make().as_mut())));
         }
         let name = make().name();
         println!(

@@ -28,10 +28,10 @@ fn main() {
     let guests = number("BALLAST_FLEET_GUESTS").unwrap_or(30);
     let rounds = number("BALLAST_FLEET_ROUNDS").unwrap_or(144) as u64;
     let name = std::env::var("BALLAST_FLEET_POLICY").ok().and_then(|it| it.parse().ok());
-    let dividing = Division::ByPolicy { name: name.unwrap_or(PolicyName::Meb), is_tracked: true };
+    let division = Division::ByPolicy { name: name.unwrap_or(PolicyName::Meb), is_tracked: true };
     let migrations_max = hosts * 2 / 5;
     let spec = LoadSpec { hosts, rounds, migrations_max, ..LoadSpec::usual(hosts * guests, 1) };
-    println!("{spec:?}, {dividing:?}");
+    println!("{spec:?}, {division:?}");
     let is_moved_only = std::env::var("BALLAST_FLEET_MOVES").is_ok_and(|it| it == "only");
     let days: &[bool] = if is_moved_only { &[true] } else { &[false, true] };
     for &moves in days {
@@ -42,8 +42,8 @@ fn main() {
         let mut planned = Planned::with_curves();
         let begun = Instant::now();
         let figures = match moves {
-            true => play(&mut day, dividing, Some(&mut planned)),
-            false => play(&mut day, dividing, None),
+            true => play(&mut day, division, Some(&mut planned)),
+            false => play(&mut day, division, None),
         };
         println!(
             "{}: {} ppm of all guests' time slow, {} ppm of the worst's; {} moved, {} given up, \

@@ -123,8 +123,8 @@ mod tests {
 
     fn day(seed: u64, balancer: &mut dyn Balancer) -> Figures {
         let spec = FloorSpec { resized_per_mille: 50, ..FloorSpec::usual(seed) };
-        let dividing = Division::ByPolicy { name: PolicyName::Global, is_tracked: false };
-        play(&mut FloorDay::new(spec), dividing, Some(balancer))
+        let division = Division::ByPolicy { name: PolicyName::Global, is_tracked: false };
+        play(&mut FloorDay::new(spec), division, Some(balancer))
     }
 
     #[test]

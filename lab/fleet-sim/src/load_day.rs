@@ -29,9 +29,9 @@ const HOURS: [[u64; 24]; 4] = [
     [900; 24],
 ];
 /// How many guests in twenty are of each kind.
-const OF_TWENTY: [u64; 4] = [8, 4, 3, 5];
+const KIND_SHARES: [u64; 4] = [8, 4, 3, 5];
 /// Sizes as sold, in MiB; each entry is equally likely.
-const SOLD: [u64; 8] = [1024, 1024, 2048, 2048, 2048, 4096, 4096, 8192];
+const SIZES_SOLD: [u64; 8] = [1024, 1024, 2048, 2048, 2048, 4096, 4096, 8192];
 /// A guest's floor in per cent of its boot memory.
 const FLOOR_PERCENT: u64 = 35;
 /// The length of a burst in rounds.
@@ -65,7 +65,7 @@ pub struct LoadSpec {
     /// How many rounds in a thousand a guest may be slow when its size is fixed at its peak.
     pub slow_per_mille: u64,
     /// The placement of guests at the start.
-    pub placing: Placement,
+    pub placement: Placement,
     /// The greatest number of migrations in a round.
     pub migrations_max: usize,
     /// The number of rounds to play, from midnight on.
@@ -83,7 +83,7 @@ impl LoadSpec {
             guests,
             swing_percent: 100,
             slow_per_mille: 10,
-            placing: Placement::Spread,
+            placement: Placement::Spread,
             migrations_max: 8,
             rounds: ROUNDS_A_DAY,
             seed,
@@ -119,11 +119,11 @@ impl GuestLoad {
         let mut rng = fastrand::Rng::with_seed(spec.seed.wrapping_mul(1 << 32) + place as u64);
         let mut dice = rng.u64(0..20);
         let mut kind = 0;
-        while dice >= OF_TWENTY[kind] {
-            dice -= OF_TWENTY[kind];
+        while dice >= KIND_SHARES[kind] {
+            dice -= KIND_SHARES[kind];
             kind += 1;
         }
-        let boot = SOLD[rng.usize(0..SOLD.len())];
+        let boot = SIZES_SOLD[rng.usize(0..SIZES_SOLD.len())];
         GuestLoad {
             kind,
             boot,
@@ -190,7 +190,7 @@ impl LoadDay {
         let sizes: Vec<u64> = self
             .loads
             .iter()
-            .map(|load| match spec.placing {
+            .map(|load| match spec.placement {
                 Placement::Spread | Placement::AsSold => load.boot,
                 Placement::AtPeak => load.held_at_peak(spec),
             })
@@ -201,12 +201,12 @@ impl LoadDay {
         let mut placed = vec![(0, 0); sizes.len()];
         for place in order {
             let floor = self.loads[place].boot * FLOOR_PERCENT / 100;
-            let has_room = |host: &usize| match spec.placing {
+            let has_room = |host: &usize| match spec.placement {
                 Placement::Spread => floors[*host] + floor <= spec.budget,
                 _ => taken[*host] + sizes[place] <= spec.budget,
             };
             let mut hosts = (0..spec.hosts).filter(has_room);
-            let host = match spec.placing {
+            let host = match spec.placement {
                 Placement::Spread => hosts.min_by_key(|&host| taken[host]),
                 _ => hosts.next(),
             }?;
@@ -214,7 +214,7 @@ impl LoadDay {
             floors[host] += floor;
             placed[place] = (host, sizes[place]);
         }
-        if spec.placing == Placement::Spread {
+        if spec.placement == Placement::Spread {
             for (host, held) in &mut placed {
                 *held = (*held).min(*held * spec.budget / taken[*host]);
             }
@@ -256,8 +256,8 @@ impl Scene for LoadDay {
 mod tests {
     use super::*;
 
-    fn day(guests: usize, placing: Placement) -> LoadDay {
-        LoadDay::new(LoadSpec { placing, ..LoadSpec::usual(guests, 3) }).unwrap()
+    fn day(guests: usize, placement: Placement) -> LoadDay {
+        LoadDay::new(LoadSpec { placement, ..LoadSpec::usual(guests, 3) }).unwrap()
     }
 
     fn demands(day: &mut LoadDay) -> Vec<Vec<u64>> {

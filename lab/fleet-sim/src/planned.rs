@@ -69,7 +69,7 @@ impl Balancer for Planned {
 }
 
 /// The curve that a daemon reports of a guest with this allocation, in MiB.
-fn told(curve: &MissCurve, allocation: u64) -> Option<CompactCurve> {
+fn compact_curve(curve: &MissCurve, allocation: u64) -> Option<CompactCurve> {
     let objective = curve.size_for(MISSES_MAX).map(|size| (size, MISSES_MAX));
     CompactCurve::with_objective(curve.around(Bytes::mib(allocation)).to_vec(), objective).ok()
 }
@@ -97,7 +97,7 @@ impl Planned {
 
     fn record(&self, world: &World, host: usize, round: u64, now: Timestamp) -> HostRecord {
         let label = |text: &str| -> Label { text.parse().expect("a label") };
-        let said = &world.hosts[host];
+        let reported = &world.hosts[host];
         let guests: Vec<GuestRecord> = world
             .on(host)
             .map(|(place, guest)| {
@@ -113,17 +113,18 @@ impl Planned {
                     allocation: Bytes::mib(guest.allocation),
                     demand: Bytes::mib(estimated.min(guest.boot)),
                     curve: match foreseen > guest.demand {
-                        true => told(&tracked_curve(foreseen), guest.allocation),
+                        true => compact_curve(&tracked_curve(foreseen), guest.allocation),
                         false => {
-                            world.curves[place].as_ref().and_then(|it| told(it, guest.allocation))
+                            let curve = world.curves[place].as_ref();
+                            curve.and_then(|it| compact_curve(it, guest.allocation))
                         }
                     },
                     misses_per_s_max: self.knows_curves.then_some(MISSES_MAX),
                     resident: Bytes::mib(guest.allocation),
                     copied_resident: Bytes::ZERO,
                     dirty_per_s: BANDWIDTH.fraction(guest.dirty_per_mille, 1000),
-                    gives: true,
-                    stays: None,
+                    can_shrink: true,
+                    pinned_by: None,
                     moving_to: None,
                     group: None,
                     storage: Vec::new(),
@@ -137,10 +138,10 @@ impl Planned {
         HostRecord {
             id: format!("h{host}").parse().expect("a name"),
             seen_at: now,
-            budget: Bytes::mib(said.distributable),
+            budget: Bytes::mib(reported.distributable),
             reserve: Bytes::ZERO,
-            committed: Bytes::mib(said.committed).max(allocated),
-            free: Bytes::mib(said.free),
+            committed: Bytes::mib(reported.committed).max(allocated),
+            free: Bytes::mib(reported.free),
             bandwidth_per_s: BANDWIDTH,
             compatibility: Compatibility {
                 hypervisor: label("simulated"),
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_foreseen_moves_a_guest_before_its_peak() {
+    fn a_foreseen_peak_moves_a_guest_before_it() {
         let mut yesterday = vec![vec![3000; 3]; ROUNDS_A_DAY as usize];
         yesterday[60][1] = 6000;
         let mut planned = Planned::foreseeing(yesterday);

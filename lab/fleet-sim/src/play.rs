@@ -22,11 +22,11 @@ pub(crate) const ROUND_MINUTES: u64 = 10;
 pub(crate) const ROUNDS_A_DAY: u64 = 24 * 60 / ROUND_MINUTES;
 
 /// Seconds in which working sets change to their next size.
-const CHANGING: u64 = 6;
+const CHANGE_SECONDS: u64 = 6;
 /// The second at which the balancer is asked; hosts have divided their memory by then.
-const DIVIDED: u64 = 12;
+const DIVIDE_SECONDS: u64 = 12;
 /// The second at which guests arrive at their destinations.
-const RESERVED: u64 = 18;
+const RESERVE_SECONDS: u64 = 18;
 /// Seconds of a round that are simulated.
 const SECONDS: u64 = 24;
 
@@ -106,11 +106,11 @@ struct Move {
 /// Plays the scene; without a balancer guests never move.
 pub fn play(
     scene: &mut dyn Scene,
-    dividing: Division,
+    division: Division,
     mut balancer: Option<&mut dyn Balancer>,
 ) -> Figures {
     let mut world = scene.world();
-    let mut hosts = FleetState::new(&world, dividing);
+    let mut hosts = FleetState::new(&world, division);
     let mut figures = Figures::default();
     let mut slow = vec![0; world.guests.len()];
     for round in 0..scene.rounds() {
@@ -122,21 +122,21 @@ pub fn play(
         for second in 1..=SECONDS {
             let now = Timestamp::from_millis((round * ROUND_MINUTES * 60 + second) * 1000);
             for (guest, (from, to)) in world.guests.iter_mut().zip(before.iter().zip(&next)) {
-                let done = second.min(CHANGING);
-                guest.demand = (from * (CHANGING - done) + to * done) / CHANGING;
+                let done = second.min(CHANGE_SECONDS);
+                guest.demand = (from * (CHANGE_SECONDS - done) + to * done) / CHANGE_SECONDS;
             }
             hosts.second(&mut world, now);
             let lasts = if second == SECONDS { ROUND_MINUTES * 60 - SECONDS + 1 } else { 1 };
             for (guest, slow) in world.guests.iter().zip(&mut slow) {
                 *slow += lasts * u64::from(is_slow(guest.demand, usable(guest.allocation)));
             }
-            if let (DIVIDED, Some(balancer)) = (second, balancer.as_deref_mut()) {
+            if let (DIVIDE_SECONDS, Some(balancer)) = (second, balancer.as_deref_mut()) {
                 moves = ordered(balancer, &world, round, scene.migrations_max());
                 for it in &moves {
                     hosts.reserve(it.guest, it.to, it.reserved, now);
                 }
             }
-            if let (RESERVED, Some(balancer)) = (second, balancer.as_deref()) {
+            if let (RESERVE_SECONDS, Some(balancer)) = (second, balancer.as_deref()) {
                 for it in moves.drain(..) {
                     let guest = world.guests[it.guest];
                     match hosts.arrive(&mut world, it.guest, it.to, it.reserved) {

@@ -26,14 +26,14 @@ use crate::miss_model::{MISSES_MAX, misses_per_s, tracked_curve, usable};
 use crate::world::{SimGuest, World};
 
 /// How fast a balloon takes unused memory, MiB a second.
-const TAKES_IDLE: u64 = 1024;
+const INFLATE_IDLE_RATE: u64 = 1024;
 /// How fast a balloon takes used memory, MiB a second: the slowest rate that was seen
 /// (`GuardSettings::STUCK_AFTER_DEFAULT`).
-const TAKES_USED: u64 = 80;
+const INFLATE_USED_RATE: u64 = 80;
 /// How fast a balloon gives memory back, MiB a second.
-const GIVES: u64 = 2048;
+const DEFLATE_RATE: u64 = 2048;
 /// How fast a guest fills memory with its working set, MiB a second.
-const FILLS: u64 = 512;
+const FILL_RATE: u64 = 512;
 /// How long a reservation lasts.
 const RESERVED_FOR: Duration = Duration::from_secs(60);
 
@@ -76,7 +76,7 @@ struct Balloon {
 }
 
 impl FleetState {
-    pub(crate) fn new(world: &World, dividing: Division) -> FleetState {
+    pub(crate) fn new(world: &World, division: Division) -> FleetState {
         let balloon = |(place, guest): (usize, &SimGuest)| Balloon {
             id: name(place),
             target: guest.allocation,
@@ -86,7 +86,7 @@ impl FleetState {
             curve: None,
         };
         let controller = |name| Controller::new(Settings::new(name), Timestamp::ZERO);
-        let (controllers, is_tracked) = match dividing {
+        let (controllers, is_tracked) = match division {
             Division::Fixed => (Vec::new(), false),
             Division::ByPolicy { name, is_tracked } => {
                 (world.hosts.iter().map(|_| controller(name)).collect(), is_tracked)
@@ -204,10 +204,10 @@ impl FleetState {
                 kind: OutcomeKind::Accepted,
             }));
         }
-        let said = &mut world.hosts[host];
-        said.distributable = mib(plan.budget.distributable);
-        said.committed = plan.budget.committed.get().div_ceil(1 << 20);
-        said.free = budget.saturating_sub(held);
+        let reported = &mut world.hosts[host];
+        reported.distributable = mib(plan.budget.distributable);
+        reported.committed = plan.budget.committed.get().div_ceil(1 << 20);
+        reported.free = budget.saturating_sub(held);
         let places: Vec<usize> = world.on(host).map(|(place, _)| place).collect();
         for (place, part) in places.into_iter().zip(&plan.guests) {
             let guest = &mut world.guests[place];
@@ -224,13 +224,13 @@ impl Balloon {
     fn second(&mut self, guest: &mut SimGuest) {
         let held = guest.allocation;
         if self.target >= held {
-            guest.allocation = self.target.min(held + GIVES).min(guest.boot);
+            guest.allocation = self.target.min(held + DEFLATE_RATE).min(guest.boot);
         } else {
-            let idle = usable(held).saturating_sub(self.in_use).min(TAKES_IDLE);
-            guest.allocation = self.target.max(held - idle.max(TAKES_USED).min(held));
+            let idle = usable(held).saturating_sub(self.in_use).min(INFLATE_IDLE_RATE);
+            guest.allocation = self.target.max(held - idle.max(INFLATE_USED_RATE).min(held));
         }
         let most = guest.demand.min(usable(guest.allocation));
-        self.in_use = most.min(self.in_use + FILLS);
+        self.in_use = most.min(self.in_use + FILL_RATE);
         self.swapped += misses_per_s(guest.demand, usable(guest.allocation));
     }
 
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_moves_where_nobody_divides() {
+    fn fixed_allocations_do_not_change() {
         let (mut world, mut now) = (world(), 0);
         let mut hosts = FleetState::new(&world, Division::Fixed);
         world.guests[2].demand = 7000;

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use ballast_tracker_proto::TrackerAddress;
 
 use crate::accel::Accel;
 use crate::channel::{Channel, ChannelError, ExecOutput, Subscription};
+use crate::hypervisor::Hypervisor;
 use crate::libvirt::Libvirtd;
 use crate::process::ProcessId;
 use crate::qemu::{CommandLine, GuestPaths, GuestSpec, QemuDisk};
@@ -30,8 +31,6 @@ use crate::{Cache, DiskSpec, LabError, TruthRow, disk, symptoms, tool, tracker, 
 const CONSOLE_QUOTED_MAX: usize = 3000;
 /// How much longer the host waits for a command than the guest, which may be busy.
 const EXEC_GRACE: Duration = Duration::from_secs(30);
-/// How long a killed QEMU may take to end.
-const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// Timeout for stopping a workload; a thrashing guest is slow.
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -43,39 +42,6 @@ pub struct Guest {
     hypervisor: Mutex<Hypervisor>,
     channel: OnceLock<Channel>,
     started: Instant,
-}
-
-/// The QEMU of a guest.
-enum Hypervisor {
-    /// The lab's own child.
-    Child(Child),
-    /// Another program's.
-    Managed(ProcessId),
-    /// Xen, whose domain it is.
-    Xen(Domain),
-}
-
-impl Hypervisor {
-    fn process(&self) -> Option<ProcessId> {
-        match self {
-            Hypervisor::Child(child) => ProcessId::of(child.id()),
-            Hypervisor::Managed(process) => Some(*process),
-            Hypervisor::Xen(domain) => ProcessId::of(domain.process()),
-        }
-    }
-
-    fn kill(&mut self) {
-        match self {
-            Hypervisor::Child(child) => {
-                let _ = child.kill();
-                let _ = child.wait();
-            }
-            Hypervisor::Managed(process) => {
-                process.kill(KILL_PATIENCE);
-            }
-            Hypervisor::Xen(domain) => domain.destroy(),
-        }
-    }
 }
 
 /// The inputs for starting a guest.

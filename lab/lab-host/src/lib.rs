@@ -37,6 +37,7 @@ mod error;
 mod guest;
 mod host_swap;
 mod hotplug;
+mod hypervisor;
 mod initramfs;
 mod intermittent;
 mod kernel_choice;

@@ -366,7 +366,7 @@ impl World for StormWorld {
         SystemTime::UNIX_EPOCH + self.now + self.wall_off
     }
 
-    async fn look(&mut self, _scope: SampleScope, _in_transfer: &[GuestId]) -> Snapshot {
+    async fn sample(&mut self, _scope: SampleScope, _in_transfer: &[GuestId]) -> Snapshot {
         let host = match self.hides_host {
             true => HostSample::default(),
             false => self.host.sample(&self.guests),

@@ -1,7 +1,7 @@
-//! What a actuator orders in each of its phases.
+//! What an actuator orders in each of its phases.
 //!
 //! Limits: a virtio-mem guest is asked again in every tick until the hypervisor has taken the
-//! request; amounts are absolute, so that changes nothing.
+//! request. Amounts are absolute, so repeating a request changes nothing.
 
 use std::time::Duration;
 
@@ -10,29 +10,29 @@ use ballast_model::{Bytes, GuestStats, Measured, Why};
 use super::online::{Proof, Unproven};
 use super::wait::Wait;
 use super::{
-    ActuationInput, Actuator, HotplugSettings, Lending, Moved, Order, Ordered, Phase, Plugging,
-    Tick, Unplugging,
+    ActuationInput, Actuator, ForeignRequest, HotplugSettings, Lending, Order, Ordered, Phase,
+    Plugging, Tick, Unplugging,
 };
 
-/// A guest within this much of what it was asked for has settled: balloons stop a little short.
+/// A guest within this much of its request has settled: balloons stop a little short.
 const SLACK: Bytes = Bytes::mib(4);
 
-/// Less is not plugged ahead: each chunk takes a few ticks.
+/// Less is not plugged in ahead: each chunk takes a few ticks.
 const AHEAD_MIN: Bytes = Bytes::mib(32);
 
-/// How long a reduction waits for a plug under way: five times as long as a GiB takes in a guest
-/// that takes it at all.
+/// How long a reduction waits for plugging under way: five times as long as a guest that does plug
+/// takes for a GiB.
 const REDUCTION_WAITS: Duration = Duration::from_secs(1);
 
 impl Actuator {
-    /// The order of this tick; the phase is then the one it leads to.
+    /// The order of this tick. Enters the phase that the order leads to.
     pub(super) fn next_order(&mut self, tick: &Tick<'_>) -> Option<Order> {
         match self.phase {
             Phase::Rest => self.rest(tick),
             Phase::Plugging(phase) => self.plugging(tick, phase),
             Phase::Lending(phase) => self.lending(tick, phase),
             Phase::Unplugging(phase) => self.unplugging(tick, phase),
-            Phase::Moved(phase) => self.moved(tick, phase),
+            Phase::ForeignRequest(phase) => self.foreign_request(tick, phase),
         }
     }
 
@@ -41,7 +41,7 @@ impl Actuator {
         self.phase = Phase::Rest;
         if layout.requested != layout.plugged {
             let wait = Wait::new(layout.plugged, false, input.now);
-            return self.moved(tick, Moved { requested: layout.requested, wait });
+            return self.foreign_request(tick, ForeignRequest { requested: layout.requested, wait });
         }
         if let Some(undo) = self.prove(tick) {
             return Some(undo);
@@ -50,12 +50,12 @@ impl Actuator {
         order.or_else(|| self.settle(tick))
     }
 
-    /// Whether the guest uses what was plugged in; the order to undo it if not.
+    /// Judges whether the guest uses what was plugged in; returns the order to undo it if not.
     fn prove(&mut self, tick: &Tick<'_>) -> Option<Order> {
         let Tick { layout, input, .. } = *tick;
         let settings = input.settings;
         let unproven = self.unproven.as_mut()?;
-        unproven.seen(input.now);
+        unproven.all_plugged(input.now);
         match unproven.judge(layout.plugged, &self.gap, input.now, settings.onlined_within) {
             Proof::Used => {
                 self.unproven = None;
@@ -74,7 +74,7 @@ impl Actuator {
         }
     }
 
-    /// Plugs in what the target will need, as far as there is memory for it.
+    /// Plugs in what the target will need, as far as memory is free.
     fn plug(&mut self, tick: &Tick<'_>) -> Option<Order> {
         let Tick { layout, wanted, input, .. } = *tick;
         let settings = input.settings;
@@ -83,8 +83,8 @@ impl Actuator {
             return None;
         }
         let (present, plugged) = (layout.present(), layout.plugged);
-        // What the balloon was asked to give already it may give at any moment.
-        let total = self.coming(tick, plugged)?;
+        // The balloon may at any moment give what it was already asked to give.
+        let total = self.total_after_deflation(tick, plugged)?;
         let owed = wanted.saturating_sub(total);
         let (aim, most, why) = if let Some(why) = layout.why_fixed() {
             (layout.max, layout.blocks(owed), why)
@@ -98,7 +98,7 @@ impl Actuator {
             let room = tick.ceiling.saturating_sub(wanted.max(total));
             let most = layout.blocks(owed.saturating_add(input.spare.min(room)));
             let why = Why::BalloonRunsOut { left: present.saturating_sub(wanted) };
-            (store(tick), most, why)
+            (wanted_plugged(tick), most, why)
         };
         let lacking = aim.min(layout.max).saturating_sub(plugged);
         let chunk = lacking.min(layout.chunk(settings.plug_chunk_max)).min(most);
@@ -107,7 +107,7 @@ impl Actuator {
             return None;
         }
         let to = plugged + chunk;
-        self.unproven.get_or_insert_with(|| Unproven::new(plugged, &self.gap)).more();
+        self.unproven.get_or_insert_with(|| Unproven::new(plugged, &self.gap)).plug_more();
         self.idle_since = None;
         self.phase = Phase::Plugging(Plugging {
             to,
@@ -119,9 +119,9 @@ impl Actuator {
         Some(Order { target, plug: Some(to), why: Some(why) })
     }
 
-    /// What the guest holds with `plugged` plugged in once the balloon has given all it was asked
-    /// for; `None`: what that was is not known.
-    pub(super) fn coming(&self, tick: &Tick<'_>, plugged: Bytes) -> Option<Bytes> {
+    /// What the guest holds with `plugged` plugged in once the balloon has given everything that it
+    /// was asked for; `None`: that is unknown.
+    pub(super) fn total_after_deflation(&self, tick: &Tick<'_>, plugged: Bytes) -> Option<Bytes> {
         let now = tick.layout.total_with(plugged);
         if tick.layout.is_fixed() {
             return Some(now);
@@ -137,7 +137,7 @@ impl Actuator {
         if self.unproven.is_some() || !self.unplug_pause.is_over(input.now) {
             return None;
         }
-        // Where nothing has to be lent first, there is no reason for small steps.
+        // Nothing has to be lent first, so steps need not be small.
         let most = layout.chunk(settings.plug_chunk_max);
         let plugged = layout.plugged;
         if let Some(why) = layout.why_fixed() {
@@ -147,14 +147,14 @@ impl Actuator {
         let beyond = layout.least_with(plugged).saturating_sub(wanted);
         let moves_apart = layout.total < layout.least_with(plugged);
         if beyond > Bytes::ZERO && plugged > Bytes::ZERO && !moves_apart {
-            // Whole blocks only: the balloon must not have to give for the rest.
+            // Whole blocks only: the balloon must not have to give for the remainder.
             let chunk = layout.blocks(beyond).min(most).min(plugged);
             let why = Why::PluggedIdle { idle: Duration::ZERO };
             if chunk > Bytes::ZERO {
                 return Some(self.begin_unplug(tick, plugged - chunk, why));
             }
         }
-        let idle = layout.blocks(plugged.saturating_sub(store(tick)));
+        let idle = layout.blocks(plugged.saturating_sub(wanted_plugged(tick)));
         if idle == Bytes::ZERO {
             self.idle_since = None;
             return None;
@@ -175,7 +175,7 @@ impl Actuator {
         Some(Order { target, plug: None, why: None })
     }
 
-    /// The order for a guest with which nothing else is to be done, if it is not in force.
+    /// The order for a guest that needs no plugging, if it is not in force.
     fn settle(&self, tick: &Tick<'_>) -> Option<Order> {
         let Tick { layout, wanted, input, .. } = *tick;
         if layout.is_fixed() {
@@ -191,8 +191,8 @@ impl Actuator {
         (input.send.is_some() || !in_force).then_some(Order { target, plug: None, why: None })
     }
 
-    /// The target and what is plugged in and may not be used: the balloon takes nothing against
-    /// memory that may not be there.
+    /// The target plus plugged memory that may be unused: the balloon must not take for memory that
+    /// may not be there.
     fn with_unproven(&self, tick: &Tick<'_>, plugged: Bytes) -> Bytes {
         let open = |unproven: Unproven| plugged.saturating_sub(unproven.base);
         tick.wanted.saturating_add(self.unproven.map_or(Bytes::ZERO, open))
@@ -214,17 +214,17 @@ impl Actuator {
             return back(Why::NotOnlined { unused: phase.to - layout.plugged });
         }
         let waited = input.now.saturating_since(phase.begun);
-        // The balloon holds less than it was left with: the guest restarted, or ran out of memory.
-        let let_go = self.last.is_some_and(|last| layout.total_with(phase.to) > last.total);
-        if let_go || wanted < phase.wanted && waited >= REDUCTION_WAITS {
+        // The balloon holds less than it was ordered to: the guest restarted, or ran out of memory.
+        let deflated = self.last.is_some_and(|last| layout.total_with(phase.to) > last.total);
+        if deflated || wanted < phase.wanted && waited >= REDUCTION_WAITS {
             self.phase = Phase::Rest;
             return back(Why::PluggedIdle { idle: Duration::ZERO });
         }
         if input.send.is_none() && layout.requested == phase.to {
             return None;
         }
-        let coming = self.coming(tick, phase.to).unwrap_or(layout.total);
-        let target = layout.reachable(wanted.max(coming), phase.to);
+        let total = self.total_after_deflation(tick, phase.to).unwrap_or(layout.total);
+        let target = layout.reachable(wanted.max(total), phase.to);
         Some(Order { target, plug: Some(phase.to), why: None })
     }
 
@@ -247,8 +247,8 @@ impl Actuator {
         input.send.is_some().then_some(Order { target, plug: None, why: None })
     }
 
-    /// The total with `to` plugged in: the target, or less if the balloon would have to deflate for
-    /// it while the guest unplugs.
+    /// The total with `to` plugged in: the target, or less where the balloon would have to deflate
+    /// for it while the guest unplugs.
     fn unplugged(&self, tick: &Tick<'_>, to: Bytes) -> Bytes {
         let layout = tick.layout;
         let mut target = tick.wanted.min(layout.total_with(to));
@@ -295,10 +295,10 @@ impl Actuator {
         Some(Order { target: self.unplugged(tick, phase.to), plug: Some(phase.to), why: None })
     }
 
-    /// Lets the guest carry out other clients' requests. Takes a request back if the guest does not
-    /// follow it (it still could at any time, and nothing would cover that) or if an order of our
-    /// own has precedence.
-    fn moved(&mut self, tick: &Tick<'_>, mut phase: Moved) -> Option<Order> {
+    /// Lets the guest carry out requests of other clients. Withdraws a request if the guest does
+    /// not follow it (it still could at any time, and no memory would be set aside for that), or if
+    /// an order of this actuator has precedence.
+    fn foreign_request(&mut self, tick: &Tick<'_>, mut phase: ForeignRequest) -> Option<Order> {
         let Tick { layout, wanted, input, .. } = *tick;
         let plugged = layout.plugged;
         if layout.requested == plugged {
@@ -306,9 +306,9 @@ impl Actuator {
         }
         if phase.requested != layout.requested {
             let wait = Wait::new(plugged, false, input.now);
-            phase = Moved { requested: layout.requested, wait };
+            phase = ForeignRequest { requested: layout.requested, wait };
         }
-        self.phase = Phase::Moved(phase);
+        self.phase = Phase::ForeignRequest(phase);
         let grows = layout.requested > plugged;
         if let Some(idle) = phase.wait.stalled(input.now, input.settings.stalled_after) {
             self.phase = Phase::Rest;
@@ -323,8 +323,8 @@ impl Actuator {
             return Some(Order { target, plug: Some(plugged), why: Some(why) });
         }
         input.send?;
-        // A balloon sized with what is about to come would take too much; what the order needs of
-        // that is requested again. Nothing goes that the order needs.
+        // A balloon sized for memory that is about to come would take too much. What the order
+        // needs of it is requested again, and nothing that the order needs is unplugged.
         let leaves_enough = wanted <= layout.most_with(layout.requested);
         let to = if leaves_enough { plugged.min(layout.requested) } else { plugged };
         let kept = self.with_unproven(tick, to).min(layout.total);
@@ -344,14 +344,14 @@ impl Actuator {
     }
 }
 
-/// The plugged size that serves the target and leaves the balloon its store.
-fn store(tick: &Tick<'_>) -> Bytes {
+/// The plugged size that serves the target and leaves the balloon its reserve.
+fn wanted_plugged(tick: &Tick<'_>) -> Bytes {
     let Tick { layout, wanted, input, .. } = *tick;
     let ahead = wanted.saturating_add(input.settings.ahead).min(tick.ceiling.max(wanted));
     layout.blocks_up(layout.beyond_boot(ahead)).min(layout.plugged_within(wanted))
 }
 
-/// Whether a guest's kernel has reported recently.
+/// Whether the guest's kernel has reported recently.
 fn is_heard(input: &ActuationInput<'_>) -> bool {
     let fresh = |stats: Measured<GuestStats>| stats.age <= input.settings.stale_after;
     input.sample.stats.is_some_and(fresh)

@@ -1,17 +1,17 @@
-//! How a guest's memory is made up, and what an order would make of it.
+//! The parts of a guest's memory, and the effect of an order on them.
 //!
 //! Idea: total = boot memory + plugged − what the balloon *holds*. The balloon holds a number of
-//! pages whatever is plugged; so plugging without ordering the balloon anything changes the total
-//! by exactly what is plugged, and an order moves both parts in one direction as long as it does
-//! not make the balloon hold less while it unplugs, nor more while it plugs. Limits: a virtio-mem
-//! device is no part of what QEMU's balloon reckons with: its target is the total less what is
-//! plugged, and cannot be zero. Modules are a part of it.
+//! pages, whatever is plugged in. So plugging without an order to the balloon changes the total by
+//! exactly the plugged size. An order moves both parts in one direction as long as it does not make
+//! the balloon hold less while it unplugs, nor more while it plugs. Limits: QEMU does not count
+//! virtio-mem in the balloon's target: the target is the total less what is plugged in, and cannot
+//! be zero. Memory modules are counted.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, GuestSample, HotplugKind, Mechanism, RunState, Why};
 
-/// QEMU refuses a balloon target of nothing.
+/// QEMU refuses a balloon target of zero.
 const BALLOON_PART_MIN: Bytes = Bytes::mib(1);
 
 /// The least and the most memory that a guest can be made to hold.
@@ -32,16 +32,16 @@ pub(super) struct Layout {
     pub(super) requested: Bytes,
     pub(super) max: Bytes,
     block: Bytes,
-    /// What the balloon holds.
+    /// Memory that the balloon holds.
     held: Bytes,
-    /// What the guest holds: whole pages.
+    /// Memory that the guest holds, in whole pages.
     pub(super) total: Bytes,
-    /// The balloon cannot be used, and why.
+    /// Why the balloon cannot be used, if so.
     fixed: Option<Why>,
 }
 
 impl Layout {
-    /// The layout of a guest that can be moved; `None` where something of it is missing or stale.
+    /// The layout of a running guest; `None` if a figure is missing or stale.
     pub(super) fn of(sample: &GuestSample, stale_after: Duration) -> Option<Layout> {
         let hotplug = sample.hotplug?;
         let (boot, present) = (sample.boot_memory?, sample.present_memory()?);
@@ -51,7 +51,8 @@ impl Layout {
         let fixed = why_fixed(sample);
         let total = match sample.allocation {
             Some(allocation) if allocation.age <= stale_after => allocation.value,
-            // Without a balloon QEMU does not report what the guest holds: it holds all there is.
+            // Without a balloon QEMU does not report what the guest holds, which is all of its
+            // memory.
             None if fixed == Some(Why::NoBalloon) => present,
             _ => return None,
         };
@@ -75,12 +76,12 @@ impl Layout {
         if self.is_fixed() { self.total_with(plugged) } else { self.present_with(plugged) }
     }
 
-    /// All the guest has, ballooned or not.
+    /// All memory of the guest, ballooned or not.
     pub(super) fn present(&self) -> Bytes {
         self.present_with(self.plugged)
     }
 
-    /// The same with `plugged` plugged in.
+    /// All memory of the guest with `plugged` plugged in.
     fn present_with(&self, plugged: Bytes) -> Bytes {
         self.boot.saturating_add(plugged)
     }
@@ -90,12 +91,12 @@ impl Layout {
         total.saturating_sub(self.boot)
     }
 
-    /// What the guest holds once `plugged` is plugged in and the balloon holds what it does.
+    /// What the guest holds once `plugged` is plugged in and the balloon is unchanged.
     pub(super) fn total_with(&self, plugged: Bytes) -> Bytes {
         self.present_with(plugged).saturating_sub(self.held)
     }
 
-    /// The total nearest to `target` that can be had with `plugged` plugged in.
+    /// The total nearest to `target` that is possible with `plugged` plugged in.
     pub(super) fn reachable(&self, target: Bytes, plugged: Bytes) -> Bytes {
         if self.fixed.is_some() {
             return self.total_with(plugged);
@@ -103,7 +104,7 @@ impl Layout {
         target.clamp(self.least_with(plugged), self.present_with(plugged))
     }
 
-    /// The least the balloon can leave a guest with `plugged` plugged in.
+    /// The least that the balloon can leave to a guest with `plugged` plugged in.
     pub(super) fn least_with(&self, plugged: Bytes) -> Bytes {
         let beside = match self.kind {
             HotplugKind::VirtioMem => plugged,
@@ -112,7 +113,7 @@ impl Layout {
         beside.saturating_add(BALLOON_PART_MIN.min(self.boot))
     }
 
-    /// The most that can be plugged in so that the balloon can still leave a guest no more than
+    /// The most that can be plugged in while the balloon can still leave the guest no more than
     /// `target`.
     pub(super) fn plugged_within(&self, target: Bytes) -> Bytes {
         match self.kind {
@@ -123,7 +124,7 @@ impl Layout {
         }
     }
 
-    /// The least and the most that the guest can be got to hold.
+    /// The least and the most that the guest can be made to hold.
     pub(super) fn range(&self, may_plug: bool) -> Range {
         let least = match &self.fixed {
             Some(_) => self.total_with(Bytes::ZERO),
@@ -143,8 +144,8 @@ impl Layout {
         self.blocks(amount.saturating_add(self.block - Bytes::new(1)))
     }
 
-    /// Whether the devices can have `plug` plugged in: whole blocks, or whole blocks from what
-    /// there is, where devices have blocks of different sizes.
+    /// Whether the devices can have `plug` plugged in: whole blocks in total or, where devices have
+    /// blocks of different sizes, a change by whole blocks.
     pub(super) fn can_plug(&self, plug: Bytes) -> bool {
         let is_whole_from = |from: Bytes| {
             let change = plug.abs_diff(from);
@@ -154,7 +155,7 @@ impl Layout {
         is_whole && plug <= self.max.max(self.plugged)
     }
 
-    /// What one action plugs or unplugs at most: `most` in whole blocks, and at least one.
+    /// The most that one action plugs or unplugs: `most` in whole blocks, but at least one block.
     pub(super) fn chunk(&self, most: Bytes) -> Bytes {
         self.blocks(most).max(self.block)
     }
@@ -168,12 +169,12 @@ impl Layout {
         self.fixed.is_some()
     }
 
-    /// Why plugging is the only way, where it is.
+    /// Why plugging is the only way, if it is.
     pub(super) fn why_fixed(&self) -> Option<Why> {
         self.fixed.clone()
     }
 
-    /// Why a pending request of others is taken back.
+    /// Why a pending request of another client is withdrawn.
     pub(super) fn why_withdrawn(&self) -> Why {
         match self.requested > self.plugged {
             true => Why::AskedByOthers { more: self.requested - self.plugged },
@@ -186,7 +187,7 @@ impl Layout {
     }
 }
 
-/// Why a guest's balloon cannot be used, if it cannot.
+/// Why a guest's balloon cannot be used; `None`: it can.
 pub(super) fn why_fixed(sample: &GuestSample) -> Option<Why> {
     if sample.capabilities.balloon == Some(false) {
         Some(Why::NoBalloon)

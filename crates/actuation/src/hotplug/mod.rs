@@ -1,9 +1,8 @@
 //! When memory is plugged into a guest, and out again.
 //!
-//! Idea (flexmemd §3.1.3): the balloon moves memory up to what is present; before that runs out,
-//! more is plugged in, some of it ahead of need and held in the balloon; what stays idle is
-//! unplugged. One [`Actuator`] per guest turns the target that the guard sends into the order that
-//! goes out:
+//! Idea (flexmemd §3.1.3): the balloon moves memory up to what is present. Before that runs out,
+//! more is plugged in, some of it ahead of need and held in the balloon. Memory that stays idle is
+//! unplugged. One [`Actuator`] per guest turns the guard's target into the order that is sent:
 //!
 //! ```text
 //!         balloon would run out          seen plugged           its kernel uses it
@@ -13,16 +12,16 @@
 //!   └──────────▶ lending ──▶ unplugging ◀──────────── undo, pause
 //! ```
 //!
-//! One order never moves the balloon's part and the plugged part in opposite directions: the guest
-//! moves each at its own pace, so only then is what it holds between where it began and where it is
-//! to end at every moment. So plugging ahead grants a chunk first and lets the balloon take it
-//! afterwards, and unplugging lets the balloon give it first. What is granted in this way on top of
-//! a target is a *transient grant* ([`Actuator::transient_grant`]): it comes out of spare memory,
-//! counts as promised, and is the only memory an actuator ever adds.
+//! One order never moves the balloon's part and the plugged part in opposite directions. The guest
+//! moves each at its own pace, so only then is its size always between the old and the new one. For
+//! that reason, plugging ahead first grants a chunk and then lets the balloon take it, and
+//! unplugging first lets the balloon give the chunk. Memory granted on top of a target in this way
+//! is a *transient grant* ([`Actuator::transient_grant`]): it comes from spare memory, counts as
+//! promised, and is the only memory that an actuator ever adds.
 //!
-//! Cost: O(1) a guest and tick. Limits: a guest at its ceiling gets no transient grant, so nothing
-//! is unplugged from it but what the balloon cannot take. What is plugged in unused after a failed
-//! undo stays granted.
+//! Cost: O(1) per guest and tick. Limits: a guest at its ceiling gets no transient grant, so only
+//! what the balloon cannot take is unplugged from it. Memory that stays plugged in and unused after
+//! a failed undo stays granted.
 
 mod act;
 mod layout;
@@ -41,7 +40,7 @@ use online::{Gap, Unproven};
 pub use settings::HotplugSettings;
 use wait::{Pause, Wait};
 
-/// What is known of a guest when its order is made.
+/// Input of the order for one guest.
 #[derive(Clone, Copy, Debug)]
 pub struct ActuationInput<'a> {
     /// The moment of the decision.
@@ -50,30 +49,30 @@ pub struct ActuationInput<'a> {
     pub sample: &'a GuestSample,
     /// The target in force, without the transient grant; `None`: it never had one.
     pub in_force: Option<Bytes>,
-    /// The target the guard sends in this tick; takes the place of `in_force`.
+    /// The target that the guard sends in this tick; replaces `in_force`.
     pub send: Option<Bytes>,
     /// Floor and ceiling; `None` while unknown.
     pub bounds: Option<Bounds>,
-    /// The sizes that an order keeps to where it is not what the guard sends.
+    /// Limits of an order that is not the one of the guard.
     pub band: Band,
-    /// Up to this an order gives the guest nothing new.
+    /// An order up to this size gives the guest nothing new.
     pub owned: Bytes,
     /// Memory that may be granted in this tick beyond all grants of the guard.
     pub spare: Bytes,
-    /// What the operator set.
+    /// The operator's settings.
     pub settings: &'a HotplugSettings,
 }
 
 /// The sizes that the guard allows one guest in one tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Band {
-    /// The least it may be taken down to.
+    /// The least that it may be shrunk to.
     pub least: Bytes,
-    /// The most it may be given.
+    /// The most that it may be given.
     pub most: Bytes,
-    /// Most it may grow at once.
+    /// The most that it may grow at once.
     pub step_up_max: Option<Bytes>,
-    /// Most it may shrink at once.
+    /// The most that it may shrink at once.
     pub step_down_max: Option<Bytes>,
 }
 
@@ -86,25 +85,25 @@ impl Band {
 /// The order of one tick.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Actuation {
-    /// The allocation to request, transient grant included, in whole pages; `None`: nothing is
+    /// The allocation to request, including the transient grant, in whole pages; `None`: nothing is
     /// ordered.
     pub target: Option<Bytes>,
-    /// What is to be plugged in, in whole blocks; `None`: that stays as it is.
+    /// Memory to be plugged in, in whole blocks; `None`: unchanged.
     pub plug: Option<Bytes>,
     /// How the guest's memory is moved, and why that way.
     pub moves: Vec<Move>,
-    /// The part of `target` that comes out of spare memory.
+    /// The part of `target` that comes from spare memory.
     pub from_spare: Bytes,
 }
 
-/// The last order that still holds.
+/// The last order, which still holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ordered {
     total: Bytes,
     plugged: Bytes,
 }
 
-/// What is being done with one guest's plugged memory.
+/// The state of one guest's plugged memory.
 #[derive(Clone, Copy, Debug, Default)]
 enum Phase {
     #[default]
@@ -112,20 +111,20 @@ enum Phase {
     Plugging(Plugging),
     Lending(Lending),
     Unplugging(Unplugging),
-    Moved(Moved),
+    ForeignRequest(ForeignRequest),
 }
 
-/// It is to plug in more.
+/// The guest is plugging memory in.
 #[derive(Clone, Copy, Debug)]
 struct Plugging {
     to: Bytes,
     wait: Wait,
     begun: Timestamp,
-    /// The target when it began.
+    /// The target when plugging began.
     wanted: Bytes,
 }
 
-/// The balloon lends `chunk`, before that much is unplugged.
+/// The balloon lends `chunk` before that much is unplugged.
 #[derive(Clone, Copy, Debug)]
 struct Lending {
     chunk: Bytes,
@@ -133,7 +132,7 @@ struct Lending {
     wanted: Bytes,
 }
 
-/// It is to unplug.
+/// The guest is unplugging memory.
 #[derive(Clone, Copy, Debug)]
 struct Unplugging {
     to: Bytes,
@@ -141,29 +140,28 @@ struct Unplugging {
     wanted: Bytes,
 }
 
-/// Another client, or this guest or daemon before a restart, requested a size other than what is
-/// plugged in.
+/// A size other than the plugged one was requested: by another client, or before the guest or the
+/// daemon restarted.
 #[derive(Clone, Copy, Debug)]
-struct Moved {
+struct ForeignRequest {
     requested: Bytes,
     wait: Wait,
 }
 
-/// What an order is made from.
+/// Input of an order.
 #[derive(Clone, Copy, Debug)]
 struct Tick<'a> {
     layout: &'a Layout,
     wanted: Bytes,
-    /// What counts as promised without a new order.
+    /// The size that counts as promised without a new order.
     promised: Bytes,
     ceiling: Bytes,
     input: &'a ActuationInput<'a>,
 }
 
 impl Tick<'_> {
-    /// Whether an order keeps to what the guard allows the guest, to the memory there is and to the
-    /// devices, which may be others than when it was begun, and does not move the balloon against
-    /// what is plugged in.
+    /// Whether an order is within the guard's limits, the free memory and the devices (which may
+    /// have changed since it was begun), and does not move the balloon against the plugged memory.
     fn allows(&self, order: &Order) -> bool {
         let Tick { layout, promised, input, .. } = *self;
         let Band { least, most, step_up_max, step_down_max } = input.band;
@@ -190,11 +188,11 @@ impl Tick<'_> {
     }
 }
 
-/// An order in the making.
+/// An order under construction.
 #[derive(Clone, Debug)]
 struct Order {
     target: Bytes,
-    /// What is to be plugged in; `None`: as it is.
+    /// Memory to be plugged in; `None`: unchanged.
     plug: Option<Bytes>,
     why: Option<Why>,
 }
@@ -210,21 +208,21 @@ pub struct Actuator {
     idle_since: Option<Timestamp>,
     plug_pause: Pause,
     unplug_pause: Pause,
-    /// What was plugged in when last seen.
+    /// The plugged size at the last sample.
     seen: Bytes,
-    /// What it may come to hold by the orders and requests in force.
+    /// The most that it may come to hold by the orders and requests in force.
     reach: Bytes,
     transient_grant: Bytes,
 }
 
 impl Actuator {
-    /// What the guest is promised beyond its target. It counts as committed, as the target does.
+    /// What the guest is promised beyond its target. Counts as committed, as the target does.
     pub fn transient_grant(&self) -> Bytes {
         self.transient_grant
     }
 
-    /// The least and the most that the guest can be got to hold by balloon and plugging together,
-    /// its bounds apart; less than it could while plugging pauses. `None`: not known.
+    /// The least and the most that the guest can be made to hold by balloon and plugging together,
+    /// regardless of its bounds; a smaller range while plugging pauses. `None`: unknown.
     pub fn range(
         &self,
         now: Timestamp,
@@ -234,7 +232,7 @@ impl Actuator {
         range(sample, self.plug_pause.is_over(now), settings)
     }
 
-    /// The order of this tick. To be called once for every snapshot.
+    /// The order of this tick. Call once for every snapshot.
     pub fn actuate(&mut self, input: &ActuationInput<'_>) -> Actuation {
         if input.sample.hotplug.is_none() || matches!(input.sample.link, LinkState::Down(_)) {
             *self = Actuator::default();
@@ -248,7 +246,7 @@ impl Actuator {
             let order = balloon_only(input.sample, input.send);
             match (input.send, order.target) {
                 (Some(_), Some(_)) => self.last = None,
-                // What was in force still is.
+                // What was in force stays in force.
                 (Some(send), None) => {
                     self.reach = before;
                     self.transient_grant = before.saturating_sub(send);
@@ -260,7 +258,7 @@ impl Actuator {
         let promised = layout.total.min(input.owned).max(wanted).max(before);
         let tick = Tick { layout: &layout, wanted, promised, ceiling, input };
         let unchanged = self.clone();
-        let rebooted = self.notice(&tick);
+        let rebooted = self.observe(&tick);
         let order = if rebooted { Some(begin_anew(&tick)) } else { self.next_order(&tick) };
         let order = order.and_then(|order| {
             if tick.allows(&order) {
@@ -269,20 +267,20 @@ impl Actuator {
             *self = Actuator { phase: Phase::Rest, ..unchanged };
             leave_plugged(&tick).filter(|order| tick.allows(order))
         });
-        // An order may still be on its way when the next snapshot is taken; until then the one
-        // before counts too.
+        // An order may still be on its way when the next snapshot is taken. Until then the previous
+        // one counts too.
         let mut lingers = Bytes::ZERO;
         if order.is_some() {
             let reach = if self.transient_grant > Bytes::ZERO { self.reach } else { Bytes::ZERO };
-            lingers = reach.max(self.may_come(&tick));
+            lingers = reach.max(self.most_by_requests(&tick));
         }
         if let Some(order) = &order {
             let plugged = order.plug.unwrap_or(layout.plugged);
             self.last = Some(Ordered { total: order.target, plugged });
         }
-        // Without an order of this actuator the target before is in force.
+        // Without an order of this actuator, the previous target is in force.
         let ordered = self.last.map_or(before, |last| last.total);
-        self.reach = ordered.max(self.may_come(&tick));
+        self.reach = ordered.max(self.most_by_requests(&tick));
         self.transient_grant = self.reach.max(lingers).saturating_sub(wanted);
         match order {
             Some(order) => finished(&layout, order, promised),
@@ -290,13 +288,13 @@ impl Actuator {
         }
     }
 
-    /// Takes in what was seen before anything is ordered. Returns whether the guest was found to
-    /// have restarted.
-    fn notice(&mut self, tick: &Tick<'_>) -> bool {
+    /// Takes in the sample before anything is ordered. Returns whether the guest was found to have
+    /// restarted.
+    fn observe(&mut self, tick: &Tick<'_>) -> bool {
         let Tick { layout, input, .. } = *tick;
         let unplugs_all = match self.phase {
             Phase::Unplugging(phase) => phase.to == Bytes::ZERO,
-            Phase::Moved(phase) => phase.requested.min(layout.requested) == Bytes::ZERO,
+            Phase::ForeignRequest(phase) => phase.requested.min(layout.requested) == Bytes::ZERO,
             _ => layout.requested == Bytes::ZERO,
         };
         let rebooted = layout.plugged == Bytes::ZERO && self.seen > Bytes::ZERO && !unplugs_all;
@@ -312,7 +310,8 @@ impl Actuator {
         }
         self.seen = layout.plugged;
         self.gap.observe(layout, input.sample, input.now);
-        // While more is requested, be it by an order that arrives late, that may yet come.
+        // While more is requested, possibly by an order that arrives late, that memory may still
+        // come.
         if self.unproven.is_some_and(|unproven| layout.plugged <= unproven.base)
             && layout.requested <= layout.plugged
             && !matches!(self.phase, Phase::Plugging(_))
@@ -324,24 +323,26 @@ impl Actuator {
         match &mut self.phase {
             Phase::Plugging(Plugging { wait, .. })
             | Phase::Unplugging(Unplugging { wait, .. })
-            | Phase::Moved(Moved { wait, .. }) => wait.observe(plugged, block, sample, now),
+            | Phase::ForeignRequest(ForeignRequest { wait, .. }) => {
+                wait.observe(plugged, block, sample, now);
+            }
             Phase::Rest | Phase::Lending(_) => {}
         }
         rebooted
     }
 
-    /// What the guest may come to hold through earlier requests, whatever is ordered now.
-    fn may_come(&self, tick: &Tick<'_>) -> Bytes {
+    /// The most that the guest may come to hold through earlier requests, whatever is ordered now.
+    fn most_by_requests(&self, tick: &Tick<'_>) -> Bytes {
         let layout = tick.layout;
-        if layout.requested <= layout.plugged && !matches!(self.phase, Phase::Moved(_)) {
+        if layout.requested <= layout.plugged && !matches!(self.phase, Phase::ForeignRequest(_)) {
             return Bytes::ZERO;
         }
         let most = layout.plugged.max(layout.requested);
-        self.coming(tick, most).unwrap_or(layout.total_with(most))
+        self.total_after_deflation(tick, most).unwrap_or(layout.total_with(most))
     }
 }
 
-/// The least and the most that a guest can be got to hold that may plug memory in, or may not for
+/// The least and the most that a guest can be made to hold. `may_plug`: memory may be plugged in
 /// now.
 pub fn range(sample: &GuestSample, may_plug: bool, settings: &HotplugSettings) -> Option<Range> {
     if sample.hotplug.is_none() {
@@ -350,9 +351,9 @@ pub fn range(sample: &GuestSample, may_plug: bool, settings: &HotplugSettings) -
     Some(Layout::of(sample, settings.stale_after)?.range(may_plug))
 }
 
-/// The order for a guest without plugged memory, or without the figures to plug any: what the guard
-/// sends, unchanged; nothing where the balloon cannot be used. A pending hotplug request is
-/// withdrawn: the balloon would make up for it at once.
+/// The order for a guest without plugged memory, or without the figures to plug any: the guard's
+/// target, unchanged; none if the balloon cannot be used. A pending hotplug request is withdrawn,
+/// because the balloon would offset it at once.
 pub fn balloon_only(sample: &GuestSample, send: Option<Bytes>) -> Actuation {
     let target = send.filter(|_| why_fixed(sample).is_none());
     let Some(target) = target else { return Actuation::default() };
@@ -371,8 +372,8 @@ pub fn balloon_only(sample: &GuestSample, send: Option<Bytes>) -> Actuation {
     route
 }
 
-/// The order that leaves what is plugged in as it is: the balloon goes as near to the target as it
-/// can. `None`: there is none to give.
+/// The order that leaves plugged memory as it is; the balloon goes as near to the target as it can.
+/// `None`: no order is needed.
 fn leave_plugged(tick: &Tick<'_>) -> Option<Order> {
     let Tick { layout, wanted, input, .. } = *tick;
     let plug = (layout.requested != layout.plugged).then_some(layout.plugged);
@@ -383,8 +384,8 @@ fn leave_plugged(tick: &Tick<'_>) -> Option<Order> {
     Some(Order { target, plug, why: plug.map(|_| layout.why_withdrawn()) })
 }
 
-/// The order for a guest that has just restarted: no memory is plugged in any more, and its driver
-/// is about to inflate the balloon to its size from before. No memory is requested to be plugged in
+/// The order for a guest that has just restarted. No memory is plugged in any more, and its driver
+/// is about to inflate the balloon to its former size. No memory is requested to be plugged in
 /// either, until the rules say so.
 fn begin_anew(tick: &Tick<'_>) -> Order {
     let target = tick.layout.reachable(tick.wanted, Bytes::ZERO);
@@ -402,7 +403,7 @@ fn finished(layout: &Layout, order: Order, promised: Bytes) -> Actuation {
         moves.extend(balloon_move(part(layout.total, layout.plugged), part(target, plugged)));
     }
     if let Some(why) = why {
-        // An order that is taken back leads from what was asked for to what there is.
+        // Withdrawing a request moves from what was requested to what is plugged in.
         let from = if plugged == layout.plugged { layout.requested } else { layout.plugged };
         moves.push(Move { mechanism: layout.mechanism(), from, to: plugged, why });
     }

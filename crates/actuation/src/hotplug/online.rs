@@ -1,11 +1,11 @@
-//! Whether a guest's kernel uses what was plugged in.
+//! Whether a guest's kernel uses plugged memory.
 //!
-//! Idea: the gap between what a guest holds and its `MemTotal` is what its kernel keeps for itself,
-//! and does not change when the balloon moves, as the driver takes its pages out of `MemTotal`. (A
-//! driver whose balloon deflates on OOM does not; there the gap to present memory stays the same.)
-//! Memory that is plugged in and not onlined widens the gap by its size; memory that is onlined, by
-//! its page descriptors alone, a sixty-fourth. Limits: a gap counts only where statistics
-//! were taken after the allocation last changed. Without statistics nothing is judged.
+//! Idea: the gap between what a guest holds and its `MemTotal` is what its kernel keeps for itself.
+//! It does not change when the balloon moves, because the driver subtracts its pages from
+//! `MemTotal`. (A driver whose balloon deflates on OOM does not; there the gap to present memory
+//! stays the same.) Plugged memory that is not onlined widens the gap by its size. Onlined memory
+//! widens it only by its page descriptors, a sixty-fourth. Limits: a gap counts only if the
+//! statistics were taken after the allocation last changed. Without statistics nothing is judged.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use ballast_model::{Bytes, GuestSample, Timestamp};
 
 use super::layout::Layout;
 
-/// The gap of a guest, and since when it holds what it does.
+/// The gap of a guest, and since when its allocation is unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gap {
     total: Option<(Bytes, Bytes, Timestamp)>,
@@ -22,7 +22,7 @@ pub(super) struct Gap {
 }
 
 impl Gap {
-    /// Takes a sample in.
+    /// Takes in a sample.
     pub(super) fn observe(&mut self, layout: &Layout, sample: &GuestSample, now: Timestamp) {
         let since = match self.total {
             Some((total, plugged, since)) if (total, plugged) == (layout.total, layout.plugged) => {
@@ -44,7 +44,7 @@ impl Gap {
     }
 }
 
-/// A guest's `MemTotal` and the moment it was read.
+/// A guest's `MemTotal`, and the moment when it was read.
 fn managed(sample: &GuestSample, now: Timestamp) -> Option<(Bytes, Timestamp)> {
     let stats = sample.stats?;
     Some((stats.value.total?, before(now, stats.age)))
@@ -55,20 +55,20 @@ pub(super) fn before(now: Timestamp, age: Duration) -> Timestamp {
     Timestamp::ZERO + now.saturating_since(Timestamp::ZERO + age)
 }
 
-/// What was plugged in and is not proven to be used.
+/// Memory that was plugged in and is not proven to be used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unproven {
-    /// Plugged before.
+    /// The plugged size before.
     pub(super) base: Bytes,
     /// The gap before; `None`: it cannot be judged.
     gap: Option<Bytes>,
-    /// When the last of it was seen to be plugged in; `None`: not yet.
+    /// When all of it was seen to be plugged in; `None`: not yet.
     since: Option<Timestamp>,
-    /// It was judged and is not used.
+    /// Whether it was judged to be unused.
     pub(super) refused: bool,
 }
 
-/// What is known of it.
+/// The judgement about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Proof {
     /// The kernel uses it, or there is no way to know.
@@ -85,12 +85,12 @@ impl Unproven {
     }
 
     /// More is being plugged in.
-    pub(super) fn more(&mut self) {
+    pub(super) fn plug_more(&mut self) {
         self.since = None;
     }
 
     /// All of it was seen to be plugged in.
-    pub(super) fn seen(&mut self, now: Timestamp) {
+    pub(super) fn all_plugged(&mut self, now: Timestamp) {
         self.since.get_or_insert(now);
     }
 

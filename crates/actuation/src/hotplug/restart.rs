@@ -1,18 +1,19 @@
-//! An actuator that goes on where the last daemon's left off.
+//! An actuator that continues where the last daemon's ended.
 //!
-//! Idea: the last daemon's orders still hold, and may give the guest all that was promised it. So
-//! the most they can come to counts as ordered, until the first order of this daemon takes their
-//! place.
+//! Idea: orders of the last daemon still hold, and may give the guest everything that was promised
+//! to it. So the most that they can lead to counts as ordered until this daemon's first order
+//! replaces them.
 //!
-//! Limits: phases and pauses are not taken over. What is being plugged in or out goes on as if
-//! somebody else had asked for it.
+//! Limits: phases and pauses are not taken over. Plugging that is under way continues as if another
+//! client had requested it.
 
 use ballast_model::{Bytes, GuestSample};
 
 use super::{Actuator, Ordered};
 
 impl Actuator {
-    /// For a guest with `target` in force that was promised `transient_grant` beyond that.
+    /// The actuator of a guest with `target` in force that was promised `transient_grant` beyond
+    /// it.
     pub fn restored(target: Bytes, transient_grant: Bytes, sample: &GuestSample) -> Actuator {
         let total = target.saturating_add(transient_grant);
         let plugged = sample.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.requested);

@@ -1,4 +1,4 @@
-//! What an operator can set about plugging, with the arguments for the defaults.
+//! An operator's settings for plugging, with the arguments for their defaults.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use ballast_model::Bytes;
 pub struct HotplugSettings {
     /// Plugging begins when the balloon would have less than this left to give.
     pub keep: Bytes,
-    /// Memory that the balloon should hold in store afterwards.
+    /// Memory that the balloon should hold in reserve afterwards.
     pub ahead: Bytes,
-    /// Most that one action plugs in; one block where blocks are larger.
+    /// Most that one action plugs in; one block if blocks are larger.
     pub plug_chunk_max: Bytes,
-    /// Most that one action unplugs; one block where blocks are larger.
+    /// Most that one action unplugs; one block if blocks are larger.
     pub unplug_chunk_max: Bytes,
-    /// Plugged memory not needed for this long is unplugged.
+    /// Plugged memory that is not needed for this long is unplugged.
     pub idle_after: Duration,
-    /// A guest that plugs or unplugs nothing for this long does not do it.
+    /// A guest that plugs or unplugs nothing for this long counts as stalled.
     pub stalled_after: Duration,
-    /// Time a guest's kernel has to take plugged memory into its `MemTotal`.
+    /// Time that a guest's kernel has to add plugged memory to its `MemTotal`.
     pub onlined_within: Duration,
-    /// First pause after an unplug that stalled.
+    /// First pause after an unplug stalled.
     pub unplug_pause: Duration,
-    /// First pause after memory that was plugged in and not used.
+    /// First pause after plugged memory was not used.
     pub plug_pause: Duration,
-    /// An allocation older than this is not acted on.
+    /// An older allocation is not acted on.
     pub stale_after: Duration,
 }
 
@@ -51,25 +51,25 @@ impl HotplugSettings {
     pub const KEEP_DEFAULT: Bytes = Bytes::mib(256);
     /// flexmemd §3.1.3.
     pub const AHEAD_DEFAULT: Bytes = Bytes::mib(512);
-    /// flexmemd §3.1.3: a guest without the memory for the page descriptors of more could not plug
-    /// at all.
+    /// flexmemd §3.1.3: a guest without memory for the page descriptors of a larger chunk could not
+    /// plug it in at all.
     pub const PLUG_CHUNK_DEFAULT: Bytes = Bytes::mib(512);
-    /// The balloon gives this much while it is unplugged; half a second of unplugging.
+    /// The balloon gives this much while it is unplugged; takes half a second.
     pub const UNPLUG_CHUNK_DEFAULT: Bytes = Bytes::mib(128);
-    /// Longer than guests take to want memory again that they gave in a phase of a few seconds.
+    /// Longer than guests take to want memory again after a phase of a few seconds.
     pub const IDLE_AFTER_DEFAULT: Duration = Duration::from_secs(30);
-    /// A GiB is plugged in 0.2 s, and unplugged in 4 s: no block at all in this time is a refusal.
+    /// A GiB is plugged in 0.2 s, and unplugged in 4 s. No block at all in this time is a refusal.
     pub const STALLED_AFTER_DEFAULT: Duration = Duration::from_secs(10);
     /// Onlining follows plugging at once; statistics come up to two seconds late.
     pub const ONLINED_WITHIN_DEFAULT: Duration = Duration::from_secs(10);
-    /// As a stuck balloon's: page migration fails until the guest's load changes.
+    /// As for a stuck balloon: page migration fails until the guest's load changes.
     pub const UNPLUG_PAUSE_DEFAULT: Duration = Duration::from_secs(60);
-    /// Longest pause after unplugs that stalled.
+    /// Longest pause after unplugs stalled.
     pub const UNPLUG_PAUSE_MAX: Duration = Duration::from_secs(960);
-    /// Whether a kernel onlines memory is configured; that changes when an operator changes it.
+    /// Whether a kernel onlines memory is configured, and changes only when an operator changes it.
     pub const PLUG_PAUSE_DEFAULT: Duration = Duration::from_secs(300);
-    /// Longest pause after memory that was not used.
+    /// Longest pause after plugged memory was not used.
     pub const PLUG_PAUSE_MAX: Duration = Duration::from_secs(3600);
-    /// As the guard's.
+    /// The guard's default.
     pub const STALE_AFTER_DEFAULT: Duration = Duration::from_secs(10);
 }

@@ -1,4 +1,4 @@
-//! Waiting for a guest to do what it was asked, and pauses after it did not.
+//! Waiting for a guest to carry out a request, and pauses after it did not.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use ballast_model::{Bytes, GuestSample, Timestamp};
 
 use super::online::before;
 
-/// A guest without statistics may still be booting; it is waited for this many times as long.
+/// A guest without statistics may still be booting, so the wait is this many times as long.
 const SILENT_PATIENCE: u32 = 6;
 
-/// How far a guest has come with what is plugged in.
+/// Progress of a guest's plugging.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
     mark: Bytes,
     progress_at: Timestamp,
-    /// Its kernel was heard of since.
+    /// Whether its kernel was heard of since.
     alive: bool,
 }
 
@@ -24,7 +24,7 @@ impl Wait {
         Wait { mark: plugged, progress_at: now, alive }
     }
 
-    /// Takes in what is plugged; progress is a change of at least `block` in either direction.
+    /// Takes in the plugged size. Progress is a change of at least `block` in either direction.
     pub(super) fn observe(
         &mut self,
         plugged: Bytes,
@@ -36,13 +36,13 @@ impl Wait {
         if plugged.abs_diff(self.mark) >= block {
             *self = Wait { mark: plugged, progress_at: now, alive: self.alive };
         } else if heard && !self.alive {
-            // What it did not do while it booted does not count.
+            // Time in which it booted does not count.
             self.progress_at = now;
             self.alive = true;
         }
     }
 
-    /// Time without progress, once that is a refusal.
+    /// Time without progress, if it is long enough to count as a refusal.
     pub(super) fn stalled(&self, now: Timestamp, after: Duration) -> Option<Duration> {
         let idle = now.saturating_since(self.progress_at);
         let patience = if self.alive { after } else { after * SILENT_PATIENCE };
@@ -63,7 +63,7 @@ impl Pause {
         *self = Pause { until: Some(now + length), length: Some(length) };
     }
 
-    /// It did as it was asked.
+    /// The guest carried out the request.
     pub(super) fn forget(&mut self) {
         *self = Pause::default();
     }

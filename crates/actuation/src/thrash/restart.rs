@@ -1,5 +1,5 @@
-//! What a daemon hands over of a guest's thrash history, and takes over from the last one or from
-//! another host.
+//! Handing a guest's thrash history over to the next daemon, and taking it over from the last one
+//! or from another host.
 //!
 //! Limits: reductions under way when a daemon ended are never judged. The last reductions are taken
 //! over as one, with their sum.
@@ -9,7 +9,7 @@ use ballast_model::{Regret, Thrashed};
 use super::{Changes, Cost, Hold, ThrashDetector};
 
 impl ThrashDetector {
-    /// How far the guest may not be shrunk, and the pause that it had for that.
+    /// The size below which the guest may not be shrunk, and the pause for that.
     pub fn thrashed(&self) -> Option<Thrashed> {
         self.changes.as_ref()?.hold.map(|Hold { at, until, pause }| Thrashed {
             least: at,
@@ -18,13 +18,13 @@ impl ThrashDetector {
         })
     }
 
-    /// Takes in where the guest thrashed on another host, in place of where it did here.
+    /// Replaces this host's record of where the guest thrashed by that of another host.
     pub fn carry(&mut self, thrashed: Thrashed) {
         let Thrashed { least, until, pause } = thrashed;
         self.changes.get_or_insert_default().hold = Some(Hold { at: least, until, pause });
     }
 
-    /// A detector that goes on where the last daemon's left off.
+    /// A detector that continues where the last daemon's ended.
     pub fn restored(thrashed: Option<Thrashed>, regret: Option<Regret>) -> ThrashDetector {
         let hold = |Thrashed { least, until, pause }| Hold { at: least, until, pause };
         let cost = |Regret { taken, read_back, .. }| Cost { taken, read_back };

@@ -1,4 +1,4 @@
-//! The height of fences: around what a guest is to hold, and never where it would harm.
+//! The height of fences: around what a guest should hold, and never where they would do harm.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn id() -> GuestId {
     "a".parse().unwrap()
 }
 
-/// A guest that holds what it is to.
+/// A guest that holds what it should.
 fn compliant(target: Bytes) -> Case {
     let sample = GuestSample {
         run_state: Some(RunState::Running),
@@ -186,8 +186,8 @@ fn a_refused_plan_moves_no_fence() {
 }
 
 proptest! {
-    /// A guest that keeps to its target and a hypervisor that needs no more than is assumed stay
-    /// below their fence; and it is never below the floor.
+    /// A guest that keeps to its target, with a hypervisor that needs no more than is assumed,
+    /// stays below its fence, and the fence is never below the floor.
     #[test]
     fn who_keeps_to_its_target_never_touches_its_fence(
         target in 0..1024u64, own in 0..192u64, measured in any::<bool>(),

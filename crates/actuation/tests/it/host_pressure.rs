@@ -1,4 +1,4 @@
-//! The pressure: named cases, and properties over random hosts.
+//! The pressure level: named cases, and properties over random hosts.
 
 use ballast_actuation::host_pressure::{HostPressure, HostPressureSettings};
 use ballast_model::{Bytes, HostSample, Pressure, PressureLevel, Timestamp};
@@ -66,7 +66,7 @@ fn what_cannot_be_read_changes_nothing() {
     let mut pressure = HostPressure::default();
     levels(&mut pressure, 0, &[host(Some(100), 0, 0)]);
     assert_eq!(levels(&mut pressure, 1, &vec![host(None, 0, 0); 100])[99], PressureLevel::Freeze);
-    // The time spent blind does not count as calm.
+    // Time without figures does not count as calm.
     assert_eq!(
         levels(&mut pressure, 101, &vec![host(Some(4096), 0, 0); 3])[2],
         PressureLevel::Freeze
@@ -81,7 +81,8 @@ fn any_host() -> impl Strategy<Value = HostSample> {
 }
 
 proptest! {
-    /// Whatever comes: down by one at a time and not faster than the time to leave a level.
+    /// Whatever comes, the level falls by one at a time, and not faster than the time to leave a
+    /// level.
     #[test]
     fn transitions_are_bounded(hosts in prop::collection::vec(any_host(), 1..300)) {
         let levels = levels(&mut HostPressure::default(), 0, &hosts);
@@ -97,7 +98,7 @@ proptest! {
         }
     }
 
-    /// Within the band between the thresholds of a level nothing moves once it is reached.
+    /// Between the two thresholds of a level nothing changes once the level is reached.
     #[test]
     fn noise_within_the_band_moves_nobody(
         place in 0..4usize,

@@ -25,9 +25,9 @@ struct Guest {
     plugged: i64,
     requested: i64,
     held: i64,
-    /// What the balloon is to hold.
+    /// The size that the balloon should have.
     to_hold: i64,
-    /// Of what is plugged, what its kernel does not use.
+    /// The plugged memory that its kernel does not use.
     unused: i64,
     /// Ticks until its drivers run.
     booting: u32,
@@ -42,7 +42,7 @@ struct Guest {
     now: u64,
     in_force: Option<i64>,
     ceiling: i64,
-    /// What it was last asked to plug in.
+    /// The last requested plugged size.
     asked: Option<i64>,
     /// The order on its way: target, plug.
     on_its_way: Option<(i64, Option<i64>)>,
@@ -90,7 +90,7 @@ impl Guest {
         self.boot + self.plugged - self.held
     }
 
-    /// What its kernel can use.
+    /// Memory that its kernel can use.
     fn usable(&self) -> i64 {
         self.total() - self.unused
     }
@@ -115,7 +115,7 @@ impl Guest {
         }
     }
 
-    /// One tick of the actuator; checks what must hold of every order.
+    /// One tick of the actuator. Checks what must hold for every order.
     fn actuate(&mut self, send: Option<i64>, spare: i64) -> Actuation {
         self.now += 1000;
         let sample = self.sample();
@@ -139,7 +139,7 @@ impl Guest {
             let to_plug = plug.unwrap_or(self.plugged);
             let balloon = (target - to_plug) - (self.total() - self.plugged);
             let plugs = to_plug - self.plugged;
-            // What another client has unplugged goes down whatever is ordered.
+            // Memory unplugged by another client goes down, whatever is ordered.
             let others = plugs < 0 && plug == Some(self.requested);
             assert!(
                 others || balloon.signum() * plugs.signum() >= 0,
@@ -169,7 +169,7 @@ impl Guest {
         let fixed = self.capabilities.balloon == Some(false)
             || self.capabilities.discard_inhibited == Some(true);
         if !fixed {
-            // The hypervisor reckons with what is asked for, be it plugged in already or not.
+            // The hypervisor counts the requested size, whether or not it is plugged in already.
             let with = plug.unwrap_or(self.requested);
             if self.kind == HotplugKind::VirtioMem && target <= with && with > 0 {
                 return;
@@ -191,7 +191,7 @@ impl Guest {
         }
         let by = (self.to_hold - self.held).clamp(-balloon, balloon);
         if by < 0 || self.inflates {
-            // A driver finds no page where there is none.
+            // A driver cannot take pages that do not exist.
             self.held += by.min((self.total() - KEPT).max(0));
         }
         let most = blocks * self.block;
@@ -222,7 +222,8 @@ impl Guest {
         route
     }
 
-    /// Ticks without anything sent; the orders: target, plug, and why it was plugged.
+    /// Ticks in which the guard sends nothing. Returns the orders: target, plug, and why it was
+    /// plugged.
     fn orders(&mut self, ticks: usize, spare: i64) -> Vec<(i64, Option<i64>, Option<Why>)> {
         let route = |_| self.tick(None, spare);
         (0..ticks).map(route).filter_map(|route| told(&route)).collect()
@@ -399,7 +400,7 @@ fn without_a_usable_balloon_there_is_only_plugging() {
     for (capabilities, why) in [(none, Why::NoBalloon), (inhibited, Why::BallooningInhibited)] {
         let mut guest = Guest::new(1024, 4096);
         guest.capabilities = capabilities;
-        // Target, what is plugged then; spare is not needed.
+        // Target, and the plugged size then; no spare memory is needed.
         for (target, plugged) in [(1024, 0), (2001, 976), (1500, 476), (1499, 476), (300, 0)] {
             let mut orders = Vec::from_iter(told(&guest.tick(Some(target), 0)));
             orders.extend(guest.orders(20, 0));
@@ -447,7 +448,7 @@ fn foreign_requests_stand_while_the_guest_follows_them() {
     assert_eq!((guest.plugged, guest.total()), (256, 512), "the balloon takes it");
 }
 
-/// As after a move to another host, or a restart of the daemon, in mid plug.
+/// As after a move to another host, or a restart of the daemon, in the middle of plugging.
 #[test]
 fn an_order_withdraws_a_foreign_request() {
     for (requested, slow) in [(200, 0), (396, 0), (200, 20), (396, 20), (1024, 20)] {
@@ -594,8 +595,8 @@ fn guest() -> impl Strategy<Value = (Guest, Vec<Event>)> {
 }
 
 proptest! {
-    /// Whatever the guest does at whatever pace: it never holds more than it was promised, and an
-    /// obedient one never less than its floor.
+    /// Whatever the guest does at whatever pace, it never holds more than it was promised, and an
+    /// obedient guest never less than its floor.
     #[test]
     fn promises_cover_every_instant((mut guest, events) in guest(), wild in any::<bool>()) {
         for event in events {
@@ -607,20 +608,20 @@ proptest! {
                     3 => guest.reboot(u32::from(event.what / 64)),
                     4 => guest.requested = (guest.plugged - guest.block).max(0),
                     5 => {
-                        // Nothing is granted while guests were just found: they finish what they
-                        // were asked.
+                        // Nothing is granted while guests were just found; they finish what they
+                        // were asked for.
                         guest.step(1 << 40, 1 << 20);
                         (guest.actuator, guest.in_force) = (Actuator::default(), None);
                     }
                     _ => {}
                 }
             }
-            // Another client plugs memory in. The actuator does not judge whether that is used.
+            // Another client plugs memory in. The actuator does not judge whether it is used.
             if event.what % 32 == 6 && guest.onlines && guest.kind == HotplugKind::VirtioMem {
                 guest.requested = (guest.plugged + 3 * guest.block).min(guest.max);
             }
-            // A target that the guard lowers may still be followed until the order arrives; that is
-            // the guard's.
+            // When the guard lowers a target, the guest may still follow the old one until the
+            // order arrives; that is the guard's concern.
             let before = guest.in_force.unwrap_or_default();
             guest.actuate(event.send, event.spare);
             let lent = of(guest.actuator.transient_grant());
@@ -635,7 +636,7 @@ proptest! {
                 if guest.in_force.is_some() {
                     prop_assert!(total <= promised, "{total} of {promised}: {guest:?}");
                 }
-                // A kernel that uses nothing of what is plugged and cannot tell is not judged.
+                // A kernel that uses no plugged memory and cannot report that is not judged.
                 if guest.reports && event.what % 32 != 4 || guest.onlines && !wild {
                     prop_assert!(wild || guest.usable() >= FLOOR, "{guest:?}");
                 }
@@ -645,7 +646,8 @@ proptest! {
         }
     }
 
-    /// Under a constant target orders end after a while, and the guest holds what it can of it.
+    /// Under a constant target orders end after a while, and the guest holds as much of it as it
+    /// can.
     #[test]
     fn a_constant_target_comes_to_rest((mut guest, events) in guest(), target in 0..100i64, spare in 0..2000i64) {
         for event in events {
@@ -659,7 +661,7 @@ proptest! {
             orders = guest.orders(300, spare);
             prop_assert_eq!(orders, [], "{:?}", guest);
             let reach = (target - guest.boot - guest.plugged).max(0);
-            // Less than a block may be left for lack of something to lend.
+            // Less than a block may be left, for lack of memory to lend.
             let over = guest.total() - (target - reach);
             prop_assert!((0..guest.block).contains(&over), "{over} {guest:?}");
             prop_assert!(reach < guest.block || guest.plugged + guest.block > guest.max, "{:?}", guest);

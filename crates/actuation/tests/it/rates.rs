@@ -44,15 +44,15 @@ fn a_rate_is_what_was_taken_while_it_should_be() {
         (3500, 600, hold(200), Some(107)),
         (4500, 800, hold(200), Some(80)),
         (5500, 200, hold(200), Some(210)),
-        // Done: that it moves no further is no slowness.
+        // Finished: standing still then is not slowness.
         (6500, 200, hold(200), Some(210)),
         (7500, 900, InForce::default(), Some(210)),
         (8500, 900, hold(200), Some(210)),
         // Too far apart.
         (19_500, 300, hold(200), Some(210)),
-        // It got there, with time to spare.
+        // It finished with time to spare.
         (20_500, 199, hold(200), Some(210)),
-        // Growing is no taking.
+        // Growing is not taking.
         (21_500, 300, hold(800), Some(210)),
         (22_500, 800, hold(800), Some(210)),
     ] {
@@ -123,7 +123,7 @@ fn each_guest_has_its_mechanism() {
         (any, 0, stuck, 0, fast, true, Some((out, not_given(15)))),
         (any, 0, stuck, 0, any_rate, false, takes.clone()),
         (any, 0, releasing, 1, any_rate, true, takes.clone()),
-        // By what is assumed the balloon needs four seconds, which a short host does not have.
+        // At the assumed rate the balloon needs four seconds, which a short host does not have.
         (any, 0, releasing, 2, any_rate, true, Some((out, short))),
         (any, 0, releasing, 2, fast, true, takes),
         (none, 512, Compliant, 0, any_rate, true, Some((plug, Why::NoBalloon))),
@@ -152,7 +152,7 @@ fn each_guest_has_its_mechanism() {
 }
 
 proptest! {
-    /// Against an average kept in floating point, over a guest that never gets there.
+    /// The oracle is an average kept in floating point, for a guest that never finishes.
     #[test]
     fn the_average_is_that_of_floating_point(steps in prop::collection::vec((50..3_000u64, 0..200u64), 1..60)) {
         let mut rates = Rates::default();

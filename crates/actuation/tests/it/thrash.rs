@@ -8,7 +8,7 @@ use ballast_model::{
 };
 use proptest::prelude::*;
 
-/// What is seen of a guest; sizes are MiB, `swap` and `files` since boot.
+/// A sample of a guest; sizes are MiB, `swap` and `files` since boot.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     holds: u64,
@@ -54,7 +54,7 @@ impl Watched {
         self.detector.observe(self.now(), &sample(seen), &ThrashSettings::default())
     }
 
-    /// Sees a guest that holds `holds` for some seconds, reading `swap` back in each.
+    /// Samples a guest that holds `holds` for some seconds and reads `swap` back in each.
     fn stay(&mut self, seconds: u64, holds: u64, swap: &mut u64, by: u64) -> Vec<Verdict> {
         (0..seconds)
             .filter_map(|_| {
@@ -72,7 +72,7 @@ fn undo(to: u64, taken: u64, read_back: u64) -> Verdict {
 
 #[test]
 fn who_thrashes_gets_back_what_was_taken() {
-    // Taken, read back a second; the first verdict, if any.
+    // Taken, read back per second; the first verdict, if any.
     for (taken, by, expected) in [
         (400, 0, None),
         (400, 10, None),
@@ -163,7 +163,7 @@ fn refaults_of_files_count_as_well() {
 
 #[test]
 fn it_is_seen_whether_a_grant_was_used() {
-    // Free before, and afterwards; used of 300.
+    // Free memory before and afterwards; used of 300.
     for (before, after, used) in [(50, 350, 0), (50, 250, 100), (50, 50, 300), (50, 10, 300)] {
         let mut guest = Watched::default();
         let seen = |holds, free| Seen { holds, swap: Some(0), files: None, free: Some(free) };
@@ -184,9 +184,9 @@ fn any_seen() -> impl Strategy<Value = (u64, u64, u64, u64)> {
 }
 
 proptest! {
-    /// Against an account kept in the plainest way: an undo is always backed by what was taken and
-    /// read back since the guest last held what it is to get back, and none comes while nothing is
-    /// read.
+    /// The oracle keeps the plainest possible account. An undo is always backed by what was taken
+    /// and read back since the guest last held what it gets back, and there is none while nothing
+    /// is read.
     #[test]
     fn an_undo_is_backed_by_what_happened(steps in prop::collection::vec(any_seen(), 1..200)) {
         let mut guest = Watched::default();
@@ -216,7 +216,7 @@ proptest! {
         prop_assert!(regret.read_back <= Bytes::mib(swap + files - 88));
     }
 
-    /// A guest that keeps reading back as it always did is never undone.
+    /// A reduction of a guest that keeps reading back as it always did is never undone.
     #[test]
     fn a_steady_reader_is_never_undone(rate in 0..100u64, down in prop::collection::vec(1..50u64, 1..20)) {
         let (mut guest, mut swap, mut holds) = (Watched::default(), 0, 2000);
@@ -228,7 +228,7 @@ proptest! {
         prop_assert_eq!(guest.detector.regret().unwrap().basis_points(), 0);
     }
 
-    /// Undoes of a guest that always thrashes become rare: at most one a pause.
+    /// Undoes for a guest that always thrashes become rare: at most one per pause.
     #[test]
     fn undoes_are_bounded(seconds in 100..4_000u64) {
         let (mut guest, mut swap, mut undone) = (Watched::default(), 0, 0);

@@ -42,8 +42,8 @@ fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     Some(one?.saturating_add(other?))
 }
 
-/// Swap in use for what is not in memory, too: the kernel keeps the copy in swap of a page that was
-/// read back and not changed.
+/// Swap in use for memory that only swap has. When a page was read back and not changed, the kernel
+/// keeps its copy in swap; such copies are not counted.
 fn swap_used(memory: &MemorySizes) -> Option<Bytes> {
     let used = memory.swap_total_bytes?.saturating_sub(memory.swap_free_bytes?);
     Some(Bytes::new(used.saturating_sub(memory.swap_cached_bytes.unwrap_or(0))))

@@ -1,4 +1,4 @@
-//! What a session reports: its state, and what its agent says.
+//! What a session reports: its state, and the messages of its agent.
 
 use ballast_model::{Bytes, MemoryRequest};
 
@@ -56,7 +56,7 @@ pub enum AgentEvent {
         /// Oldest version the agent speaks.
         oldest: u32,
     },
-    /// Nothing came for [`super::SILENCE_MAX`]: the agent's last statistics are stale.
+    /// No message for [`super::SILENCE_MAX`]: the agent's last statistics are stale.
     Silent,
     /// This number of the agent's messages were lost.
     MessagesLost(u64),

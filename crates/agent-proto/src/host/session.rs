@@ -14,9 +14,9 @@
 //! hello with session 0 and is greeted at once.
 //!
 //! Limits: [`EVENTS_MAX`] events, [`TRANSMITS_MAX`] frames, [`BYTES_PER_SECOND_MAX`] of input. An
-//! agent past that is reported and not to be read before [`AgentSession::readable_at`]. What limits
-//! a guest outlives its agent: an agent that is started anew has no new ration of bytes or
-//! emergencies.
+//! agent that sends more is reported, and the caller should not read before
+//! [`AgentSession::readable_at`]. These limits are the guest's: a restarted agent gets no new
+//! ration of bytes or emergencies.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub const EVENTS_MAX: usize = 64;
 pub const TRANSMITS_MAX: usize = 32;
 /// Most bytes read from an agent in a second: twenty times what it normally sends.
 pub const BYTES_PER_SECOND_MAX: u64 = 64 << 10;
-/// What [`BYTES_PER_SECOND_MAX`] counts by.
+/// The interval that [`BYTES_PER_SECOND_MAX`] is counted by.
 const SECOND: Duration = Duration::from_secs(1);
 /// Time between hellos until one is answered.
 pub const HELLO_PERIOD: Duration = Duration::from_millis(500);
@@ -147,7 +147,7 @@ impl AgentSession {
         if bytes < BYTES_PER_SECOND_MAX { since } else { since + SECOND }
     }
 
-    /// Handles received bytes. Those read before [`AgentSession::readable_at`] are dropped.
+    /// Handles received bytes. Bytes that come before [`AgentSession::readable_at`] are dropped.
     pub fn handle_bytes(&mut self, bytes: &[u8], now: Timestamp) {
         if self.link == AgentLink::Down || !self.is_within_rate(bytes.len(), now) {
             return;
@@ -159,14 +159,14 @@ impl AgentSession {
                 .and_then(|payload| decode(&payload).map_err(|error| error.to_string()));
             match decoded {
                 Ok(frame) => self.handle_frame(frame, now),
-                // Remains of an earlier conversation are not an error.
+                // Frames that were left from an earlier conversation are not an error.
                 Err(_) if self.link == AgentLink::Greeting => {}
                 Err(why) => self.emit(AgentEvent::Unreadable(why)),
             }
         }
     }
 
-    /// Sends what is due, and notices silence.
+    /// Sends hellos and heartbeats that are due, and detects silence.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         if self.link == AgentLink::Up && now.saturating_since(self.received_at) >= SILENCE_MAX {
             self.link = AgentLink::Silent;
@@ -235,7 +235,7 @@ impl AgentSession {
         self.send(HostMessage::Balloon { state }, now);
     }
 
-    /// Counts input; false if the bytes were not to be read yet.
+    /// Counts input; false if the bytes came before they may be read.
     fn is_within_rate(&mut self, bytes: usize, now: Timestamp) -> bool {
         if now.saturating_since(self.input_rate.since) >= SECOND {
             self.input_rate = InputRate { since: now, bytes: 0 };
@@ -322,15 +322,15 @@ impl AgentSession {
             self.link = AgentLink::UnsupportedVersion;
             return self.emit(AgentEvent::UnsupportedVersion { version, oldest });
         };
-        // An answer to a repeated hello is no news.
+        // An answer to a repeated hello brings nothing new.
         if self.link == AgentLink::Up && self.instance == Some(instance) {
             return;
         }
         let mut restarted = self.instance.is_some_and(|known| known != instance);
         let went_back = self.validator.message(frame.seq, frame.uptime_ms, now).is_err();
         if self.instance != Some(instance) || went_back {
-            // A new agent, or the guest was restored from a snapshot: this answer is new, yet its
-            // numbers went back.
+            // Either a new agent, or the guest was restored from a snapshot: then its numbers went
+            // back although this answer is new.
             restarted |= went_back;
             self.instance = Some(instance);
             self.validator = MessageValidator::new();

@@ -324,7 +324,7 @@ pub fn encode<M: WireMessage>(message: &M) -> Result<Vec<u8>, MessageError> {
     Ok(frame::encode(&payload(message)?)?)
 }
 
-/// Encodes `message` as a payload, for where messages come whole without a frame.
+/// Encodes `message` as a payload without a frame, for transports that keep messages whole.
 ///
 /// # Errors
 /// The first field over its bound.

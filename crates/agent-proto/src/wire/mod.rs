@@ -3,7 +3,7 @@
 //! [`frame`] splits a lossy byte stream into payloads, [`message`] defines the payloads,
 //! [`statistics`] defines what a guest reports about its memory. Payloads are JSON, so that a
 //! reader can ignore fields it does not know. `docs/agent-protocol.md` suffices to write either
-//! side; `vectors/` has test streams. Why it is so: decision 9.
+//! side; `vectors/` has test streams. Decision 9 has the reasons.
 //!
 //! Limits: every frame, text and list has a named bound, checked when sending and when receiving.
 //! Whether values are plausible is checked by [`crate::host::MessageValidator`].

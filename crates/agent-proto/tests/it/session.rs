@@ -113,7 +113,7 @@ fn hello_is_repeated_until_it_is_answered() {
         assert_eq!(sent(&mut session), [expected], "{ms}");
         assert_eq!(session.poll_timeout(), Some(at(ms + 500)));
     }
-    // Remains of an older conversation are ignored, and so are answers to another hello.
+    // Fragments of an earlier conversation and answers to another hello are ignored.
     let mut agent = FakeAgent::new(1);
     session.handle_bytes(b"half a fra", at(1_001));
     session.handle_bytes(&agent.statistics(1_000, Bytes::mib(1), 0), at(1_001));
@@ -121,7 +121,7 @@ fn hello_is_repeated_until_it_is_answered() {
     assert_eq!((events(&mut session), session.link()), (vec![], AgentLink::Greeting));
     session.handle_bytes(&agent.hello(1_000, 7), at(1_002));
     assert_eq!((events(&mut session).len(), session.link()), (1, AgentLink::Up));
-    // The answer to a repetition changes nothing.
+    // An answer to a repeated hello changes nothing.
     session.handle_bytes(&agent.hello(1_001, 7), at(1_003));
     assert_eq!((events(&mut session), session.link()), (vec![], AgentLink::Up));
 }
@@ -298,7 +298,7 @@ fn a_flood_is_reported_and_not_read_for_a_second() {
     }
     assert!((BYTES_PER_SECOND_MAX - 4096..BYTES_PER_SECOND_MAX + 4096).contains(&read), "{read}");
     assert_eq!(floods(&mut session), 1);
-    // What is read all the same is dropped.
+    // Bytes that are passed in all the same are dropped.
     session.handle_bytes(&agent.statistics(1_600, Bytes::mib(1), 0), at(600));
     assert_eq!(events(&mut session), []);
     // In the next second messages are accepted again.

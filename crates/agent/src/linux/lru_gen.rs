@@ -81,8 +81,8 @@ fn parse(text: &str) -> Vec<NodeGenerations> {
     vectors
 }
 
-/// The histogram of idle ages, of amounts that a message can carry; `None` if `text` has no
-/// generations.
+/// The histogram of idle ages, with sizes capped to what a message can carry; `None` if `text` has
+/// no generations.
 pub fn ages(text: &str, page_bytes: u64) -> Option<Ages> {
     let mut sums = [(0u64, 0u64); EDGES_MS.len()];
     let vectors = parse(text);

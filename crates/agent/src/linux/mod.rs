@@ -82,7 +82,7 @@ pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// The kernel and its release.
+/// The kernel's name and release.
 pub fn system() -> String {
     format!("linux {}", rustix::system::uname().release().to_string_lossy())
 }
@@ -110,8 +110,8 @@ pub fn random() -> u64 {
     read.map_or(0, |()| u64::from_ne_bytes(bytes))
 }
 
-/// Keeps this program responsive when memory is short. What its privileges do not allow is not
-/// done; returns why, and how to allow it.
+/// Keeps this program responsive when memory is short. Returns what its privileges do not allow,
+/// each with the reason and how to allow it.
 pub fn stay_responsive() -> Vec<String> {
     let mut refused = Vec::new();
     if let Err(error) = lock_memory() {
@@ -129,13 +129,14 @@ pub fn stay_responsive() -> Vec<String> {
     refused
 }
 
-/// Locks pages as they are touched: most of the program never is.
+/// Locks only pages that are touched: most of the program never is.
 fn lock_memory() -> rustix::io::Result<()> {
     use rustix::mm::{MlockAllFlags, mlockall};
     mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)
 }
 
-/// Lowers the score at `path`, unless it is as low already: the service manager may have set it.
+/// Lowers the score in the file `path`, unless it is that low already, as the service manager may
+/// have set it.
 fn spare_from_killing(path: &Path) -> std::io::Result<()> {
     let score = |text: &str| text.trim().parse::<i32>().ok();
     let own = std::fs::read_to_string(path).ok().and_then(|text| score(&text));
@@ -161,7 +162,7 @@ mod tests {
         assert_ne!(random(), random());
     }
 
-    /// A thread has capabilities of its own, so nothing else loses any.
+    /// Linux keeps capabilities per thread, so only this test loses them.
     #[test]
     fn memory_that_may_not_be_locked_is_told() {
         use rustix::process::{Resource, getrlimit};
@@ -175,7 +176,7 @@ mod tests {
             let mut own = capabilities(None).unwrap();
             own.effective.remove(CapabilitySet::IPC_LOCK);
             set_capabilities(None, own).unwrap();
-            // More than may be locked.
+            // More than the limit allows to lock.
             let _memory = Vec::<u8>::with_capacity(64 << 20);
             lock_memory()
         });

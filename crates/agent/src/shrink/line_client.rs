@@ -1,8 +1,8 @@
 //! A client for line-based protocols of local servers.
 //!
 //! Each step has a time limit. Addresses are numeric; no name is looked up.
-//! Limits: a line has at most [`LINE_BYTES_MAX`] bytes; of one that is not understood,
-//! [`EXCERPT_CHARS_MAX`] characters are shown.
+//! Limits: a line has at most [`LINE_BYTES_MAX`] bytes. If a line is not understood, the error
+//! shows [`EXCERPT_CHARS_MAX`] characters of it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -55,7 +55,7 @@ impl LineClient {
         Ok(LineClient { stream: BufReader::new(stream) })
     }
 
-    /// A connection over `stream`, whose steps may take as long as the stream's own limits say.
+    /// A connection over `stream`. Its steps take as long as the stream's own time limits allow.
     pub fn over(stream: impl Read + Write + Send + 'static) -> LineClient {
         LineClient { stream: BufReader::new(Box::new(stream)) }
     }

@@ -93,7 +93,7 @@ pub enum ReassignReply {
     Started,
     /// Another page is being emptied.
     Busy,
-    /// memcached refuses; the text says how.
+    /// memcached refuses; the text is its answer.
     Refused(String),
 }
 
@@ -113,7 +113,7 @@ impl MemcachedConnection {
     /// Memory allocated for slabs, in bytes.
     ///
     /// # Errors
-    /// The connection fails, or the answer is none or lacks the figure.
+    /// The connection fails, or the answer cannot be read or lacks the figure.
     pub fn held(&mut self) -> Result<u64, String> {
         self.stat("stats slabs", "total_malloced")
     }

@@ -1,9 +1,9 @@
 //! Shrinkers: programs and caches that can give memory back.
 //!
-//! After flexmemd's shrinkers for OSv, here for any program: before the balloon takes memory that
-//! the kernel would have to swap for, holders of memory that they can do without are asked to give
-//! it back. Each [`Shrinker`] says how much it can give and how much it gave. [`ShrinkWorker`] goes
-//! through them, cheapest first, until an order is filled or its time is up.
+//! After flexmemd's shrinkers for OSv, here for any program: if the kernel would have to swap to
+//! give memory to the balloon, programs with memory that they can do without are asked first to
+//! give it back. Each [`Shrinker`] says how much it can give and how much it gave. [`ShrinkWorker`]
+//! goes through them, cheapest first, until an order is filled or its time is up.
 //!
 //! Properties: no shrinker is asked for more than it offered, and none offers memory whose loss
 //! would fail requests. An original limit is recorded in a file before it is lowered, so that it

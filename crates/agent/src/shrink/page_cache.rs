@@ -9,8 +9,8 @@
 //! `drop_caches` is not used: it drops all clean pages, those in use included.
 //!
 //! Source: the kernel's `Documentation/admin-guide/cgroup-v2.rst` and `mm/multigen_lru.rst`.
-//! Limits: needs root; [`GROUPS_MAX`] groups. Offers page cache not used recently, and reports the
-//! fall of `Cached` as given.
+//! Limits: needs root; at most [`GROUPS_MAX`] groups. It offers page cache that was not used
+//! recently, and reports the fall of `Cached` as given.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

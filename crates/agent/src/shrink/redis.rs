@@ -130,7 +130,7 @@ impl RedisConnection {
     /// Asks how much memory is used.
     ///
     /// # Errors
-    /// The connection fails, or the answer is none or lacks a field.
+    /// The connection fails, or the answer cannot be read or lacks a field.
     pub fn info(&mut self) -> Result<RedisMemory, String> {
         let text = self.ask(&["INFO", "memory"])?;
         parse_info(&text).ok_or_else(|| "INFO memory lacks expected fields".to_owned())
@@ -139,7 +139,7 @@ impl RedisConnection {
     /// Sends a command and reads its answer, of at most `TEXT_BYTES_MAX` bytes.
     ///
     /// # Errors
-    /// The connection fails, redis refuses, or the answer is none.
+    /// The connection fails, redis refuses, or the answer cannot be read.
     pub fn ask(&mut self, words: &[&str]) -> Result<String, String> {
         let mut command = format!("*{}\r\n", words.len());
         for word in words {

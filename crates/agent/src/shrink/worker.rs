@@ -44,7 +44,7 @@ impl ShrinkWorker {
         wake_receiver.set_nonblocking(true)?;
         wake_sender.set_nonblocking(true)?;
         let names = shrinkers.iter().map(|it| it.name().to_owned()).collect();
-        // An order, and a release behind it.
+        // Room for an order and a release after it.
         let (jobs, job_receiver) = mpsc::sync_channel::<ShrinkJob>(2);
         // Two messages per order.
         let (message_sender, messages) = mpsc::sync_channel(8);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ballast_agent_proto::host::{AgentEvent, AgentLink, AgentSession, HostFacts, SessionSettings};
 use ballast_model::{Bytes, Timestamp};
 
-/// So long that only a hang exceeds it.
+/// Only a hang exceeds this.
 const PATIENCE: Duration = Duration::from_secs(120);
 const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent-proto/tests/client.py");
 

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
 
-/// Answers the first connection with `reply` and keeps it open for as long as the task lives.
+/// Answers the first connection with `reply` and keeps it open as long as the task lives.
 fn answering(path: &Path, reply: Vec<u8>) -> JoinHandle<()> {
     let listener = UnixListener::bind(path).unwrap();
     tokio::spawn(async move {

@@ -38,7 +38,7 @@ fn id(text: &str) -> GuestId {
     text.parse().unwrap()
 }
 
-/// Its working set is tracked, and its misses are known by size.
+/// The estimate of a guest whose working set is tracked and whose misses are known by size.
 fn estimated(age: Duration) -> Estimate {
     let provenance = Provenance::BalloonStatistics { age };
     let plain = Estimate::of_used(Bytes::mib(452), Bytes::mib(60), provenance);

@@ -1,8 +1,8 @@
-//! How a host looks at a guest that is on its way, and how it does each thing.
+//! How a host looks at a guest that is being moved, and how it carries out each action.
 //!
-//! Idea: each thing is noted first, done then, and may be done twice.
-//! Limits: a daemon that does not answer holds nothing up that has no way back: what came along
-//! with a guest counts later then.
+//! Idea: each action is noted first and then done, and may be done twice.
+//! Limits: once a guest stands still, a daemon that does not answer holds nothing up: what the
+//! guest carried is put in force later.
 
 use std::time::Duration;
 
@@ -19,16 +19,16 @@ use super::note::{Note, ShrinkNote};
 use super::seen::{Seen, promise, shrink};
 use crate::host_record::Daemon;
 
-/// Longest wait for the daemon to know a guest that has come and stands still.
+/// Longest wait for the daemon to find a guest that has arrived and stands still.
 const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(3);
-const TAKE_OVER_AGAIN: Duration = Duration::from_millis(200);
-/// A reservation outlives the end of a move by this.
-const RESERVED_AFTER: Duration = Duration::from_secs(600);
-/// Longest reservation that a daemon takes, in seconds.
+const TAKE_OVER_RETRY: Duration = Duration::from_millis(200);
+/// A reservation lasts this long beyond the time by which the move is due.
+const RESERVATION_MARGIN: Duration = Duration::from_secs(600);
+/// Longest reservation that a daemon accepts, in seconds.
 const RESERVED_MAX_S: u64 = 86_400;
 
 impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
-    /// Looks at a guest's hypervisor, and at what the daemon says of it.
+    /// Looks at a guest's hypervisor, and at what the daemon reports of the guest.
     pub(super) async fn look(
         &self,
         guest: &GuestId,
@@ -37,7 +37,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
     ) -> Seen {
         let daemon = &self.member.daemon;
         let origin = Origin { is_listener: note.is_listener, began_copy: note.began_copy };
-        // The daemon first: a guest that it does not know yet may be there a moment later.
+        // The daemon is asked first: a guest that it does not know yet may appear a moment later.
         let status = daemon.status().await.ok();
         let seen = self.hypervisor.look(guest, origin).await;
         let is_about_to_leave = record.is_some_and(|it| {
@@ -59,7 +59,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
         }
     }
 
-    /// Notes, then does.
+    /// Notes the action, then does it.
     pub(super) async fn act(
         &self,
         guest: &GuestId,
@@ -73,7 +73,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             HostAction::Reserve(size) => {
                 note.reserved = Some(size.get());
                 self.note(guest, &note)?;
-                let until = record.map_or(Timestamp::ZERO, |it| it.due) + RESERVED_AFTER;
+                let until = record.map_or(Timestamp::ZERO, |it| it.due) + RESERVATION_MARGIN;
                 let lasts_s = until.saturating_since(self.member.now()).as_secs();
                 let lasts_s = lasts_s.clamp(1, RESERVED_MAX_S);
                 let reserve = Reserve { size_bytes: size.get(), lasts_s };
@@ -96,12 +96,12 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
                 self.note(guest, &note)?;
                 let until = Instant::now() + TAKE_OVER_PATIENCE;
                 while note.to_take_over.is_some() && Instant::now() < until {
-                    self.take_over_later(guest, &mut note).await?;
+                    self.try_take_over(guest, &mut note).await?;
                     if note.to_take_over.is_some() {
-                        sleep(TAKE_OVER_AGAIN).await;
+                        sleep(TAKE_OVER_RETRY).await;
                     }
                 }
-                // The guest stands still: what is not in force yet is tried again while it runs.
+                // The guest stands still. What is not in force yet is tried again while it runs.
                 note.is_taken_over = true;
             }
             HostAction::Start => {
@@ -122,13 +122,13 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
                 });
                 shrink.to_bytes = to.get();
                 self.note(guest, &note)?;
-                // A guest that may not become so small is copied as it is.
+                // If the daemon refuses so low a ceiling, the guest is copied as it is.
                 done_or_refused(daemon.set(guest, &ceiling(*to)).await)?;
             }
             HostAction::EndShrink => {
                 if let Some(shrink) = &note.shrink {
                     let before = Bytes::new(shrink.set_bytes.unwrap_or(shrink.before_bytes));
-                    // A guest that has gone is refused.
+                    // The daemon refuses if the guest is gone.
                     done_or_refused(daemon.set(guest, &ceiling(before)).await)?;
                 }
                 note.shrink = None;
@@ -152,8 +152,8 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
         self.note(guest, &note)
     }
 
-    /// Puts in force what came along with a guest and is not yet, if the daemon knows the guest.
-    pub(super) async fn take_over_later(
+    /// Puts in force what a guest carried, as soon as the daemon knows the guest.
+    pub(super) async fn try_take_over(
         &self,
         guest: &GuestId,
         note: &mut Note,
@@ -161,12 +161,12 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
         let Some(carried) = &note.to_take_over else { return Ok(()) };
         match self.member.daemon.take_over(guest, carried).await {
             Ok(()) => note.to_take_over = None,
-            // It does not know the guest yet, or is out of reach.
+            // The daemon does not know the guest yet, or cannot be reached.
             Err(ClientError::Refused { status: NOT_FOUND, .. } | ClientError::NoDaemon { .. }) => {}
             Err(ClientError::TimedOut { .. }) => {}
             Err(error) => {
                 let text = format!("what came along with {guest} does not count here: {error}");
-                self.member.speaker.say_of("take over", guest, &text);
+                self.member.status_log.log_of("take over", guest, &text);
                 note.to_take_over = None;
             }
         }
@@ -179,10 +179,10 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
     }
 }
 
-/// HTTP's status for a guest that a daemon does not have.
+/// HTTP status of an answer about a guest that the daemon does not have.
 const NOT_FOUND: u16 = 404;
 
-/// A refusal of the daemon says that there is nothing to be done.
+/// If the daemon refuses, there is nothing to do.
 fn done_or_refused(done: Result<(), ClientError>) -> Result<(), String> {
     match done {
         Ok(()) | Err(ClientError::Refused { .. }) => Ok(()),

@@ -1,4 +1,4 @@
-//! The hypervisors of a host, by its configuration.
+//! The hypervisor that the configuration chooses.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use super::hypervisor::{Hypervisor, HypervisorError, HypervisorView};
 use super::libvirt::Libvirt;
 use super::qemu::Qemu;
 
-/// One of those there are.
+/// One of the supported hypervisors.
 #[derive(Clone, Debug)]
 pub enum AnyHypervisor {
     /// Plain QEMU.

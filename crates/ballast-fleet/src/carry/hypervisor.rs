@@ -1,71 +1,82 @@
-//! What a move asks of a guest's hypervisor on this host.
+//! What a move needs from a guest's hypervisor on this host.
 //!
-//! Idea: few calls that may be made twice, so that a move does not depend on which hypervisor it
-//! is. Views have the words of `ballast-fleet-move`; whatever is not certain is `Unknown`, and
-//! nobody concludes anything from that.
+//! Idea: a few calls that may each be made twice, so that a move does not depend on the hypervisor.
+//! States are those of `ballast-fleet-move`. Whatever is not certain is `Unknown`, from which no
+//! role draws conclusions.
 
 use std::net::SocketAddr;
 
 use ballast_fleet_move::Process;
 use ballast_model::{Bytes, GuestId};
 use ballast_qmp::migration::Origin;
+use ballast_report::harmless_line;
 
-/// Why a hypervisor did not do as asked: a sentence for people.
+/// Most bytes of a program's error output that are shown.
+pub(super) const ERROR_BYTES_MAX: usize = 300;
+
+/// Why a hypervisor failed to do something: a sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct HypervisorError(pub String);
 
-/// A guest's hypervisor, as it is seen.
+/// The state of a guest's hypervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HypervisorView {
-    /// What it is.
+    /// What the hypervisor is.
     pub process: Process,
-    /// How far its last copy is; `None`: there was none, or it is not known.
+    /// The progress of its last copy; `None` if there was none, or it is unknown.
     pub copy: Option<CopyProgress>,
 }
 
-/// How far a copy is.
+/// The progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyProgress {
     /// Bytes sent.
     pub sent: Bytes,
-    /// Memory that is still to be sent.
+    /// Bytes still to be sent.
     pub remaining: Bytes,
-    /// Bytes a second, once all is sent.
+    /// Average bytes a second, once all is sent.
     pub bandwidth_per_s: Option<Bytes>,
 }
 
 /// The hypervisors of a host.
 pub trait Hypervisor {
-    /// Whether what copies a guest ends its source by itself
+    /// Whether the program that copies a guest ends its source itself
     /// ([`HostView::ends_source`](ballast_fleet_move::HostView::ends_source)).
     fn ends_source(&self) -> bool {
         false
     }
 
-    /// What the guest's hypervisor is now, if it is as its host has noted (`origin`).
+    /// The state of the guest's hypervisor; `origin` is what the host has noted of it.
     fn look(&self, guest: &GuestId, origin: Origin) -> impl Future<Output = HypervisorView>;
 
-    /// Bytes a second that the guest writes to its memory, as measured last; measures anew. `None`:
-    /// it is not known yet, or cannot be measured.
+    /// The guest's dirty rate in bytes a second as last measured; also starts the next measurement.
+    /// `None` if it is not known yet, or cannot be measured.
     fn writes_per_s(&self, guest: &GuestId) -> impl Future<Output = Option<Bytes>>;
 
-    /// Starts one that has nothing and listens, unless it is there.
+    /// Starts an empty hypervisor that listens, unless it exists.
     fn listen(&self, guest: &GuestId) -> impl Future<Output = Result<(), HypervisorError>>;
 
-    /// Begins to copy the guest to the one that listens at `to`.
+    /// Begins to copy the guest to the hypervisor that listens at `to`.
     fn copy(
         &self,
         guest: &GuestId,
         to: SocketAddr,
     ) -> impl Future<Output = Result<(), HypervisorError>>;
 
-    /// Stops copying.
+    /// Stops the copy.
     fn cancel(&self, guest: &GuestId) -> impl Future<Output = Result<(), HypervisorError>>;
 
     /// Lets a guest that stands still run.
     fn run(&self, guest: &GuestId) -> impl Future<Output = Result<(), HypervisorError>>;
 
-    /// Ends it.
+    /// Ends the hypervisor.
     fn end(&self, guest: &GuestId) -> impl Future<Output = Result<(), HypervisorError>>;
+}
+
+/// The beginning of a program's error output, on one line.
+pub(super) fn error_excerpt(output: &[u8]) -> String {
+    let output = output.trim_ascii();
+    let shown = &output[..output.len().min(ERROR_BYTES_MAX)];
+    harmless_line(&String::from_utf8_lossy(shown))
 }

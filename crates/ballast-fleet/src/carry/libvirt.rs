@@ -1,13 +1,13 @@
 //! Domains of libvirt, by `virsh` on this host; libvirt copies between two hosts by itself.
 //!
-//! Idea: a source has libvirt copy peer to peer, with the domain paused at its end. libvirt starts
-//! the destination's domain, and once that has everything it ends the source's and undefines it.
-//! A domain that died keeps its definition, which tells the two apart: so only persistent domains
-//! are moved.
-//! Source: `virsh(1)` of libvirt 9.0; what it says in each phase was seen with two of that version
-//! ([decision 25](../../../../docs/decisions/0025-two-phase-migration.md)).
+//! Idea: the source has libvirt copy peer to peer and pause the domain at the end of the copy.
+//! libvirt starts the destination's domain; once that has everything, it ends and undefines the
+//! source's. A domain that died keeps its definition, which tells the two cases apart: so only
+//! persistent domains are moved.
+//! Source: `virsh(1)` of libvirt 9.0. What it prints in each phase was seen with two libvirts of
+//! that version ([decision 25](../../../../docs/decisions/0025-two-phase-migration.md)).
 //! Cost: two runs of `virsh` a look.
-//! Limits: what libvirt does when the answer to its last step is lost is taken from its
+//! Limits: what libvirt does if the answer to its last step is lost is known only from its
 //! documentation. The destination's libvirt is reached as `peer` says; TLS is libvirt's own.
 
 use std::net::SocketAddr;
@@ -17,33 +17,32 @@ use std::time::Duration;
 use ballast_fleet_move::{CopyState, Process};
 use ballast_model::{Bytes, GuestId};
 use ballast_qmp::migration::Origin;
-use ballast_report::harmless_line;
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-use super::hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
+use super::hypervisor::{
+    CopyProgress, ERROR_BYTES_MAX, Hypervisor, HypervisorError, HypervisorView, error_excerpt,
+};
 
-/// What stands for the destination's address in the URI of its libvirt.
-pub(crate) const ADDRESS: &str = "{address}";
+/// Placeholder for the destination's address in the URI of its libvirt.
+pub(crate) const ADDRESS_PLACEHOLDER: &str = "{address}";
 const VIRSH: &str = "virsh";
-/// Longest run of one that answers at once.
-const CALL: Duration = Duration::from_secs(10);
+/// Longest run of a `virsh` command that should answer at once.
+const CALL_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time between two looks whether a copy has begun.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// libvirt's number for a job that copies a domain to another host.
 const MIGRATION_OUT: u64 = 5;
-/// Most characters of what it says of a fault.
-const SAID_CHARS_MAX: usize = 300;
 
-/// How domains of libvirt are moved from and to here.
+/// How domains of libvirt are moved to and from this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibvirtConfig {
     /// The URI of this host's libvirt.
     pub uri: String,
-    /// The URI of another host's, with `{address}` for its address.
+    /// The URI of another host's libvirt, with `{address}` for its address.
     pub peer: String,
-    /// The address of this host's libvirt for others.
+    /// The address at which other hosts reach this host's libvirt.
     pub listen: SocketAddr,
     /// Most bytes a second of a copy.
     pub bandwidth_per_s: Bytes,
@@ -53,18 +52,18 @@ pub struct LibvirtConfig {
 #[derive(Clone, Debug)]
 pub struct Libvirt {
     config: LibvirtConfig,
-    /// The words before those of `virsh`'s own commands.
+    /// The program and arguments that come before the options of `virsh`.
     program: Vec<String>,
 }
 
-/// What `virsh domstate --reason` says.
+/// The states that `virsh domstate --reason` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DomainState {
     /// There is no such domain, neither active nor defined.
     Undefined,
-    /// It is defined, and not active.
+    /// It is defined but not active.
     ShutOff,
-    /// It runs, or stands still in the last moment of a copy out of here.
+    /// It runs, or stands still for the last moment of a copy to another host.
     Runs,
     /// It stands still and is being filled from another host.
     Incoming,
@@ -72,7 +71,7 @@ enum DomainState {
     Paused,
 }
 
-/// What `virsh domjobinfo --rawstats` says.
+/// The job that `virsh domjobinfo --rawstats` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Job {
     is_copy: bool,
@@ -85,7 +84,7 @@ impl Libvirt {
         Libvirt { config, program: vec![VIRSH.to_owned()] }
     }
 
-    /// The same, with other words to run `virsh`.
+    /// The same, but `virsh` is run by these words.
     #[cfg(test)]
     pub(crate) fn run_by(self, program: Vec<String>) -> Libvirt {
         Libvirt { program, ..self }
@@ -100,24 +99,27 @@ impl Libvirt {
         command
     }
 
-    /// What one command prints.
+    /// Runs one command and returns what it prints.
     async fn virsh(&self, words: &[&str]) -> Result<String, HypervisorError> {
         let mut command = self.command(words);
         command.kill_on_drop(true);
         let failed = |why: String| HypervisorError(format!("virsh {}: {why}", words[0]));
-        let output = match timeout(CALL, command.output()).await {
+        let output = match timeout(CALL_TIME_MAX, command.output()).await {
             Ok(output) => output.map_err(|error| failed(error.to_string()))?,
-            Err(_) => return Err(failed(format!("did not end within {} s", CALL.as_secs()))),
+            Err(_) => {
+                let s = CALL_TIME_MAX.as_secs();
+                return Err(failed(format!("did not end within {s} s")));
+            }
         };
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            false => Err(failed(said(&output.stderr))),
+            false => Err(failed(error_excerpt(&output.stderr))),
         }
     }
 
-    /// `None`: it is not known.
+    /// The state of a domain; `None` if it is unknown.
     async fn state(&self, guest: &GuestId) -> Option<DomainState> {
-        // One that is not there is not listed, which is no failure, as a libvirt that is gone is.
+        // `list` tells a domain that does not exist from a libvirt that does not answer.
         let listed = self.virsh(&["list", "--all", "--name"]).await.ok()?;
         if !listed.lines().any(|name| name.trim() == guest.as_str()) {
             return Some(DomainState::Undefined);
@@ -143,9 +145,10 @@ impl Libvirt {
                 }
                 let mut text = Vec::new();
                 if let Some(stderr) = copy.stderr.take() {
-                    let _ = stderr.take(SAID_CHARS_MAX as u64).read_to_end(&mut text).await;
+                    let _ = stderr.take(ERROR_BYTES_MAX as u64).read_to_end(&mut text).await;
                 }
-                return Err(HypervisorError(format!("virsh migrate: {status}: {}", said(&text))));
+                let error = error_excerpt(&text);
+                return Err(HypervisorError(format!("virsh migrate: {status}: {error}")));
             }
             if self.job(guest).await.is_some_and(|job| job.is_copy) {
                 return Ok(());
@@ -155,14 +158,7 @@ impl Libvirt {
     }
 }
 
-/// The beginning of what it says.
-fn said(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text);
-    let text: String = text.trim().chars().take(SAID_CHARS_MAX).collect();
-    harmless_line(&text)
-}
-
-/// `None`: words that mean nothing here.
+/// Reads the state; `None` for other words.
 fn domain_state(text: &str) -> Option<DomainState> {
     match text.trim() {
         "paused (migrating)" => Some(DomainState::Incoming),
@@ -179,7 +175,7 @@ fn job(text: &str) -> Job {
             text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
         value?.trim().parse::<u64>().ok()
     };
-    // Under way, with an end that is known (1) or not (2); and its kind: a copy out of here.
+    // Job types 1 (its end is known) and 2 (its end is not) are under way.
     let is_under_way = matches!(figure("Job type"), Some(1 | 2));
     let is_copy = is_under_way && figure("operation") == Some(MIGRATION_OUT);
     let progress = figure("memory_processed").zip(figure("memory_remaining"));
@@ -191,11 +187,11 @@ fn job(text: &str) -> Job {
     Job { is_copy, progress }
 }
 
-/// Bytes a second, of what `virsh domstats --dirtyrate` says.
+/// The bytes a second that `virsh domstats --dirtyrate` prints, once they are measured.
 fn dirty_rate(text: &str) -> Option<Bytes> {
-    /// The word for a measurement that is over.
+    /// The line that says that a measurement is complete.
     const MEASURED: &str = "dirtyrate.calc_status=2";
-    /// No machine writes a TiB in a second.
+    /// More than any machine writes: 1 TiB a second.
     const MIB_PER_S_MAX: u64 = 1 << 20;
     let is_measured = text.lines().any(|line| line.trim() == MEASURED);
     let rate = text
@@ -226,7 +222,7 @@ impl Hypervisor for Libvirt {
             DomainState::Undefined | DomainState::ShutOff => view(Process::Absent, None),
             DomainState::Paused if is_listener => view(Process::Loaded, None),
             DomainState::Paused => {
-                // A domain that is copied stands still at the end, for a reason of its own.
+                // At the end of its copy a domain is paused, too.
                 match self.job(guest).await {
                     None => view(Process::Unknown, None),
                     Some(Job { is_copy: true, progress }) if began_copy => {
@@ -235,7 +231,7 @@ impl Hypervisor for Libvirt {
                     Some(_) => view(Process::Paused, None),
                 }
             }
-            // Somebody else moves it here.
+            // Another program moves it here.
             DomainState::Incoming => view(Process::Unknown, None),
             DomainState::Runs => match self.job(guest).await {
                 None => view(Process::Unknown, None),
@@ -250,13 +246,13 @@ impl Hypervisor for Libvirt {
 
     async fn writes_per_s(&self, guest: &GuestId) -> Option<Bytes> {
         let text = self.virsh(&["domstats", guest.as_str(), "--dirtyrate"]).await.ok()?;
-        // One that is under way refuses another.
+        // It fails if a measurement is under way, which is fine.
         let _ = self.virsh(&["domdirtyrate-calc", guest.as_str(), "--seconds", "1"]).await;
         dirty_rate(&text)
     }
 
     async fn listen(&self, _guest: &GuestId) -> Result<(), HypervisorError> {
-        // libvirt listens anyway; that it is there is seen at least.
+        // libvirt always listens. The call only shows that it answers.
         self.virsh(&["version"]).await.map(drop)
     }
 
@@ -272,7 +268,7 @@ impl Hypervisor for Libvirt {
         }
         let mib_per_s = (self.config.bandwidth_per_s.get() >> 20).max(1).to_string();
         self.virsh(&["migrate-setspeed", guest.as_str(), &mib_per_s]).await?;
-        let peer = self.config.peer.replace(ADDRESS, &to.to_string());
+        let peer = self.config.peer.replace(ADDRESS_PLACEHOLDER, &to.to_string());
         let data = match to {
             SocketAddr::V4(to) => format!("tcp://{}", to.ip()),
             SocketAddr::V6(to) => format!("tcp://[{}]", to.ip()),
@@ -280,7 +276,7 @@ impl Hypervisor for Libvirt {
         let words = ["migrate", "--live", "--p2p", "--persistent", "--undefinesource", "--suspend"];
         let mut command = self.command(&words);
         command.args([guest.as_str(), &peer, "--migrateuri", &data]);
-        // libvirt goes on with it whether this program lives or not.
+        // libvirt finishes the copy even if this program dies.
         command.stdout(Stdio::null());
         let spawned = command.spawn();
         let mut copy =
@@ -303,7 +299,7 @@ impl Hypervisor for Libvirt {
 
     async fn end(&self, guest: &GuestId) -> Result<(), HypervisorError> {
         match self.state(guest).await {
-            // A domain that runs is never ended.
+            // A running domain is never ended.
             Some(DomainState::Incoming | DomainState::Paused) => {
                 self.virsh(&["destroy", guest.as_str()]).await.map(drop)
             }
@@ -319,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_virsh_says_is_read() {
+    fn output_of_virsh_is_parsed() {
         for (text, expected) in [
             ("running (booted)\n", Some(DomainState::Runs)),
             ("running (unpaused)", Some(DomainState::Runs)),
@@ -349,7 +345,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_breaks_a_reader(text in ".*", n: u64) {
+        fn arbitrary_output_does_not_panic(text in ".*", n: u64) {
             for text in [
                 text.clone(),
                 format!("Job type: {n}\nmemory_processed: {text}\nmemory_remaining: {n}"),

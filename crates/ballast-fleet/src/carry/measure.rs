@@ -1,10 +1,11 @@
-//! What copies and guests of this host measure to: how fast guests write, how fast copies are.
+//! Measures how fast guests of this host write; `Carrier` notes how fast copies are.
 //!
-//! Idea: each tick one guest's hypervisor is asked, in turn, while nothing of it is under way. The
-//! bandwidth is that of the last copy from here. Both replace what the configuration assumes.
+//! Idea: each tick the hypervisor of one guest is asked, in turn, unless a move of that guest is
+//! under way. The bandwidth is that of the last copy from this host. `host_record` says how these
+//! figures and those of the configuration are combined.
 //! Cost: one connection a tick.
 //! Limits: each guest is measured once in as many ticks as there are guests. A rate counts until
-//! the next one; of a guest that cannot be measured the configuration's counts.
+//! the next one.
 
 use ballast_fleet_proto::Coordinator;
 use ballast_model::GuestId;
@@ -14,7 +15,7 @@ use super::{Carrier, Hypervisor};
 use crate::host_record::Daemon;
 
 impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
-    /// Measures one guest after the other, without end.
+    /// Measures one guest after the other, for ever.
     pub(super) async fn measure(&self) {
         let mut last: Option<GuestId> = None;
         loop {

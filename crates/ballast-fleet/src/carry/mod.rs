@@ -1,22 +1,23 @@
-//! A host's part in moving guests: orders that name it are carried out.
+//! A host's part in moves: it carries out orders that name it.
 //!
-//! Idea: a turn reads who leads and all orders at once, looks at each guest that an order or a note
-//! of this host is about, asks `ballast-fleet-move` for the one next thing, and does that. Then all
-//! is read and looked at again. What a crash must not lose is noted before it is done.
-//! Only the machine that is registered under the host's name begins anything; what it began, it
-//! ends also when its registration is gone, or its mode is no longer `move`: what is not copied yet
-//! is given up then, and the rest finished.
+//! Idea: a turn reads the leader and all orders at once, looks at each guest that an order or a
+//! note of this host is about, asks `ballast-fleet-move` for the next action, and carries it out.
+//! Then everything is read and looked at again. What a crash must not lose is noted before it is
+//! done.
+//! Only the machine that is registered under the host's name begins anything. What it has begun it
+//! ends even if its registration is gone or its mode is no longer `move`: it abandons what is not
+//! being copied yet, and finishes the rest.
 //!
 //! | file | answers |
 //! |---|---|
-//! | `hypervisor` | what is asked of a guest's hypervisor? |
-//! | `qemu`, `libvirt`, `choice` | how is that said to QEMU, to libvirt, and to which of them? |
+//! | `hypervisor` | what does a move need from a guest's hypervisor? |
+//! | `qemu`, `libvirt`, `choice` | how do QEMU and libvirt do that, and which of them is used? |
 //! | `seen` | what does the host see of a guest? |
-//! | `act` | how is each thing done, with the daemon and the hypervisor? |
-//! | `note` | what is noted? |
+//! | `act` | how is each action carried out, with the daemon and the hypervisor? |
+//! | `note` | what survives a crash? |
 //! | `measure` | how fast do guests write, and how fast are copies? |
 //!
-//! Cost: nothing while no order names this host but a watch; then one read of orders a step.
+//! Cost: a watch while no order names this host; then one read of all orders a step.
 //! Limits: guests take turns, one step each.
 
 mod act;
@@ -36,7 +37,7 @@ use std::time::Duration;
 
 use ballast_fleet_move::{MoveRecord, Next, Phase, Term, host_step, host_step_without_store};
 use ballast_fleet_proto::{
-    Condition, Coordinator, CoordinatorError, FleetKey, FleetView, Follow, KeyEvent, KeyWrite,
+    Condition, Coordinator, CoordinatorError, FleetKey, FleetView, KeyEvent, KeyWatch, KeyWrite,
     PutResult, Revision,
 };
 use ballast_model::GuestId;
@@ -50,28 +51,28 @@ use seen::Seen;
 
 pub use choice::AnyHypervisor;
 pub use hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
-pub(crate) use libvirt::ADDRESS;
+pub(crate) use libvirt::ADDRESS_PLACEHOLDER;
 pub use libvirt::{Libvirt, LibvirtConfig};
-pub(crate) use qemu::GUEST;
+pub(crate) use qemu::GUEST_PLACEHOLDER;
 pub use qemu::{Qemu, QemuConfig};
 
-/// Time between two turns while a guest is on its way; a change of an order ends the wait.
-const TURN: Duration = Duration::from_millis(500);
-/// The same while it is copied or stands still: what passes until it runs again is its downtime.
-const TURN_OF_COPY: Duration = Duration::from_millis(100);
-/// Without a change for this long, orders are read again: a connection may have died in silence.
-const FOLLOW_FOR: Duration = Duration::from_secs(600);
+/// Time between two turns while a guest is being moved; a changed order ends the wait.
+const TURN_PAUSE: Duration = Duration::from_millis(500);
+/// The same while a guest is copied or stands still, as the wait adds to its downtime.
+const COPY_TURN_PAUSE: Duration = Duration::from_millis(100);
+/// After this long without a change, orders are read again: a connection may have died unnoticed.
+const WATCH_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// Carries out orders on one host.
 pub struct Carrier<'a, C, D, H> {
     member: &'a Member<C, D>,
     hypervisor: H,
     notes: RefCell<Notes>,
-    /// The orders that were read last.
+    /// The orders about this host that were last read.
     last: RefCell<BTreeMap<GuestId, MoveRecord>>,
 }
 
-/// The guests that a host has noted something of in `folder`: moves that it has begun.
+/// The guests with a note in `folder`: moves that this host has begun.
 ///
 /// # Errors
 /// The notes cannot be read.
@@ -82,19 +83,19 @@ pub fn noted_moves(folder: &Path) -> io::Result<Vec<GuestId>> {
     }
 }
 
-/// What a turn came to.
+/// The result of a turn, or of one guest's step; the largest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
-    /// Nothing here is on its way.
+    /// No guest is being moved here.
     Idle,
-    /// Something is, and nothing was to be done.
-    Waits,
-    /// Something was done: more may follow.
-    Did,
+    /// A guest is being moved, but there was nothing to do.
+    Waiting,
+    /// Something was done, and more may follow at once.
+    Progress,
 }
 
 impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
-    /// Of the host of `member`, with its notes in `folder`.
+    /// The carrier of `member`'s host, with its notes in `folder`.
     ///
     /// # Errors
     /// The notes cannot be read.
@@ -108,7 +109,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
     }
 
     /// Carries out orders, and measures, for as long as this is polled. In mode `advise` it only
-    /// ends what has begun.
+    /// finishes moves that have begun.
     pub async fn run(&self) {
         match self.member.config.mode {
             FleetMode::Advise => self.carry().await,
@@ -123,9 +124,9 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         let mut watch = None;
         loop {
             match self.turn(&mut watch).await {
-                Turn::Did => {}
-                Turn::Waits => self.wait(&mut watch, self.pause()).await,
-                Turn::Idle => self.wait(&mut watch, FOLLOW_FOR).await,
+                Turn::Progress => {}
+                Turn::Waiting => self.wait(&mut watch, self.pause()).await,
+                Turn::Idle => self.wait(&mut watch, WATCH_TIME_MAX).await,
             }
         }
     }
@@ -138,18 +139,18 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
             )
         };
         match self.last.borrow().values().any(is_copied) {
-            true => TURN_OF_COPY,
-            false => TURN,
+            true => COPY_TURN_PAUSE,
+            false => TURN_PAUSE,
         }
     }
 
-    /// Waits for an order of this host to change, at most `pause`.
+    /// Waits at most `pause` for an order about this host to change.
     async fn wait(&self, watch: &mut Option<C::Watch>, pause: Duration) {
         let Some(following) = watch else { return sleep(RETRY.min(pause)).await };
         let change = timeout(pause, async {
             loop {
                 match following.next().await {
-                    Ok(changes) if changes.events.iter().any(|it| self.is_ours(it)) => {
+                    Ok(changes) if changes.events.iter().any(|it| self.is_own_order(it)) => {
                         return Ok(());
                     }
                     Ok(_) => {}
@@ -157,29 +158,29 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                 }
             }
         });
-        // Whatever ends it, all is read again. A watch in which nothing comes for long may be dead.
+        // After the wait everything is read again. A watch that was silent for long may be dead.
         match change.await {
             Ok(Ok(())) => {}
-            Err(_) if pause < FOLLOW_FOR => {}
+            Err(_) if pause < WATCH_TIME_MAX => {}
             Ok(Err(_)) | Err(_) => *watch = None,
         }
     }
 
-    fn is_ours(&self, event: &KeyEvent) -> bool {
+    fn is_own_order(&self, event: &KeyEvent) -> bool {
         match event {
-            KeyEvent::Gone(_) => false,
+            KeyEvent::Deleted(_) => false,
             KeyEvent::Written(entry) => {
-                MoveRecord::parse(&entry.value).is_ok_and(|record| self.is_about_here(&record))
+                MoveRecord::parse(&entry.value).is_ok_and(|record| self.names_this_host(&record))
             }
         }
     }
 
-    fn is_about_here(&self, record: &MoveRecord) -> bool {
+    fn names_this_host(&self, record: &MoveRecord) -> bool {
         let here = &self.member.config.host;
         record.from == *here || record.to == *here
     }
 
-    /// Takes each guest of interest one step further.
+    /// Takes one step for each guest that an order or a note is about.
     async fn turn(&self, watch: &mut Option<C::Watch>) -> Turn {
         let keys = &self.member.config.keys;
         let view = match self.member.coordinator.read(&keys.lead_prefix()).await {
@@ -190,14 +191,14 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
             let moves = keys.moves_prefix();
             *watch = self.member.coordinator.watch(&moves, view.revision()).await.ok();
         }
-        self.member.speaker.say("orders", "orders are read");
+        self.member.status_log.log("orders", "orders are read");
         let term = Term(view.leader().map_or(0, |(_, revision)| revision.0));
         let mut last = BTreeMap::new();
         let mut guests: Vec<GuestId> = self.notes.borrow().guests().cloned().collect();
         let is_registered = self.member.identity.get().is_some();
         for (guest, entry) in view.moves() {
             match &entry.record {
-                Ok(record) if self.is_about_here(record) => {
+                Ok(record) if self.names_this_host(record) => {
                     last.insert(guest.clone(), record.clone());
                     if is_registered && !guests.contains(guest) {
                         guests.push(guest.clone());
@@ -206,7 +207,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                 Ok(_) => {}
                 Err(why) => {
                     let text = format!("the order of {guest} is left alone: {why}");
-                    self.member.speaker.say("unreadable order", &text);
+                    self.member.status_log.log("unreadable order", &text);
                 }
             }
         }
@@ -214,38 +215,38 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         let mut turn = Turn::Idle;
         for guest in guests {
             let entry = view.move_of(&guest);
-            // Whoever cannot read an order does not put away what it may be about.
+            // An unreadable order may be about this host, so nothing of its guest is cleaned up.
             let step = match entry.map(|entry| (entry.record.as_ref(), entry.written)) {
-                Some((Err(_), _)) => Ok(Turn::Waits),
+                Some((Err(_), _)) => Ok(Turn::Waiting),
                 Some((Ok(record), written)) => {
                     self.step(&guest, Some((record, written)), term).await
                 }
                 None => self.step(&guest, None, term).await,
             };
             turn = turn.max(step.unwrap_or_else(|why| {
-                self.member.speaker.say_of("move", &guest, &why);
-                Turn::Waits
+                self.member.status_log.log_of("move", &guest, &why);
+                Turn::Waiting
             }));
         }
         turn
     }
 
-    /// One step of one guest; an error says what did not work and is tried again.
+    /// Takes one step for one guest. An error says what failed; the step is tried again.
     async fn step(
         &self,
         guest: &GuestId,
         found: Option<(&MoveRecord, Revision)>,
         term: Term,
     ) -> Result<Turn, String> {
-        // An order of others only says that nothing of this guest is under way here.
-        let found = found.filter(|(record, _)| self.is_about_here(record));
+        // An order that names other hosts means that no move of this guest is under way here.
+        let found = found.filter(|(record, _)| self.names_this_host(record));
         let record = found.map(|(record, _)| record);
         let noted = self.notes.borrow().of(guest).cloned().unwrap_or_default();
         let mut note = match record {
             Some(record) => noted.for_order(record),
             None => noted,
         };
-        self.take_over_later(guest, &mut note).await?;
+        self.try_take_over(guest, &mut note).await?;
         let seen = self.look(guest, record, &mut note).await;
         if note.began_copy
             && let Some(bandwidth) = seen.bandwidth_per_s()
@@ -256,9 +257,9 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         match (next, found) {
             (Next::Act(action), _) => {
                 let text = format!("{guest}: {}", action.in_words());
-                self.member.speaker.say_of("move", guest, &text);
+                self.member.status_log.log_of("move", guest, &text);
                 self.act(guest, record, note, &action).await?;
-                Ok(Turn::Did)
+                Ok(Turn::Progress)
             }
             (Next::Write(next), Some((_, written))) => {
                 match self.write(&next, written).await.map_err(|error| error.to_string())? {
@@ -267,21 +268,21 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                             self.member.metrics.moves.count_copied(seen.copied());
                         }
                         let text = format!("{guest}: {}", next.in_words());
-                        self.member.speaker.say_of("move", guest, &text);
-                        Ok(Turn::Did)
+                        self.member.status_log.log_of("move", guest, &text);
+                        Ok(Turn::Progress)
                     }
-                    PutResult::Differs => Ok(Turn::Waits),
+                    PutResult::Conflict => Ok(Turn::Waiting),
                 }
             }
             (Next::Wait, None) => self.close(guest, note, &seen).await,
             (Next::Wait | Next::Write(_) | Next::Remove, _) => {
-                self.say_progress(guest, &seen);
-                Ok(Turn::Waits)
+                self.log_progress(guest, &seen);
+                Ok(Turn::Waiting)
             }
         }
     }
 
-    /// Puts `next` in place of the record that this revision wrote.
+    /// Replaces the record that the revision `found` wrote by `next`.
     async fn write(
         &self,
         next: &MoveRecord,
@@ -290,7 +291,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         let config = &self.member.config;
         let key = config.keys.key(&FleetKey::Move(next.guest.clone()));
         let mut conditions = vec![Condition { key: key.clone(), written: Some(found) }];
-        // Not in the name of a host that another machine is by now.
+        // The write fails if another machine has taken this host's name.
         if let Some(identity) = self.member.identity.get() {
             let key = config.keys.key(&FleetKey::Identity(config.host.clone()));
             conditions.push(Condition { key, written: Some(identity) });
@@ -300,17 +301,17 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         self.member.coordinator.compare_and_put(&conditions, vec![write]).await
     }
 
-    /// Nothing of a move is under way any more: what was noted goes.
+    /// No move of the guest is under way any more: cleans up and removes the note.
     async fn close(&self, guest: &GuestId, mut note: Note, seen: &Seen) -> Result<Turn, String> {
         if seen.is_absent() {
             note.to_take_over = None;
             if note.is_listener {
-                // It may have been started without ever having listened; usually there is none.
+                // A hypervisor that was started but never listened is ended; usually there is none.
                 let _ = self.hypervisor.end(guest).await;
             }
         }
-        if seen.is_nothing_promised() {
-            // The reservation has ended by itself, or with the guest that it became.
+        if seen.has_no_promise() {
+            // The reservation has expired, or ended with the guest that used it.
             note.reserved = None;
         }
         match note.is_done() {
@@ -318,14 +319,14 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                 self.notes.borrow_mut().remove(guest).map_err(|error| error.to_string())?;
                 Ok(Turn::Idle)
             }
-            false => Ok(Turn::Waits),
+            false => Ok(Turn::Waiting),
         }
     }
 
-    /// What is done while the store is out of reach.
+    /// A turn while etcd cannot be reached.
     async fn turn_without_store(&self, error: &CoordinatorError) -> Turn {
         let text = format!("cannot read orders: {error}");
-        self.member.speaker.say("orders", &text);
+        self.member.status_log.log("orders", &text);
         let last = self.last.borrow().clone();
         for (guest, record) in last {
             let Some(mut note) = self.notes.borrow().of(&guest).cloned() else { continue };
@@ -337,17 +338,17 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                     Ok(()) => format!("{guest}: {}, as etcd is gone", action.in_words()),
                     Err(why) => why,
                 };
-                self.member.speaker.say_of("move", &guest, &text);
+                self.member.status_log.log_of("move", &guest, &text);
             }
         }
         sleep(RETRY).await;
-        Turn::Waits
+        Turn::Waiting
     }
 
-    fn say_progress(&self, guest: &GuestId, seen: &Seen) {
+    fn log_progress(&self, guest: &GuestId, seen: &Seen) {
         if let Some(CopyProgress { sent, remaining, .. }) = seen.copy_under_way() {
             let text = format!("{guest}: {sent} copied, {remaining} left");
-            self.member.speaker.say_of("copy", guest, &text);
+            self.member.status_log.log_of("copy", guest, &text);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What a host notes of a guest's move, so that a crash forgets nothing.
+//! Notes of a host about a guest's move, which survive a crash.
 //!
-//! Idea: what only this host knows and neither its hypervisor nor its daemon tells: which
-//! hypervisor has only ever listened, whose copy this is, what the ceiling was. It is noted before
-//! it is done, one file a guest, which a rename replaces.
-//! Limits: a folder that is lost with a move under way leaves what the move made to an operator: a
-//! reservation, which ends by itself, a ceiling, or a QEMU that waits.
+//! Idea: a note has what only this host knows and neither its hypervisor nor its daemon can tell:
+//! which hypervisor has only ever listened, for which order a copy was begun, what the ceiling was.
+//! It is written before the action, as one file a guest that a rename replaces.
+//! Limits: if the folder is lost during a move, an operator has to clean up: a reservation, which
+//! expires by itself, a ceiling, or a QEMU that waits.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,34 +15,35 @@ use ballast_fleet_move::{Carried, MoveRecord};
 use ballast_model::{Bytes, GuestId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Of this format.
+/// Version of this format.
 const VERSION: u32 = 1;
-/// Largest note.
+/// Largest note, in bytes.
 const NOTE_BYTES_MAX: u64 = 64 << 10;
 const SUFFIX: &str = ".json";
 
-/// What is noted of one guest.
+/// The note about one guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Note {
     version: u32,
-    /// Which order it is about.
+    /// The order that it is about, by the time at which that was ordered.
     order: Option<Timestamp>,
-    /// Destination: what is or was to be reserved.
+    /// Destination: the bytes that are reserved, or were to be.
     pub reserved: Option<u64>,
-    /// Destination: the daemon has refused to reserve.
+    /// Destination: whether the daemon has refused the reservation.
     pub is_refused: bool,
-    /// Destination: its hypervisor listens, and the guest was never started in it.
+    /// Destination: whether its hypervisor was made to listen and the guest was never started in
+    /// it.
     pub is_listener: bool,
-    /// Destination: what came along counts, or will as soon as the daemon answers.
+    /// Destination: whether what the guest carried is in force, or will be once the daemon answers.
     pub is_taken_over: bool,
-    /// Destination: what came along and does not count yet.
+    /// Destination: what the guest carried, as long as it is not in force.
     pub to_take_over: Option<Carried>,
-    /// Source: the ceiling that is in force for the move.
+    /// Source: the lowered ceiling that is in force for the move.
     pub shrink: Option<ShrinkNote>,
-    /// Source: the last copy was begun for this order.
+    /// Source: whether a copy was begun for this order.
     pub began_copy: bool,
-    /// Source: what goes along, as it was last seen.
+    /// Source: what is to be carried along, as last seen.
     pub carried: Option<Carried>,
 }
 
@@ -50,16 +51,16 @@ pub(crate) struct Note {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ShrinkNote {
-    /// To this.
+    /// The lowered ceiling.
     pub to_bytes: u64,
-    /// What its operator had set; `None`: nothing.
+    /// The ceiling that its operator had set, if any.
     pub set_bytes: Option<u64>,
-    /// What was in force.
+    /// The ceiling that was in force.
     pub before_bytes: u64,
 }
 
 impl Note {
-    /// What it says for `record`: of an earlier order only what is still to be put away.
+    /// The note for `record`: of an older order it keeps only what has to be cleaned up.
     pub(crate) fn for_order(mut self, record: &MoveRecord) -> Note {
         if self.order != Some(record.ordered_at) {
             self.order = Some(record.ordered_at);
@@ -71,12 +72,12 @@ impl Note {
         self
     }
 
-    /// Whether nothing has to be put away, and nothing is still to be done.
+    /// Whether nothing has to be cleaned up or done later.
     pub(crate) fn is_done(&self) -> bool {
         self.reserved.is_none() && self.shrink.is_none() && self.to_take_over.is_none()
     }
 
-    /// The ceiling that its operator has set, whatever a move has made of it.
+    /// The ceiling that its operator has set, even while a move has lowered it.
     pub(crate) fn own_ceiling(&self, set: Option<Bytes>) -> Option<Bytes> {
         match &self.shrink {
             Some(shrink) => shrink.set_bytes.map(Bytes::new),
@@ -85,7 +86,7 @@ impl Note {
     }
 }
 
-/// All notes of a host, as they are in its folder.
+/// All notes of a host, in memory and in its folder.
 #[derive(Debug)]
 pub(crate) struct Notes {
     folder: PathBuf,
@@ -93,10 +94,10 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// Reads those in `folder`, which is made if it is not there.
+    /// Reads the notes in `folder`, which is created if it does not exist.
     ///
     /// # Errors
-    /// It cannot be read, or a note in it is none.
+    /// The folder or a note in it cannot be read.
     pub(crate) fn open(folder: &Path) -> io::Result<Notes> {
         let at = |path: &Path, error: io::Error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
@@ -114,20 +115,20 @@ impl Notes {
         Ok(Notes { folder: folder.to_owned(), notes })
     }
 
-    /// The guests that something is noted of.
+    /// The guests that have a note.
     pub(crate) fn guests(&self) -> impl Iterator<Item = &GuestId> {
         self.notes.keys()
     }
 
-    /// What is noted of `guest`.
+    /// The note about `guest`.
     pub(crate) fn of(&self, guest: &GuestId) -> Option<&Note> {
         self.notes.get(guest)
     }
 
-    /// Notes it so that no crash loses it.
+    /// Writes a note so that no crash loses it.
     ///
     /// # Errors
-    /// It cannot be written: then nothing is to be done about it.
+    /// It cannot be written; then its action must not be done.
     pub(crate) fn write(&mut self, guest: &GuestId, note: Note) -> io::Result<()> {
         if self.notes.get(guest) == Some(&note) {
             return Ok(());
@@ -144,10 +145,10 @@ impl Notes {
         Ok(())
     }
 
-    /// Nothing of a move is left.
+    /// Removes the note about `guest`.
     ///
     /// # Errors
-    /// The file stays.
+    /// The file cannot be removed.
     pub(crate) fn remove(&mut self, guest: &GuestId) -> io::Result<()> {
         fs::remove_file(self.path(guest))?;
         self.notes.remove(guest);

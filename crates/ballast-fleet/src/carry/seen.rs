@@ -1,8 +1,8 @@
-//! What a host sees of a guest that is on its way.
+//! What a host sees of a guest that is being moved.
 //!
-//! Idea: the hypervisor is asked what it is, the daemon what it promises; notes say what neither
+//! Idea: the hypervisor says what it is, the daemon what it has promised; notes have what neither
 //! knows.
-//! Limits: a daemon that does not answer has given nothing away.
+//! Limits: a daemon that does not answer counts as keeping its promises.
 
 use ballast_api::StatusReply;
 use ballast_fleet_move::{Carried, CopyState, HostView, Process, Promise, Shrink, Term};
@@ -15,8 +15,8 @@ use crate::config::FleetMode;
 use crate::host_record::Daemon;
 use crate::session::Member;
 
-/// A guest has shrunk when it holds no more than this above its target: how exact a balloon is.
-const SHRUNK_WITHIN: Bytes = Bytes::mib(16);
+/// How far above its target a guest may be and count as shrunk: a balloon is no more exact.
+const SHRINK_TOLERANCE: Bytes = Bytes::mib(16);
 
 /// What a host sees of a guest.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Seen {
             is_taken_over: self.is_taken_over,
             carried: &self.carried,
             ends_source: self.ends_source,
-            begins: member.config.mode == FleetMode::Move,
+            begins_moves: member.config.mode == FleetMode::Move,
         }
     }
 
@@ -53,7 +53,7 @@ impl Seen {
         matches!(self.hypervisor.process, Process::Absent | Process::Ended)
     }
 
-    pub(super) fn is_nothing_promised(&self) -> bool {
+    pub(super) fn has_no_promise(&self) -> bool {
         self.promise == Promise::Nothing
     }
 
@@ -70,13 +70,13 @@ impl Seen {
     }
 }
 
-/// What this host has promised an arriving guest.
+/// What this host has promised to an arriving guest.
 pub(super) fn promise(guest: &GuestId, note: &Note, status: Option<&StatusReply>) -> Promise {
     let Some(noted) = note.reserved else { return Promise::Nothing };
     if note.is_refused {
         return Promise::Refused;
     }
-    // A daemon that does not answer has not given it away.
+    // Without an answer the reservation counts as made, but not as free yet.
     let unknown = Promise::Reserved { size: Bytes::new(noted), is_ready: false };
     let Some(status) = status else { return unknown };
     if let Some(it) = status.reservations.iter().find(|it| it.guest == guest.as_str()) {
@@ -89,10 +89,10 @@ pub(super) fn promise(guest: &GuestId, note: &Note, status: Option<&StatusReply>
     }
 }
 
-/// The shrink that this host asked of a leaving guest.
+/// The shrinking that this host has asked of a leaving guest.
 pub(super) fn shrink(guest: &GuestId, note: &Note, status: Option<&StatusReply>) -> Option<Shrink> {
     let to = Bytes::new(note.shrink?.to_bytes);
     let view = status.and_then(|it| it.guests.iter().find(|it| it.guest == guest.as_str()));
     let holds = view.and_then(|it| it.allocation_bytes).map(Bytes::new);
-    Some(Shrink { to, is_done: holds.is_some_and(|it| it <= to.saturating_add(SHRUNK_WITHIN)) })
+    Some(Shrink { to, is_done: holds.is_some_and(|it| it <= to.saturating_add(SHRINK_TOLERANCE)) })
 }

@@ -10,14 +10,14 @@ use serde::Serialize;
 
 use super::{Place, plan, read};
 
-/// What is known of a guest, and what the plan has for it.
+/// Show what the fleet knows of a guest, and what is planned for it.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   ballast fleet explain web-1
   ballast fleet explain web-1 --json")]
 pub struct Args {
-    /// The guest
+    /// The guest's name
     guest: GuestId,
     #[command(flatten)]
     place: Place,
@@ -30,7 +30,7 @@ pub struct Args {
 pub struct FleetExplanation {
     /// Its name.
     pub guest: String,
-    /// Where it is.
+    /// Each host that has it.
     pub places: Vec<GuestPlace>,
 }
 
@@ -39,23 +39,23 @@ pub struct FleetExplanation {
 pub struct GuestPlace {
     /// The host.
     pub host: String,
-    /// What it holds.
+    /// Its allocation.
     pub allocation_bytes: u64,
-    /// What its operator guarantees.
+    /// Its floor.
     pub floor_bytes: u64,
-    /// What it should have.
+    /// Its demand.
     pub demand_bytes: u64,
-    /// Misses a second with what it holds, if known.
+    /// Misses a second at its allocation, if known.
     pub misses_per_s: Option<u64>,
-    /// Why it must stay.
+    /// Why it must stay, if it must.
     pub stays: Option<String>,
     /// The budget of its host.
     pub host_budget_bytes: u64,
-    /// The floors of all guests there.
+    /// The sum of all guests' floors there.
     pub host_floors_bytes: u64,
-    /// What all guests there should have.
+    /// The sum of all guests' demands there.
     pub host_demand_bytes: u64,
-    /// What the plan has for it, in words.
+    /// What the plan says of it, in words.
     pub planned: String,
 }
 
@@ -100,7 +100,7 @@ fn place(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> GuestPlace
         floor_bytes: guest.floor.get(),
         demand_bytes: guest.demand.get(),
         misses_per_s: misses,
-        stays: guest.stays.map(|stays| stays.to_string()),
+        stays: guest.pinned_by.map(|by| by.to_string()),
         host_budget_bytes: host.budget.get(),
         host_floors_bytes: floors.get(),
         host_demand_bytes: demand.get(),
@@ -108,12 +108,12 @@ fn place(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> GuestPlace
     }
 }
 
-/// What the plan has for a guest, in words.
+/// What the plan says of a guest, in words.
 fn planned(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> String {
     if let Some(entry) = view.move_of(&guest.id) {
         return match &entry.record {
             Ok(record) => format!("under way: it {}", record.in_words()),
-            Err(why) => format!("under way, by a record that cannot be read: {why}"),
+            Err(why) => format!("under way, but the record of its move cannot be read: {why}"),
         };
     }
     let shown = match plan::shown(view) {
@@ -134,9 +134,9 @@ fn planned(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> String {
         return format!("it stays, though its host needs relief: {}", need.text);
     }
     if plan.migrations.iter().chain(&plan.waiting).any(|it| it.from == at) {
-        return "it stays: others leave its host, which is enough".to_owned();
+        return "it stays: it is enough that other guests leave its host".to_owned();
     }
-    "it stays: its host can give what floors and objectives ask, and no move pays".to_owned()
+    "it stays: its host has enough for floors and objectives, and no move is worth it".to_owned()
 }
 
 /// The explanation as text.

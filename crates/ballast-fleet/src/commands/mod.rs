@@ -1,7 +1,7 @@
-//! The commands of operators, and the one that makes a host a member.
+//! The commands for operators, and the one that makes a host a member.
 //!
 //! Idea: a command reads all keys once and renders them; rendering is a pure function. It asks no
-//! daemon and no leader, so that it works from every host that reaches etcd.
+//! daemon and no leader, so it works on every host that reaches etcd.
 
 pub mod explain;
 pub mod orders;
@@ -19,7 +19,7 @@ use crate::config::{self, CONFIG_FILE, FleetConfig};
 /// Which fleet.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Place {
-    /// The host's part in the fleet (TOML)
+    /// This host's fleet configuration (TOML)
     #[arg(long, value_name = "FILE", default_value = CONFIG_FILE)]
     config: PathBuf,
 }
@@ -30,7 +30,7 @@ impl Place {
     }
 }
 
-/// All that is known of the fleet.
+/// Reads all keys of the fleet.
 ///
 /// # Errors
 /// The coordinator does not answer.

@@ -1,6 +1,7 @@
-//! `ballast fleet drain`, `pause` and `resume`: what operators order.
+//! `ballast fleet drain`, `pause` and `resume`: orders of operators.
 //!
-//! Idea: an order is a key without a lease: it holds until it is taken back, whoever leads.
+//! Idea: an order is a key without a lease, so it holds until it is taken back, whichever host
+//! leads.
 
 use anyhow::anyhow;
 use ballast_fleet::HostId;
@@ -11,18 +12,18 @@ use serde::Serialize;
 use super::{Place, read};
 use crate::config::FleetConfig;
 
-/// Let the plan move all guests away from a host.
+/// Plan to move all guests away from a host.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   ballast fleet drain node-3 && ballast fleet plan
   ballast fleet drain node-3 --undo
 
-No guest comes to a draining host. The order outlives the host's and the leader's restart.")]
+No guest moves to a draining host. The order survives restarts of the host and of the leader.")]
 pub struct DrainArgs {
-    /// The host
+    /// The host's name
     host: HostId,
-    /// Take the order back
+    /// Cancel the drain
     #[arg(long)]
     undo: bool,
     #[command(flatten)]
@@ -31,7 +32,7 @@ pub struct DrainArgs {
     output: Output,
 }
 
-/// Plan nothing until `ballast fleet resume`.
+/// Stop planning until `ballast fleet resume`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -55,7 +56,7 @@ pub struct ResumeArgs {
     output: Output,
 }
 
-/// What was done.
+/// The message about what was done.
 #[derive(Debug, Serialize)]
 struct Done {
     message: String,
@@ -71,7 +72,7 @@ pub async fn drain(args: DrainArgs) -> anyhow::Result<()> {
     args.output.print(&Done { message }, render)
 }
 
-/// Orders a drain, or takes it back; says what was done.
+/// Orders a drain, or takes it back; returns what was done, in words.
 ///
 /// # Errors
 /// The fleet has no such host, or the coordinator refuses.
@@ -84,19 +85,19 @@ pub async fn order_drain(
     let view = read(coordinator, config).await?;
     let is_draining = view.draining().any(|it| it == host);
     match (undo, is_draining) {
-        (false, true) => return Ok(format!("{host} is being drained already")),
+        (false, true) => return Ok(format!("{host} is already being drained")),
         (true, false) => return Ok(format!("{host} is not being drained")),
         (false, false) if view.hosts().all(|it| it != host) => {
             let names: Vec<&str> = view.hosts().map(HostId::as_str).take(20).collect();
             let names = names.join(", ");
-            return Err(anyhow!("no host {host} is registered; there are: {names}"));
+            return Err(anyhow!("no host {host} is registered; registered hosts: {names}"));
         }
         _ => {}
     }
     write(coordinator, config, FleetKey::Drain(host.clone()), !undo).await?;
     Ok(match undo {
-        true => format!("{host} is not drained any more"),
-        false => format!("{host} is to be drained: `ballast fleet plan` says how"),
+        true => format!("{host} is no longer being drained"),
+        false => format!("{host} is to be drained: `ballast fleet plan` shows how"),
     })
 }
 
@@ -107,8 +108,8 @@ pub async fn order_drain(
 pub async fn pause(args: PauseArgs) -> anyhow::Result<()> {
     let config = args.place.load()?;
     write(&config.etcd()?, &config, FleetKey::Pause, true).await?;
-    let message = "paused: nothing is planned, and moves are cancelled that can be; hosts go on \
-                   balancing by themselves";
+    let message = "paused: nothing is planned, and moves that can be cancelled are; each host goes \
+                   on balancing its own guests";
     let message = message.to_owned();
     args.output.print(&Done { message }, render)
 }

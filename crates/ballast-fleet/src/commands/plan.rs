@@ -8,18 +8,18 @@ use serde::Serialize;
 
 use super::{Place, read};
 
-/// Column at which a line goes on after a break.
+/// Indentation of wrapped lines.
 const INDENT: usize = 4;
 
-/// Which guests had better be on another host, and why.
+/// Show which guests should move to another host, and why.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   ballast fleet plan
   ballast fleet plan --json | jq -r '.plan.migrations[] | \"\\(.guest) \\(.to)\"'
 
-In mode `advise` the plan is advice. In mode `move` its moves are ordered, apart from those from
-or to a host that is in mode `advise`: `by hand` says which.")]
+In mode `advise` the plan is only advice. In mode `move` its moves are carried out, except those
+from or to a host in mode `advise`; these are marked `by hand`.")]
 pub struct Args {
     #[command(flatten)]
     place: Place,
@@ -27,10 +27,10 @@ pub struct Args {
     output: Output,
 }
 
-/// The latest plan, and whether it still holds.
+/// The latest plan, and whether it still counts.
 #[derive(Debug, Serialize)]
 pub struct PlanShown {
-    /// Why it is void; `None`: its author leads still.
+    /// Why it is void; `None` if its author still leads.
     pub void: Option<String>,
     /// The plan.
     pub plan: PlanRecord,
@@ -39,17 +39,17 @@ pub struct PlanShown {
 /// Prints the plan.
 ///
 /// # Errors
-/// There is none, it cannot be read, or the coordinator does not answer.
+/// There is no plan, it cannot be read, or the coordinator does not answer.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let config = args.place.load()?;
     let shown = shown(&read(&config.etcd()?, &config).await?)?;
     args.output.print(&shown, render)
 }
 
-/// The plan in `view`.
+/// The latest plan in `view`.
 ///
 /// # Errors
-/// There is none, or it cannot be read.
+/// There is no plan, or it cannot be read.
 pub fn shown(view: &FleetView) -> anyhow::Result<PlanShown> {
     let plan = match view.plan() {
         Some(Ok(plan)) => plan.clone(),
@@ -60,14 +60,14 @@ pub fn shown(view: &FleetView) -> anyhow::Result<PlanShown> {
                 "there is no plan yet: {hosts} hosts are registered and {}",
                 match view.leader() {
                     Some((leader, _)) => format!("{leader} leads"),
-                    None => "none leads; is `ballast-fleet run` at work somewhere?".to_owned(),
+                    None => "none leads; does `ballast-fleet run` run on a host?".to_owned(),
                 }
             ));
         }
     };
     let void = match view.leader() {
         Some((_, revision)) if revision.0 == plan.leader_revision => None,
-        Some((leader, _)) => Some(format!("{leader} leads by now and has not planned yet")),
+        Some((leader, _)) => Some(format!("{leader} leads now and has not planned yet")),
         None => Some("no host leads".to_owned()),
     };
     Ok(PlanShown { void, plan })
@@ -118,7 +118,7 @@ pub fn render(shown: &PlanShown, width: Option<u16>) -> String {
     }
     let is_empty = plan.migrations.is_empty() && plan.waiting.is_empty();
     if is_empty && plan.unmet.is_empty() && plan.paused_by.is_none() {
-        lines.push("no guest had better be elsewhere".to_owned());
+        lines.push("no guest should move".to_owned());
     }
     wrapped(&(lines.join("\n") + "\n"), width, INDENT)
 }

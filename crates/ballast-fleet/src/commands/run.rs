@@ -12,30 +12,31 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::Place;
-use crate::beside::other_owner;
 use crate::carry::{Carrier, noted_moves};
 use crate::config::{self, FleetMode};
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
-use crate::say::Speaker;
-use crate::serve::{Desk, serve};
+use crate::other_managers::other_manager;
+use crate::serve::{FleetService, serve};
+use crate::status_log::StatusLog;
 use crate::timed::TimedCoordinator;
 
-/// Well below the time after which the unit's watchdog ends a program that hangs.
+/// Interval of the watchdog's notice, well below the unit's limit for a program that hangs.
 const WATCHDOG_EVERY: Duration = Duration::from_secs(20);
 
-/// Be a member of the fleet until stopped: SIGTERM or Ctrl-C ends it, and the host leaves.
+/// Run this host as a member of the fleet until SIGTERM or Ctrl-C; then the host leaves.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   ballast-fleet run --check
   ballast-fleet run --config /etc/ballast/fleet.toml
 
-What changes is said on standard error. An annotated example is docs/fleet.example.toml.")]
+SIGTERM or Ctrl-C stops it, and the host leaves the fleet. Changes are reported on standard error.
+docs/fleet.example.toml is an annotated example of the configuration.")]
 pub struct Args {
     #[command(flatten)]
     place: Place,
-    /// Only read the configuration
+    /// Check the configuration, print a summary and exit
     #[arg(long)]
     check: bool,
 }
@@ -49,7 +50,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let socket = config.socket.clone().map_or_else(ballast_api::default_socket, Ok)?;
     let etcd = config.etcd()?;
     if config.mode == FleetMode::Move
-        && let Some(why) = other_owner(Path::new("/"), &config.beside)
+        && let Some(why) = other_manager(Path::new("/"), &config.beside)
     {
         return Err(anyhow!(why));
     }
@@ -65,8 +66,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         return ballast_report::print(&text);
     }
     let metrics = Arc::new(FleetMetrics::default());
-    let desk = Desk {
-        // A connection of its own: questions do not hold up the lease.
+    let service = FleetService {
+        // Its own connection, so that answers do not delay the lease.
         coordinator: TimedCoordinator::new(config.etcd()?, metrics.clone()),
         config: config.clone(),
         metrics: metrics.clone(),
@@ -90,8 +91,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             if !left.is_empty() {
                 let guests: Vec<&str> = left.iter().map(GuestId::as_str).collect();
                 return Err(anyhow!(
-                    "{} has begun to move {}: to finish that it needs the table [qemu] or \
-                     [libvirt] that it had, also in mode `advise`",
+                    "{} has begun to move {}: to finish, it needs the table [qemu] or [libvirt] \
+                     that it had before, even in mode `advise`",
                     member.config.host,
                     guests.join(", ")
                 ));
@@ -109,18 +110,18 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             None => std::future::pending().await,
         }
     };
-    let speaker = Speaker::default();
+    let status_log = StatusLog::default();
     notify(NotifyState::Ready);
     tokio::select! {
         () = member.run_until(stopped) => {}
         () = carried => {}
-        () = serve(desk, &socket, &speaker) => {}
+        () = serve(service, &socket, &status_log) => {}
         () = keep_watchdog() => {}
     }
     Ok(())
 }
 
-/// Tells the service manager, without end, that the program does not hang.
+/// Tells the service manager, again and again, that the program does not hang.
 async fn keep_watchdog() {
     loop {
         notify(NotifyState::Watchdog);
@@ -128,7 +129,7 @@ async fn keep_watchdog() {
     }
 }
 
-/// Notifies the service manager, if there is one; if that fails, it will act by its own settings.
+/// Notifies the service manager, if there is one. If that fails, it acts by its own settings.
 fn notify(state: NotifyState<'_>) {
     let _ = sd_notify::notify(&[state]);
 }

@@ -16,7 +16,7 @@ use crate::config::FleetConfig;
 /// Time between two frames of `top`.
 const FRAME_EVERY: Duration = Duration::from_secs(2);
 
-/// Who leads, which hosts there are, and how they are.
+/// Show the leader, the hosts and their memory, and moves under way.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,13 +29,13 @@ pub struct StatusArgs {
     output: Output,
 }
 
-/// The same, live in the terminal.
+/// Show the status live in the terminal.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
   ballast fleet top
 
-Ctrl-C ends it.")]
+Ctrl-C stops it.")]
 pub struct TopArgs {
     #[command(flatten)]
     place: Place,
@@ -48,23 +48,23 @@ pub struct TopArgs {
 pub struct FleetStatus {
     /// The fleet's name.
     pub cluster: String,
-    /// The host that leads; `None`: none does at present.
+    /// The host that leads, if one does.
     pub leader: Option<String>,
     /// The revision of its leadership.
     pub leader_revision: Option<u64>,
-    /// Whether anything is done about plans: the leader's mode, `advise` or `move`.
+    /// The mode of the latest plan, `advise` or `move`; without a plan, the mode of this host.
     pub mode: String,
-    /// Who paused the fleet.
+    /// Who paused the fleet, if anybody.
     pub paused_by: Option<String>,
-    /// The hosts that are registered, by name.
+    /// The registered hosts, by name.
     pub hosts: Vec<HostLine>,
-    /// Hosts that are to be drained and are not registered.
+    /// Hosts that are to be drained but are not registered.
     pub draining_absent: Vec<String>,
     /// Moves that are under way, by guest.
     pub moves: Vec<MoveLine>,
-    /// Moves in the latest plan.
+    /// Number of moves in the latest plan, including those that wait.
     pub migrations: usize,
-    /// Needs that no move of it meets.
+    /// Number of needs that no move of the plan meets.
     pub unmet: usize,
 }
 
@@ -73,34 +73,34 @@ pub struct FleetStatus {
 pub struct MoveLine {
     /// The guest.
     pub guest: String,
-    /// How far it is: a stable word; `unreadable` if its record is of another version.
+    /// Its phase as a stable word; `unreadable` if its record is of another version.
     pub phase: &'static str,
-    /// The same in words.
+    /// The phase in words.
     pub text: String,
 }
 
-/// One host.
+/// One host. Without figures if it is left out.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct HostLine {
     /// Its name.
     pub host: String,
     /// How many guests it has.
     pub guests: Option<usize>,
-    /// What they may be allocated together.
+    /// The most that they may be allocated together.
     pub budget_bytes: Option<u64>,
     /// The sum of their floors.
     pub floors_bytes: Option<u64>,
     /// What they hold or were promised.
     pub committed_bytes: Option<u64>,
-    /// The sum of what they should have.
+    /// The sum of their demands.
     pub demand_bytes: Option<u64>,
     /// Memory that is free on the host.
     pub free_bytes: Option<u64>,
-    /// What is missing for the floors.
+    /// By how much the floors exceed the budget.
     pub short_bytes: Option<u64>,
-    /// All guests are to leave.
+    /// Whether all its guests are to leave.
     pub draining: bool,
-    /// Why it is not planned for.
+    /// Why it is left out of the plan, if it is.
     pub left_out: Option<String>,
 }
 
@@ -114,7 +114,7 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<()> {
     args.output.print(&fleet_status(&config, &view), render)
 }
 
-/// Shows the status again and again.
+/// Shows the status every two seconds until Ctrl-C.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -235,7 +235,7 @@ pub fn render(status: &FleetStatus, width: Option<u16>) -> String {
             &format!("paused from {host}: nothing is planned; `ballast fleet resume` ends it\n");
     }
     for host in &status.draining_absent {
-        text += &format!("{host} is to be drained, and is not registered\n");
+        text += &format!("{host} is to be drained, but is not registered\n");
     }
     let sized = |bytes: Option<u64>| bytes.map_or("-".to_owned(), size);
     let report: Report<'_, HostLine> = Report::new()
@@ -257,8 +257,15 @@ pub fn render(status: &FleetStatus, width: Option<u16>) -> String {
     text += &match (status.migrations, status.unmet) {
         (0, 0) => "the plan moves nothing\n".to_owned(),
         (moves, unmet) => {
-            format!("the plan has {moves} moves and {unmet} unmet needs: `ballast fleet plan`\n")
+            let (moves, unmet) = (counted(moves, "move"), counted(unmet, "unmet need"));
+            format!("the plan has {moves} and {unmet}: `ballast fleet plan`\n")
         }
     };
     text
+}
+
+/// A number of things, in words.
+fn counted(count: usize, thing: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {thing}{plural}")
 }

@@ -1,8 +1,8 @@
-//! A host with guests that can be moved: a stand-in of its daemon and of its hypervisors.
+//! A host with guests that can be moved: stand-ins for its daemon and its hypervisors.
 //!
 //! Idea: a guest's memory is a number that rises while the guest runs. A copy takes time, stops the
-//! guest and takes the number along; so a guest that runs twice, or runs on from an older number,
-//! shows. All of it outlives the crash of the host's program, as real guests would.
+//! guest and takes the number along, so a guest that runs twice, or runs on from an older number,
+//! is detected. All of it survives a crash of the host's program, as real guests would.
 //! Limits: a daemon gives and takes memory at once.
 
 use std::cell::RefCell;
@@ -21,7 +21,7 @@ use super::{MIB, divided, explained, tick};
 use crate::carry::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
 use crate::host_record::Daemon;
 
-/// What was measured of copies, and of each guest.
+/// The measured bandwidth of copies, and the measured dirty rate of each guest.
 pub(crate) const BANDWIDTH: Bytes = Bytes::mib(300);
 pub(crate) const WRITES: Bytes = Bytes::mib(5);
 /// How long a copy takes.
@@ -56,7 +56,7 @@ struct Hyper {
     boot_mib: u64,
     floor_mib: u64,
     limits: GuestLimits,
-    /// What the guest has written so far.
+    /// What the guest has written so far, as a number.
     memory: u64,
 }
 
@@ -84,7 +84,7 @@ impl Machine {
         machine
     }
 
-    /// A guest that runs here.
+    /// Adds a guest that runs here.
     pub(crate) fn guest(&self, name: &str, floor_mib: u64, boot_mib: u64, shares: u32) {
         let floor = Some(Bytes::mib(floor_mib));
         let limits = GuestLimits { shares, floor, ..GuestLimits::default() };
@@ -93,7 +93,7 @@ impl Machine {
         self.write_on(name.parse().unwrap());
     }
 
-    /// The guest writes to its memory for as long as it is here.
+    /// The guest writes to its memory as long as it is here.
     fn write_on(&self, guest: GuestId) {
         let machine = self.clone();
         tokio::task::spawn_local(async move {
@@ -124,7 +124,7 @@ impl Machine {
         Some(state.hypervisors.get(&guest.parse::<GuestId>().unwrap())?.limits.shares)
     }
 
-    /// What a move has left here: hypervisors that wait or were left, reservations, ceilings.
+    /// What a move has left here: waiting or left hypervisors, reservations, ceilings.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let state = self.0.borrow();
         let mut all: Vec<String> =
@@ -141,7 +141,7 @@ impl Machine {
         all
     }
 
-    /// The guest's hypervisor dies.
+    /// Kills the guest's hypervisor.
     pub(crate) fn kill(&self, guest: &str) {
         self.0.borrow_mut().hypervisors.remove(&guest.parse::<GuestId>().unwrap());
     }
@@ -319,7 +319,7 @@ impl Hypervisor for Machine {
             Hyper { state: HyperState::Listens, boot_mib: 0, floor_mib: 0, limits, memory: 0 };
         let mut state = self.0.borrow_mut();
         state.hypervisors.entry(guest.clone()).or_insert(empty);
-        // The guest has appeared.
+        // The guest has appeared, so its reservation becomes an entitlement.
         state.reservations.remove(guest);
         Ok(())
     }

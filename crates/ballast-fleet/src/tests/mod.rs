@@ -1,5 +1,5 @@
-//! Hosts with stand-ins of their daemons: on a coordinator in memory in virtual time, and on a real
-//! etcd.
+//! Hosts with stand-ins for their daemons: on a coordinator in memory in virtual time, and on a
+//! real etcd.
 
 mod machine;
 mod memory;
@@ -25,7 +25,7 @@ use crate::host_record::Daemon;
 
 const MIB: u64 = 1 << 20;
 
-/// What a daemon would say of its host.
+/// A stand-in for a host's daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct StandIn {
     budget_mib: Rc<Cell<u64>>,
@@ -34,7 +34,7 @@ pub(crate) struct StandIn {
     is_silent: Rc<Cell<bool>>,
     /// Whether guests need and occupy a little less than they hold.
     is_uneven: Rc<Cell<bool>>,
-    /// Made once, as a thousand hosts are in one process.
+    /// Kept, because a thousand hosts may run in one process.
     explained: Rc<RefCell<BTreeMap<GuestId, ExplainReply>>>,
     status: Rc<RefCell<Option<StatusReply>>>,
 }
@@ -156,7 +156,7 @@ impl Daemon for StandIn {
     }
 }
 
-/// What a daemon would say of a guest that holds so many MiB.
+/// A daemon's explanation of a guest that holds `size` MiB.
 fn explained(guest: &GuestId, size: u64) -> ExplainReply {
     let point = |percent: u64| json!({"percent": percent, "memory_bytes": size * MIB * percent / 100, "misses_per_s": 150 - percent});
     let points: Vec<Value> = [25, 50, 75, 100, 125, 150].map(point).to_vec();
@@ -189,17 +189,17 @@ pub(crate) fn configured(host: &str, endpoints: &[String], more: &str) -> FleetC
     config::parse(&text, Path::new("fleet.toml"), "").unwrap()
 }
 
-/// Short of its guests' floors by 1 GiB.
+/// A host that is 1 GiB short of its guests' floors.
 pub(crate) fn short() -> StandIn {
     StandIn::new(4096, &[("db", 3072, 3072), ("cache", 2048, 2048)])
 }
 
-/// With room for both of them.
+/// A host with room for both of those guests.
 pub(crate) fn roomy() -> StandIn {
     StandIn::new(16384, &[("web", 512, 1024)])
 }
 
-/// Runs in one thread.
+/// Runs a test in one thread.
 pub(crate) fn block_on<T>(is_paused: bool, test: impl Future<Output = T>) -> T {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().start_paused(is_paused).build().unwrap().block_on(test)

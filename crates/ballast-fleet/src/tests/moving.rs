@@ -21,7 +21,7 @@ use crate::metrics::FleetMetrics;
 const MOVES: &str = "mode = \"move\"\n[qemu]\nqmp = \"/run/{guest}\"\n\
                      start = [\"/bin/true\", \"{guest}\"]\nlisten = \"192.0.2.1\"\n[planner]\n\
                      patience = \"5s\"";
-/// What its operator gave the guest that moves.
+/// The shares that its operator gave to the guest that moves.
 const SHARES: u32 = 1700;
 
 fn config(host: &str, more: &str) -> FleetConfig {
@@ -56,7 +56,7 @@ impl World {
         self.folder.path().join(host)
     }
 
-    /// The program of a host, until its task is aborted, which is a crash.
+    /// Runs the program of a host until its task is aborted, which is a crash.
     fn program(&self, at: usize, more: &str) -> JoinHandle<()> {
         let name = ["a", "b"][at];
         let (coordinator, machine) = (self.coordinator.clone(), self.machines[at].clone());
@@ -83,15 +83,15 @@ impl World {
         self.view().await.plan().expect("a plan").clone().unwrap()
     }
 
-    /// How far the move of the guest is.
+    /// The phase of the guest's move.
     async fn phase(&self, guest: &str) -> Option<&'static str> {
         let view = self.view().await;
         let entry = view.move_of(&guest.parse().unwrap())?;
         Some(entry.record.as_ref().unwrap().phase.code())
     }
 
-    /// Lets time pass until the guest's move is so far. At no moment does it run twice, nor does it
-    /// ever run with less than it has written before.
+    /// Lets time pass until `what` holds. Meanwhile the guest never runs twice, and never runs with
+    /// less than it has written before.
     async fn until(&self, guest: &str, what: impl AsyncFn(&World) -> bool, seconds: u64) {
         let mut most = 0;
         for _ in 0..seconds * 10 {
@@ -142,7 +142,7 @@ impl World {
     }
 }
 
-/// Which guest the plan of these hosts moves.
+/// The guest that the plan for these hosts moves.
 const GUEST: &str = "cache";
 
 fn run(test: impl AsyncFnOnce(World)) {
@@ -175,7 +175,7 @@ fn a_short_host_is_relieved_by_a_move() {
 }
 
 #[test]
-fn nobody_is_ordered_what_its_mode_forbids() {
+fn hosts_in_mode_advise_get_no_orders() {
     for modes in [["", MOVES], [MOVES, ""], ["", ""]] {
         run(async |world| {
             let _programs = [world.program(0, modes[0]), world.program(1, modes[1])];
@@ -199,7 +199,7 @@ fn a_new_leader_orders_nothing_before_all_can_have_registered() {
     });
 }
 
-/// Either program dies in each phase of a move, and comes back.
+/// Either program dies in each phase of a move and comes back.
 #[test]
 fn a_program_that_dies_in_any_phase_goes_on() {
     for phase in ["ordered", "ready", "copying", "copied", "starting", "moved"] {
@@ -218,9 +218,9 @@ fn a_program_that_dies_in_any_phase_goes_on() {
     }
 }
 
-/// One host or both are started again in mode `advise`, in each phase of a move.
+/// One host or both are restarted in mode `advise`, in each phase of a move.
 #[test]
-fn a_mode_back_at_advise_ends_what_has_begun() {
+fn back_in_mode_advise_begun_moves_are_finished() {
     let advises = MOVES.replace("mode = \"move\"\n", "");
     for phase in ["ordered", "ready", "copying", "copied", "starting", "moved"] {
         for switched in [&[0][..], &[1], &[0, 1]] {
@@ -235,8 +235,8 @@ fn a_mode_back_at_advise_ends_what_has_begun() {
                 world.until_over(GUEST).await;
                 let place = world.is_at(GUEST);
                 assert_ne!(place, "nowhere", "{phase} {switched:?}");
-                let is_given_up = matches!(phase, "ordered" | "ready");
-                assert!(place == "a" || switched.len() < 2 || !is_given_up, "{phase}");
+                let is_abandoned = matches!(phase, "ordered" | "ready");
+                assert!(place == "a" || switched.len() < 2 || !is_abandoned, "{phase}");
                 sleep(s(90)).await;
                 assert_eq!((world.is_at(GUEST), world.phase(GUEST).await), (place, None));
             });
@@ -258,7 +258,7 @@ fn another_leader_finishes_what_a_dead_one_has_ordered() {
         sleep(s(12)).await;
         let after = world.view().await.leader().map(|(host, it)| (host.to_owned(), it)).unwrap();
         assert!(after.0 == "b" && after.1 > before.1);
-        // Its hypervisor has copied on; its program comes back and leads no more.
+        // The dead program's hypervisor went on copying; the program comes back and does not lead.
         let _again = world.program(0, MOVES);
         world.until_over(GUEST).await;
         assert_eq!(world.is_at(GUEST), "b");
@@ -268,7 +268,7 @@ fn another_leader_finishes_what_a_dead_one_has_ordered() {
 #[test]
 fn without_store_a_copy_is_cancelled_and_made_later() {
     run(async |world| {
-        // Or that one would go meanwhile.
+        // Otherwise that guest would be moved meanwhile.
         let others_stay = format!("{MOVES}\n[guests.db]\nstays = true");
         let _programs = [world.program(0, &others_stay), world.program(1, MOVES)];
         let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
@@ -327,7 +327,7 @@ fn a_silent_daemon_holds_no_guest_up_that_stands_still() {
     });
 }
 
-/// Programs die and come back, and the store comes and goes, at random; then all is well again.
+/// Programs die and come back, and the store comes and goes, at random; then all recovers.
 #[test]
 fn whatever_fails_the_guest_runs_once_and_nothing_is_left() {
     for seed in 0..60 {

@@ -17,7 +17,7 @@ use crate::member::Member;
 
 /// Longest wait for a state.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// As short as a host may have it.
+/// The shortest times that a host may have.
 const FAST: &str = "lease = \"3s\"\ntick = \"1s\"\ntimeout = \"2s\"";
 
 type Host = Rc<Member<EtcdClient, StandIn>>;
@@ -43,7 +43,7 @@ fn host(name: &str, endpoints: &[String], daemon: &StandIn) -> (Host, JoinHandle
     (member, task)
 }
 
-/// Waits until what is seen of the fleet is as asked.
+/// Waits until the fleet is as `is_so` asks.
 async fn until(endpoints: &[String], what: &str, is_so: impl Fn(&FleetView) -> bool) -> FleetView {
     let config = config("operator", endpoints);
     let etcd = config.etcd().unwrap();
@@ -119,7 +119,7 @@ fn a_host_joins_by_its_certificate() {
         };
         tokio::select! {
             () = member.run_until(seen) => {}
-            () = sleep(PATIENCE) => panic!("{:?}", member.speaker.last("session")),
+            () = sleep(PATIENCE) => panic!("{:?}", member.status_log.last("session")),
         }
         assert_eq!(read(&etcd, &config).await.unwrap().hosts().count(), 0, "it has left");
     });
@@ -139,10 +139,10 @@ fn hosts_outlive_a_lost_majority_and_register_again() {
         cluster.kill(1);
         let began = Instant::now();
         let is_alone = |host: &Host| {
-            host.speaker.last("session").is_some_and(|said| said.contains("works on alone"))
+            host.status_log.last("session").is_some_and(|it| it.contains("works on alone"))
         };
         while !(is_alone(&a) && is_alone(&b)) {
-            assert!(began.elapsed() < PATIENCE, "{:?}", a.speaker.last("session"));
+            assert!(began.elapsed() < PATIENCE, "{:?}", a.status_log.last("session"));
             sleep(Duration::from_millis(200)).await;
         }
         cluster.start_member(0).unwrap();
@@ -150,9 +150,9 @@ fn hosts_outlive_a_lost_majority_and_register_again() {
         for member in 0..3 {
             cluster.wait_for(member).await.unwrap();
         }
-        // Leases outlive the partition for a moment: a session of now has to be there.
+        // Leases may outlive the partition for a moment, so the session has to be a new one.
         let is_back = |host: &Host| {
-            host.speaker.last("session").is_some_and(|said| said.starts_with("registered as"))
+            host.status_log.last("session").is_some_and(|it| it.starts_with("registered as"))
         };
         let is_new = |view: &FleetView| {
             let hosts = view.snapshot(Default::default()).0.hosts().len();
@@ -162,14 +162,16 @@ fn hosts_outlive_a_lost_majority_and_register_again() {
     });
 }
 
-/// Hosts of the measurement, and the seconds of a tick and a lease; set by whoever measures.
+/// The number of hosts in the measurement, and the seconds of a tick and a lease, from the
+/// environment.
 fn measured() -> (u64, u64) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     (number("BALLAST_FLEET_HOSTS").unwrap_or(1), number("BALLAST_FLEET_TICK_S").unwrap_or(3))
 }
 
-/// What one host costs etcd in a tick, where all its guests have another size in each, by the tick
-/// and the size before. A tick is as long as a lease, as with the defaults.
+/// What one host costs etcd in a tick, in bytes, if all its guests change size in each tick:
+/// `resized` gives the new size by the tick and the old size. A tick is as long as a lease, as by
+/// default.
 async fn bytes_a_host_and_tick(resized: impl Fn(usize, u64) -> u64) -> u64 {
     let (hosts, tick) = measured();
     let cluster = EtcdCluster::start(1).await.unwrap();
@@ -180,7 +182,7 @@ async fn bytes_a_host_and_tick(resized: impl Fn(usize, u64) -> u64) -> u64 {
         let daemon = StandIn::new(1 << 17, &[]);
         daemon.guests.replace(guests.collect());
         daemon.is_uneven.set(true);
-        // With others to lead, the leader's share is in the figure.
+        // Another host leads, so the figure includes a share of the leader's cost.
         let leads = host == 0 && hosts > 1;
         let more = format!("lease = \"{tick}s\"\ntick = \"{tick}s\"\nleads = {leads}");
         let config = configured(&format!("host-{host:04}"), &[door.endpoint()], &more);
@@ -190,7 +192,7 @@ async fn bytes_a_host_and_tick(resized: impl Fn(usize, u64) -> u64) -> u64 {
             member.run_until(std::future::pending()).await;
         });
         daemons.push(daemon);
-        // A fleet does not start in one moment.
+        // Hosts of a real fleet do not start at the same moment.
         sleep(Duration::from_millis(tick * 1000 / hosts)).await;
     }
     let at = cluster.endpoints();
@@ -213,7 +215,7 @@ async fn bytes_a_host_and_tick(resized: impl Fn(usize, u64) -> u64) -> u64 {
     bytes
 }
 
-/// All guests move by some per cent in each tick: by less than what is written at once.
+/// All guests change by some per cent in each tick: less than what is written at once.
 #[test]
 fn a_host_costs_at_most_2_kib_a_tick() {
     run(async || {
@@ -223,7 +225,7 @@ fn a_host_costs_at_most_2_kib_a_tick() {
     });
 }
 
-/// All guests move far, so that each record is another one than in the two ticks before.
+/// All guests change much, so that each record differs from those of the two ticks before.
 #[test]
 fn guests_that_move_far_cost_at_most_2_kib() {
     run(async || {

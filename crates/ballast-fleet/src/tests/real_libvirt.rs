@@ -1,9 +1,9 @@
 //! A real domain moves between two real libvirts, peer to peer, by the members of two hosts.
 //!
-//! Idea: each host is a libvirtd of its own, for one user, with a host's identity of its own, which
-//! is all that libvirt tells two hosts apart by. Daemons are stand-ins, and the coordinator is in
-//! memory. The domain has a disk that both reach over NBD, and no system on it: its firmware waits.
-//! Limits: one machine; what the domain's memory and disk hold is not looked at.
+//! Idea: each host is a libvirtd for one user, with a host UUID of its own, by which libvirt tells
+//! two hosts apart. Daemons are stand-ins, and the coordinator is in memory. The domain has a disk
+//! that both reach over NBD, and no system on it, so its firmware waits.
+//! Limits: one machine; the contents of the domain's memory and disk are not compared.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use crate::member::Member;
 
 const GUEST: &str = "cache";
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Root is somebody else to itself there: root's libvirt is the host's only one.
+/// In a user namespace root is an ordinary user: the libvirt of root itself is the host's only one.
 const AS_USER: [&str; 5] = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--"];
 
 /// The domain, with a disk that is served at a socket.
@@ -41,7 +41,7 @@ fn domain(disk: &Path) -> String {
     )
 }
 
-/// Storage that both hosts reach; it ends with this.
+/// Storage that both hosts reach; it ends when this is dropped.
 struct Storage(Child);
 
 impl Storage {
@@ -71,7 +71,7 @@ impl Drop for Storage {
     }
 }
 
-/// One host's libvirt; it ends with this.
+/// One host's libvirt; it ends when this is dropped.
 struct Host {
     daemon: Child,
     folder: PathBuf,
@@ -96,10 +96,10 @@ impl Host {
         host
     }
 
-    /// What runs a program as this host's user, and the program.
+    /// The words that run a program as this host's user, followed by the program.
     fn words(folder: &Path, program: &[&str]) -> Vec<String> {
         let folder = folder.to_str().unwrap();
-        // Nobody but this test starts a libvirt for that user.
+        // No other libvirt may be started for that user.
         let mut words = vec!["env".to_owned(), "LIBVIRT_AUTOSTART=0".to_owned()];
         for name in
             ["HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"]
@@ -123,7 +123,7 @@ impl Host {
         self.virsh(&["domstate", GUEST]).unwrap_or_default().trim().to_owned()
     }
 
-    /// Its QEMU dies.
+    /// Kills the domain's QEMU.
     fn kill_domain(&self) {
         let file = self.folder.join(format!("libvirt/qemu/run/{GUEST}.pid"));
         let pid = fs::read_to_string(file).unwrap();
@@ -131,7 +131,7 @@ impl Host {
         assert!(killed.unwrap().success());
     }
 
-    /// As the carrier uses it, at this address.
+    /// The hypervisor for the carrier, listening at this address.
     fn hypervisor(&self, all: &Path, listen: SocketAddr, mib_per_s: u64) -> Libvirt {
         let peer = format!(
             "qemu+unix:///session?socket={}/{{address}}/libvirt/libvirt-sock",
@@ -159,14 +159,14 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|it| std::os::unix::fs::MetadataExt::uid(&it) == 0)
 }
 
-/// Two hosts on one coordinator; the first is short, and its domain runs.
+/// Two hosts on one coordinator; the first one is short, and its domain runs.
 struct World {
     hosts: [Host; 2],
     _storage: Storage,
     machines: [Machine; 2],
     addresses: [SocketAddr; 2],
     coordinator: MemoryCoordinator,
-    /// It goes last: the hosts' sockets are in it.
+    /// Dropped last, because the hosts' sockets are in it.
     folder: TempDir,
 }
 
@@ -190,7 +190,7 @@ impl World {
         World { hosts, _storage: storage, machines, addresses, coordinator, folder }
     }
 
-    /// The programs of both hosts.
+    /// Runs the programs of both hosts.
     async fn run(&self, mib_per_s: u64, rest: &str) {
         let moves = format!(
             "mode = \"move\"\ntick = \"1s\"\nlease = \"3s\"\n[libvirt]\n\
@@ -239,8 +239,8 @@ impl World {
     }
 }
 
-/// Plays `story` beside the programs of both hosts, which copy at most so many MiB a second and
-/// try again after this `rest`.
+/// Plays `story` beside the programs of both hosts. They copy at most `mib_per_s` MiB a second and
+/// try again after `rest`.
 fn play(mib_per_s: u64, rest: &str, story: impl AsyncFnOnce(&World)) {
     block_on(false, async {
         let played = async {
@@ -265,7 +265,7 @@ fn play(mib_per_s: u64, rest: &str, story: impl AsyncFnOnce(&World)) {
 fn a_domain_moves_and_is_undefined_where_it_was() {
     play(64, "1s", async |world| {
         world.until("the move", async || world.hosts[1].state() == "running").await;
-        // The daemons of both hosts see what has come of it.
+        // The stand-in daemons do not look at libvirt, so they are told the result.
         world.machines[0].kill(GUEST);
         world.machines[1].guest(GUEST, 0, 3072, 1);
         world.until("the end of the move", async || world.phase().await.is_none()).await;

@@ -22,8 +22,8 @@ use crate::commands::{plan, status};
 use crate::config::FleetConfig;
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
-use crate::say::Speaker;
-use crate::serve::{Desk, serve};
+use crate::serve::{FleetService, serve};
+use crate::status_log::StatusLog;
 use crate::timed::TimedCoordinator;
 
 /// Longest wait for a state.
@@ -43,7 +43,7 @@ fn value<'a>(metrics: &'a str, series: &str) -> Option<&'a str> {
     metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))
 }
 
-/// Prometheus' own opinion of a text of metrics.
+/// Asserts that Prometheus' own tool accepts a text of metrics, if the tool is here.
 fn assert_well_formed(metrics: &str) {
     let brought = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/prometheus/usr/bin");
     let tools = [PathBuf::from("promtool"), PathBuf::from(brought).join("promtool")];
@@ -56,24 +56,29 @@ fn assert_well_formed(metrics: &str) {
     let check = check.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = check.stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
-    let said = child.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&said.stdout) + String::from_utf8_lossy(&said.stderr);
-    assert!(said.status.success() && text.is_empty(), "{text}{metrics}");
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.is_empty(), "{text}{metrics}");
 }
 
-/// Its own desk, member and speaker, until `done`.
+/// Runs a member with its own service and log until `done`.
 async fn at_work(config: &FleetConfig, daemon: &Path, done: impl Future<Output = ()>) {
     let metrics = Arc::new(FleetMetrics::default());
     let etcd = || TimedCoordinator::new(config.etcd().unwrap(), metrics.clone());
-    let desk = Desk { coordinator: etcd(), config: config.clone(), metrics: metrics.clone() };
+    let service = FleetService {
+        coordinator: etcd(),
+        config: config.clone(),
+        metrics: metrics.clone(),
+    };
     let member = Member::new(etcd(), short(), config.clone(), "machine".to_owned())
         .with_metrics(metrics.clone());
-    let speaker = Speaker::default();
+    let status_log = StatusLog::default();
     tokio::select! {
         () = member.run_until(std::future::pending()) => unreachable!(),
-        () = serve(desk, daemon, &speaker) => unreachable!(),
+        () = serve(service, daemon, &status_log) => unreachable!(),
         done = timeout(PATIENCE, done) => {
-            assert!(done.is_ok(), "{:?} {:?}", speaker.last("metrics"), speaker.last("socket"));
+            let logged = (status_log.last("metrics"), status_log.last("socket"));
+            assert!(done.is_ok(), "{logged:?}");
         }
     }
 }
@@ -88,7 +93,7 @@ fn a_member_answers_its_daemon_and_prometheus() {
         let folder = tempfile::tempdir().unwrap();
         let daemon = folder.path().join("ballast.sock");
         let socket = fleet_socket(&daemon);
-        // Left by one that was killed.
+        // A socket that a killed program left.
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
         let more = format!("lease = \"3s\"\ntick = \"1s\"\n[metrics]\nlisten = \"{port}\"");
@@ -112,7 +117,7 @@ fn a_member_answers_its_daemon_and_prometheus() {
                 (&status["leader"], &status["hosts"][0]["host"]),
                 (&"a".into(), &"a".into())
             );
-            // The port has metrics and nothing else.
+            // The port serves metrics and nothing else.
             let (status, _) = get(TcpStream::connect(port).await.unwrap(), path::FLEET).await;
             assert_eq!(status, 404);
             drop(cluster);
@@ -124,7 +129,7 @@ fn a_member_answers_its_daemon_and_prometheus() {
     });
 }
 
-/// The fleet with a plan for its one host: a leader counts a plan before it is written.
+/// Waits for a plan for the one host: a leader counts a plan before it writes it.
 async fn planned(socket: &Path) -> FleetReply {
     loop {
         let (status, body) = get(UnixStream::connect(socket).await.unwrap(), path::FLEET).await;
@@ -137,13 +142,13 @@ async fn planned(socket: &Path) -> FleetReply {
     }
 }
 
-/// The metrics of a leader that has planned for itself.
+/// Waits for the metrics of a leader that has planned for its own host.
 async fn leading(port: SocketAddr) -> String {
     loop {
         if let Ok(stream) = TcpStream::connect(port).await {
             let (status, metrics) = get(stream, path::METRICS).await;
             assert_eq!(status, 200);
-            // Its first plan may be of nobody: it leads as soon as it is registered.
+            // Its first plan may be for no host, as it leads as soon as it is registered.
             if value(&metrics, "ballast_fleet_hosts") == Some("1") {
                 assert_eq!(value(&metrics, "ballast_fleet_leader"), Some("1"));
                 return metrics;
@@ -154,7 +159,7 @@ async fn leading(port: SocketAddr) -> String {
 }
 
 #[test]
-fn a_second_program_for_one_daemon_is_told_so() {
+fn a_second_program_for_one_daemon_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = folder.path().join("ballast.sock");
     let _first = std::os::unix::net::UnixListener::bind(fleet_socket(&daemon)).unwrap();
@@ -162,22 +167,23 @@ fn a_second_program_for_one_daemon_is_told_so() {
         let metrics = Arc::new(FleetMetrics::default());
         let config = configured("a", &["http://127.0.0.1:1".to_owned()], "");
         let coordinator = TimedCoordinator::new(config.etcd().unwrap(), metrics.clone());
-        let speaker = Speaker::default();
+        let status_log = StatusLog::default();
+        let service = FleetService { coordinator, config, metrics };
         tokio::select! {
-            () = serve(Desk { coordinator, config, metrics }, &daemon, &speaker) => unreachable!(),
+            () = serve(service, &daemon, &status_log) => unreachable!(),
             () = async {
-                while speaker.last("socket").is_none() {
+                while status_log.last("socket").is_none() {
                     sleep(Duration::from_millis(10)).await;
                 }
             } => {}
         }
-        let said = speaker.last("socket").unwrap();
-        assert!(said.contains("another ballast-fleet serves this daemon"), "{said}");
+        let logged = status_log.last("socket").unwrap();
+        assert!(logged.contains("another ballast-fleet serves this daemon"), "{logged}");
     });
 }
 
 #[test]
-fn moves_and_calls_are_counted_in_promethean_words() {
+fn moves_and_calls_are_counted_in_metrics() {
     let metrics = FleetMetrics::default();
     let of = |metrics: &FleetMetrics| {
         ballast_api::MetricsFormat::Classic.of_open_metrics(metrics.encode().unwrap())
@@ -225,7 +231,7 @@ fn plan_of_nobody() -> PlanRecord {
     .unwrap()
 }
 
-/// The page's test in `crates/ballast` shows this very answer.
+/// The test of the page in `crates/ballast` shows this very answer.
 #[test]
 fn the_pages_fleet_is_what_a_member_answers() {
     block_on(true, async {

@@ -1,4 +1,4 @@
-//! What the benchmarks with real guests stand on: guests of the lab with a monitor for the daemon.
+//! Common code of the benchmarks with real guests: guests of the lab with a monitor for the daemon.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use ballast_lab_host::{GuestSpec, LabError, REAPER_COMMAND, Run, reaper_main};
 use ballast_model::Bytes;
 
 /// Starts guests in a folder, and measures them, briefly if the program was started with `--test`.
-/// Where a tool is missing, says so and measures nothing.
+/// If a tool is missing, prints that and measures nothing.
 pub fn measure_guests(
     start: impl FnOnce(&Path) -> Result<Run, LabError>,
     measure: impl AsyncFnOnce(&Run, &Path, bool),

@@ -1,5 +1,5 @@
-//! What the benchmarks of the running daemon stand on: the daemon, the process of the peers it
-//! speaks with, and what a process has used.
+//! Common code of the benchmarks of the running daemon: starts the daemon and the process of its
+//! peers, and measures what a process uses.
 
 #![allow(dead_code, unreachable_pub)] // each benchmark uses its part
 
@@ -15,21 +15,21 @@ use ballast_qmp_testing::{Peer, PeerConfig};
 const ROLE: &str = "BALLAST_BENCH_ROLE";
 const FOLDER: &str = "BALLAST_BENCH_FOLDER";
 
-/// What this process was started as, and its folder; `None`: it is the one that measures.
+/// The role in which this process was started, and its folder; `None`: it is the one that measures.
 pub fn own_role() -> Option<(String, PathBuf)> {
     Some((std::env::var(ROLE).ok()?, std::env::var_os(FOLDER)?.into()))
 }
 
-/// The process of the peers.
+/// The process that plays the daemon's peers.
 pub struct Peers(Child);
 
 impl Peers {
-    /// Starts it as `name` and waits until all are there.
+    /// Starts it in the role `name` and waits until all peers are ready.
     pub fn start(name: &str, folder: &Path) -> Peers {
         Peers::spawn(role(name, folder))
     }
 
-    /// Starts the process that `command` is, and waits until all are there.
+    /// Starts it by `command` and waits until all peers are ready.
     pub fn spawn(mut command: Command) -> Peers {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut peers = Peers(child.expect("the peers' process"));
@@ -52,12 +52,12 @@ impl Peers {
     }
 }
 
-/// Serves so many peers in `folder`, until standard input ends.
+/// Serves `guests` peers in `folder` until standard input ends.
 pub fn serve_peers(folder: &Path, guests: usize) {
     serve_peers_and(folder, guests, || {});
 }
 
-/// The same, beside what `beside` starts in this process.
+/// The same; `beside` starts more in this process.
 pub fn serve_peers_and(folder: &Path, guests: usize, beside: impl FnOnce()) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
@@ -83,7 +83,7 @@ pub fn journal(ground: &Path) -> PathBuf {
     ground.join("journal.db")
 }
 
-/// The socket of its API.
+/// The socket of the daemon's API.
 pub fn api_socket(ground: &Path) -> PathBuf {
     ground.join("api.sock")
 }
@@ -93,13 +93,12 @@ pub fn agents(ground: &Path) -> PathBuf {
     ground.join("agent")
 }
 
-/// The daemon on the guests of `qmp`, with a tick of so many milliseconds.
+/// Starts the daemon on the guests in `qmp`, with a tick of `tick_ms`.
 pub fn start_daemon(ground: &Path, qmp: &Path, tick_ms: u64) -> Child {
     start_daemon_on(ground, &format!("[qmp]\nfolders = [{qmp:?}]\n"), 60, tick_ms)
 }
 
-/// The daemon on the guests that these tables of its configuration tell of, with a budget of so
-/// many GiB.
+/// Starts the daemon; `guests` are the tables of its configuration that say where guests are.
 pub fn start_daemon_on(ground: &Path, guests: &str, budget_gib: usize, tick_ms: u64) -> Child {
     let config = ground.join("ballast.toml");
     let text = format!(
@@ -132,7 +131,7 @@ pub fn watch(child: &Child, warm_up: Duration, turn: Duration) -> (Duration, u64
     (spent, kib.expect("VmHWM in kB"))
 }
 
-/// Time all threads of a process have run.
+/// Processor time of all threads of a process.
 fn processor_time(pid: u32) -> Duration {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process is there");
     let ran = |entry: std::io::Result<std::fs::DirEntry>| {

@@ -13,14 +13,11 @@ use ballast_report::files::{Destination, ensure_apart};
 
 use super::journal::File;
 
-/// Longest time that is looked at: what a histogram counts in milliseconds, and hours in memory.
+/// Longest time that can be replayed: it bounds the counts of histograms, in milliseconds, and the
+/// number of hours in memory.
 const SINCE_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// Say what balancing would have been worth, from the journal, before anything is moved.
-///
-/// What was recorded, while observing or balancing, is replayed under a policy: memory that could
-/// have been given back, how many more guests would have fitted, what guests would have read back
-/// less from swap; which guests are too big, too small, or cannot be moved, with the line to type.
+/// Estimate from the journal what balancing would gain, and recommend what to change.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,19 +26,25 @@ Examples:
   ballast advise --journal ./copy.db --html advice.html
   ballast advise --json | jq '.guests[].findings[].remedy'
 
-It changes nothing, and needs no daemon. What it rests on is printed with it: a week of records
-tells more than an hour. Policies that go by how guests answer to them (tws, fcfs,
-demand-proportional) cannot be replayed, and nor can external, whose program is not asked.")]
+The journal, recorded while observing or balancing, is replayed under a policy. The result says how
+much memory could have been given back, how many more guests would have fitted, how much less guests
+would have read back from swap, and which guests are too big, too small or cannot be moved, with the
+command that fixes each.
+
+It changes nothing and needs no daemon. It prints what the advice is based on: a week of records is
+better than an hour. The policies tws, fcfs and demand-proportional cannot be replayed, because they
+depend on how guests respond; neither can external, because its program is not called.")]
 pub struct Args {
     #[command(flatten)]
     file: File,
-    /// How much of the journal counts, back from its last tick; at most 366d
+    /// How much of the journal to use, counted back from its last tick; at most 366d
     #[arg(long, value_name = "SPAN", default_value = "7d", value_parser = since)]
     since: Duration,
-    /// The policy, as in `ballast policy list` [default: the one in force at the last tick]
+    /// The policy to replay, as in `ballast policy list` [default: the one in force at the last
+    /// tick]
     #[arg(long, value_name = "NAME")]
     policy: Option<PolicyName>,
-    /// Also write it as a self-contained page
+    /// Also write the advice as a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Work for a daemon's page: at the lowest priority, and no longer than this process
@@ -63,7 +66,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let journal = &args.file.journal;
     let outputs: Vec<&Path> = args.html.as_deref().into_iter().collect();
     ensure_apart(&outputs, std::slice::from_ref(journal))?;
-    // Now rather than after minutes of reading.
+    // Checked now, rather than after minutes of reading.
     let html = args.html.as_deref().map(Destination::open).transpose()?;
     let request = Request { since: Some(args.since), policy: args.policy };
     let mut line = ProgressLine::new("replaying the journal:");

@@ -7,7 +7,7 @@ use ballast_report::Output;
 
 use super::Connection;
 
-/// Stop acting: guests keep their targets; observing, deciding and recording go on.
+/// Stop moving memory: guests keep their targets; observing, deciding and recording go on.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -19,7 +19,7 @@ pub struct PauseArgs {
     output: Output,
 }
 
-/// Act again after `ballast pause`.
+/// Move memory again after `ballast pause`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -40,11 +40,11 @@ Examples:
   ballast mode balance
   ballast mode --json | jq -r .mode
 
-While observing, everything is seen, decided, recorded and shown, and nothing is moved: guests keep
-the targets they have. A mode that is set here outlives the daemon and the host's boot; it holds
-until the configuration file says another `mode` than it said then.")]
+In mode observe, Ballast observes, decides, records and reports, but moves no memory: guests keep
+their targets. A mode that is set here survives restarts of the daemon and of the host; it holds
+until `mode` in the configuration file changes.")]
 pub struct ModeArgs {
-    /// The mode to set; without it, the one in force is shown
+    /// The mode to set; without it, print the mode in force
     #[arg(value_name = "balance|observe")]
     mode: Option<Mode>,
     #[command(flatten)]

@@ -16,16 +16,17 @@ use super::explain;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  ballast daemon --config /etc/ballast.toml --check
-  ballast daemon --config /etc/ballast.toml
+  ballast daemon --config /etc/ballast/ballast.toml --check
+  ballast daemon --config /etc/ballast/ballast.toml
 
-What it does is logged to standard error; BALLAST_LOG sets how much (error, warn, info, debug).
-An annotated example is docs/ballast.example.toml.")]
+SIGHUP reloads the configuration; SIGTERM or Ctrl-C stops the daemon. It logs to standard error, at
+the level in BALLAST_LOG (error, warn, info, debug). docs/ballast.example.toml is an annotated
+example of the configuration.")]
 pub struct Args {
-    /// The configuration (TOML)
+    /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
-    /// Only read the configuration and say what it means
+    /// Check the configuration, print a summary and exit
     #[arg(long)]
     pub check: bool,
     /// How to print what `--check` found

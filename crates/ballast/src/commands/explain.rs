@@ -16,7 +16,7 @@ use ballast_report::format::{size, size_or_unknown, span};
 use super::source::Origin;
 use super::tick;
 
-/// Say why a guest has the memory it has: every step of the last decision.
+/// Explain why a guest has the memory it has: every step of the last decision.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -53,12 +53,12 @@ fn unknown(tick: &Tick<'_>, guest: &GuestId) -> anyhow::Error {
     }
 }
 
-/// The explanation as text, below a warning if no daemon told it.
+/// The explanation as text, below a warning if it comes from a journal.
 pub fn render(reply: &ExplainReply) -> String {
     tick::journal_warning(&reply.tick).unwrap_or_default() + &chain(reply)
 }
 
-/// The explanation as text, a step a line.
+/// The explanation as text, one step a line.
 pub(super) fn chain(reply: &ExplainReply) -> String {
     let mut out = String::new();
     let mut step = |name: &str, text: String| out.push_str(&format!("{name:<11}{text}\n"));
@@ -274,7 +274,7 @@ fn agent(view: &AgentView) -> String {
     out
 }
 
-/// The state, result and cost of page tracking, and what prevents it.
+/// The state, result and cost of page tracking, and why it does not work.
 fn tracking(view: &TrackingView) -> Vec<(&'static str, String)> {
     let mut told = view.state.text.clone();
     let share = |millionths: u32| Share::from_millionths(millionths);
@@ -294,7 +294,7 @@ fn tracking(view: &TrackingView) -> Vec<(&'static str, String)> {
     std::iter::once(("tracking", told)).chain(trouble).collect()
 }
 
-/// The fence, and what prevents it.
+/// The fence, and why it is missing.
 fn fence(view: &FenceView) -> Vec<(&'static str, String)> {
     let told = match view.limit_bytes {
         Some(limit) => format!("at {}: its cgroup cannot grow beyond that", size(limit)),
@@ -307,7 +307,7 @@ fn fence(view: &FenceView) -> Vec<(&'static str, String)> {
 fn bounds(limits: &LimitsView) -> String {
     let sources = limits.sources.as_ref();
     let by = |source: fn(&SourcesView) -> &String| sources.map(source).map(String::as_str);
-    // A default from the file's `[defaults]` is set as well.
+    // A value from `[defaults]` in the file counts as set too.
     let of = |set: Option<u64>, source: Option<&str>, default: &str| match (set, source) {
         (None, _) => default.to_owned(),
         (Some(_), Some("default") | None) => "set".to_owned(),

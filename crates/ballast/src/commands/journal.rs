@@ -14,10 +14,11 @@ use ballast_report::{Moments, Output, format};
 
 /// The daemon's default journal.
 const JOURNAL_DEFAULT: &str = "/var/lib/ballast/journal.db";
-/// Longest line that is filtered for one guest; a tick of 10,000 guests is about 10 MiB.
+/// Longest line that can be filtered for one guest, in bytes; a tick of 10,000 guests is about
+/// 10 MiB.
 const LINE_BYTES_MAX: usize = 256 << 20;
 
-/// Read what the daemon recorded; beside a running one, too.
+/// Read what the daemon recorded, even while it runs.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,7 +35,7 @@ enum Command {
     Info(InfoArgs),
 }
 
-/// Print every tick and event as a line of JSON.
+/// Print every tick and event, one JSON object per line.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -49,12 +50,12 @@ struct ExportArgs {
     file: File,
     #[command(flatten)]
     span: Moments,
-    /// Only this guest's part of each tick, and the events
+    /// Only this guest's part of each tick, and all events
     #[arg(long, value_name = "GUEST")]
     guest: Option<GuestId>,
 }
 
-/// Say what a journal holds.
+/// Summarize a journal: entries, time span and size.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -69,7 +70,7 @@ struct InfoArgs {
 /// The journal that a command reads.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct File {
-    /// The journal
+    /// The journal file
     #[arg(long, value_name = "PATH", env = "BALLAST_JOURNAL", default_value = JOURNAL_DEFAULT)]
     pub(super) journal: PathBuf,
 }
@@ -106,8 +107,8 @@ fn export(args: &ExportArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Filters the lines of an export for one guest. Ticks without the guest are left out; events stay,
-/// because they concern every guest.
+/// Filters the lines of an export for one guest. Ticks without the guest are left out; events are
+/// kept, because they concern every guest.
 struct OneGuest<'a, W> {
     guest: &'a GuestId,
     line: Vec<u8>,
@@ -138,7 +139,7 @@ impl<W: Write> Write for OneGuest<'_, W> {
     }
 }
 
-/// Removes other guests from an exported `line`; returns whether to print the line.
+/// Removes the other guests from an exported `line`; returns whether to print it.
 fn reduce(line: &mut Value, guest: &str) -> bool {
     if line["kind"] != "tick" {
         return true;

@@ -1,8 +1,8 @@
 //! The commands that talk to a running daemon or read its journal.
 //!
-//! Idea: each command has clap arguments, requests one reply and renders it as text, or prints it
-//! as JSON. Rendering is a pure function of the reply, so replies from a daemon and a journal look
-//! alike and tests need neither.
+//! Idea: each command parses its arguments with clap, gets one reply, and prints it as text or
+//! JSON. Rendering is a pure function of the reply, so replies from a daemon and from a journal
+//! look alike, and tests need neither.
 
 pub mod advise;
 pub mod control;

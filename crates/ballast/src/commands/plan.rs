@@ -97,7 +97,7 @@ fn columns() -> Report<'static, PlanGuestView> {
         .text("WHY", why)
 }
 
-/// The reasons for a guest's target: the policy's, then the guard's.
+/// The reasons for a guest's target: first the policy's, then the guard's.
 fn why(guest: &PlanGuestView) -> String {
     let desired = guest.desired.iter().map(|desired| desired.reason.text.as_str());
     let clamps = guest.clamps.iter().map(|clamp| clamp.text.as_str());

@@ -11,7 +11,7 @@ use serde::Serialize;
 use ballast_report::format::{size, span};
 use ballast_report::{Output, Report};
 
-/// Show which policies there are, and all there is to know of one.
+/// List the policies, or describe one.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,9 +24,9 @@ pub struct Args {
 
 #[derive(Clone, Debug, Subcommand)]
 enum PolicyCommand {
-    /// Every policy, with its rule and what it needs to know of guests.
+    /// List every policy with its rule and the inputs it needs.
     List(ListArgs),
-    /// One policy: rule, source, pace, parameters, and what it does without data it needs.
+    /// Describe one policy: rule, source, pace, parameters, and what it does if inputs are missing.
     Show(ShowArgs),
 }
 
@@ -41,7 +41,7 @@ struct ListArgs {
     output: Output,
 }
 
-/// Show all there is to know of one policy.
+/// Describe one policy.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -88,7 +88,7 @@ pub(super) struct PolicyView {
     decides_on_need: bool,
     parameters: Vec<ParameterView>,
     needs: Vec<NeedView>,
-    /// Combinations its algorithm allows; empty unless it is one of flexmemd's.
+    /// Combinations that its algorithm allows; empty unless it is a policy of flexmemd.
     combinations: Vec<CombinationView>,
 }
 
@@ -114,7 +114,7 @@ struct CombinationView {
     price: &'static str,
     demand: &'static str,
     meaning: &'static str,
-    /// Whether the paper evaluates the algorithm with it; it is then the default.
+    /// Whether the paper evaluates the algorithm with this combination; it is then the default.
     evaluated: bool,
 }
 
@@ -188,11 +188,11 @@ pub(super) fn render(policy: &PolicyView) -> String {
     line("policy", policy.policy);
     line("rule", policy.rule);
     line("shortage", policy.shortage);
-    line("priority", "Guests of higher priority take what they need from those of lower, then.");
+    line("priority", "In a shortage, higher priorities take what they need from lower ones.");
     line("source", policy.source);
     let on_request = if policy.decides_on_request { ", and at every request" } else { "" };
     let on_need = match policy.decides_on_need {
-        true => ", and when a guest comes to need more than it is to have",
+        true => ", and as soon as a guest needs more than it is to have",
         false => "",
     };
     let dead_band = match policy.dead_band_bytes {

@@ -1,7 +1,7 @@
 //! `ballast reserve`: make room for a guest that is about to start.
 //!
-//! Idea: the daemon keeps the memory free from the moment it is asked; this command waits until it
-//! is there. It fails where the daemon ends meanwhile; the next daemon keeps the reservation.
+//! Idea: from the request on, the daemon keeps freed memory for the guest; this command waits until
+//! all of it is free. It fails if the daemon ends meanwhile; the next daemon keeps the reservation.
 
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,12 @@ use ballast_report::format::{size, span};
 
 use super::Connection;
 
-/// Time between two looks whether the memory is free.
+/// Time between two checks whether the memory is free.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The name of a reservation for nobody in particular.
+/// The name of a reservation for no particular guest.
 const NOBODY: &str = "reservation";
 
 /// Make room for a guest that is about to start.
-///
-/// Other guests give up memory within their floors. Once SIZE is free, on the host and in the
-/// budget, this succeeds; nobody is given any of it until the guest NAME appears, which then has it
-/// as if it had been granted, or until the reservation ends. To reserve again for the same name
-/// replaces the first reservation.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,24 +27,30 @@ Examples:
   ballast reserve 512MiB --wait 2m --lasts 1h
   ballast reserve --release --for web-3
 
-Exit status: 0 all of it is free, 1 some is lacking when --wait is over (the reservation lasts all
-the same) or the daemon refuses, 2 wrong usage. JSON, an object: guest, size_bytes, free_bytes,
-is_ready, is_taken_up (the guest has appeared), waited_ms, ends_in_ms, surpluses (only where some
-is lacking: a list of guest, bytes above its floor, and change, what it is doing).")]
+Other guests shrink, but not below their floors, until SIZE is free on the host and in the budget.
+No other guest is granted that memory until the guest NAME appears or the reservation ends. A second
+reservation for the same name replaces the first.
+
+Exit status: 0 all of SIZE is free; 1 some is still lacking after --wait (the reservation stays), or
+the daemon refuses; 2 wrong usage.
+
+JSON: an object with guest, size_bytes, free_bytes, is_ready, is_taken_up (the guest has appeared),
+waited_ms, ends_in_ms and, if memory is lacking, surpluses: a list of guest, bytes (held above its
+floor) and change (what it is doing).")]
 pub struct Args {
-    /// How much, such as 2GiB
+    /// How much memory, such as 2GiB
     #[arg(value_name = "SIZE", required_unless_present = "release", conflicts_with = "release")]
     size: Option<Bytes>,
     /// The guest that is about to start
     #[arg(long = "for", value_name = "NAME", default_value = NOBODY)]
     guest: GuestId,
-    /// How long to wait for it; 0s: not at all
+    /// How long to wait until the memory is free; 0s: do not wait
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
     wait: Duration,
-    /// How long to keep it at most if the guest does not appear, up to 24h
+    /// How long to keep the reservation if the guest does not appear, at most 24h
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
     lasts: Duration,
-    /// End the reservation instead
+    /// End the reservation instead of making one
     #[arg(long)]
     release: bool,
     #[command(flatten)]
@@ -58,7 +59,7 @@ pub struct Args {
     output: Output,
 }
 
-/// What came of it.
+/// The outcome, as printed.
 #[derive(Debug, Serialize)]
 struct ReservationOutcome {
     guest: String,
@@ -80,7 +81,7 @@ struct Surplus {
     change: String,
 }
 
-/// Asks the daemon, waits, and prints what came of it.
+/// Asks the daemon, waits, and prints the outcome.
 ///
 /// # Errors
 /// The daemon does not answer or refuses, not all of the memory is free in time, or standard output
@@ -99,7 +100,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Waits until the memory is free, or as long as was asked.
+/// Reserves, and waits until the memory is free or the time to wait is over.
 async fn wait(client: &Client, args: &Args, wanted: Bytes) -> anyhow::Result<ReservationOutcome> {
     let reserve = Reserve { size_bytes: wanted.get(), lasts_s: args.lasts.as_secs() };
     let began = Instant::now();
@@ -109,7 +110,7 @@ async fn wait(client: &Client, args: &Args, wanted: Bytes) -> anyhow::Result<Res
         let name = args.guest.as_str();
         let is_taken_up = status.guests.iter().any(|guest| guest.guest == name);
         let found = status.reservations.iter().find(|it| it.guest == name);
-        // Until the tick after the command it may be an earlier one of another size.
+        // Until the next tick this may still be an earlier reservation of another size.
         let found = found.filter(|it| it.size_bytes == wanted.get());
         let is_ready = found.is_some_and(|it| it.free_bytes >= it.size_bytes);
         if is_ready || is_taken_up || began.elapsed() >= args.wait {
@@ -135,7 +136,7 @@ async fn wait(client: &Client, args: &Args, wanted: Bytes) -> anyhow::Result<Res
     }
 }
 
-/// Guests that hold more than their floors, those that hold most first.
+/// Guests that hold more than their floors, the largest surplus first.
 fn surpluses(status: &StatusReply) -> Vec<Surplus> {
     let surplus = |guest: &GuestView| {
         let bytes = guest.allocation_bytes?.checked_sub(guest.floor_bytes?)?;
@@ -165,8 +166,8 @@ fn render(reserved: &ReservationOutcome) -> String {
 fn lacking(reserved: &ReservationOutcome) -> String {
     let ReservationOutcome { guest, size_bytes, free_bytes, waited_ms, .. } = reserved;
     let mut text = format!(
-        "of {} for `{guest}` {} are free after {}, and {} are lacking; they stay reserved \
-         (`ballast reserve --release --for {guest}` ends that)",
+        "of the {} for `{guest}`, {} are free after {} and {} are lacking; the reservation stays \
+         (`ballast reserve --release --for {guest}` ends it)",
         size(*size_bytes),
         size(*free_bytes),
         span(*waited_ms),

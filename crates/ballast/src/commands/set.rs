@@ -9,10 +9,6 @@ use ballast_report::Output;
 use super::Connection;
 
 /// Change a guest's bounds, or the policy, while the daemon runs.
-///
-/// Changes last until the daemon restarts or reloads its configuration. With --persist they are
-/// also written where the guest itself is defined (libvirt: into the domain's metadata), and last
-/// there; what the configuration file says of the guest still counts before them.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("bound").multiple(true)))]
 #[command(after_help = "\
@@ -23,7 +19,11 @@ Examples:
   ballast set db --managed=false
   ballast set web-1 --floor 512MiB --shares 2000 --persist
   ballast set web-1 --take-over
-  ballast set --policy global")]
+  ballast set --policy global
+
+Changes last until the daemon restarts or reloads its configuration. With --persist they are also
+written where the guest itself is defined (libvirt: the domain's metadata), and last there. What the
+configuration file says of the guest takes precedence over what is written there.")]
 pub struct Args {
     /// The guest's name, as in `ballast status`
     #[arg(value_name = "GUEST", required_unless_present = "policy", requires = "bound")]
@@ -43,16 +43,16 @@ pub struct Args {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(GuestLimits::SHARES_MAX))
     )]
     shares: Option<u32>,
-    /// Guests of lower priority go without before this one does, 0 to 255
+    /// Priority, 0 to 255; in a shortage, guests of lower priority give up memory first
     #[arg(long, value_name = "N", group = "bound", requires = "guest")]
     priority: Option<u8>,
-    /// Misses a second that the guest should stay under, under policy meb; 0: no such objective
+    /// Most misses per second that policy meb allows the guest; 0 removes the objective
     #[arg(long, value_name = "N", group = "bound", requires = "guest")]
     miss_rate_max: Option<u64>,
     /// Whether Ballast may move the guest's memory at all
     #[arg(long, value_name = "true|false", group = "bound", requires = "guest")]
     managed: Option<bool>,
-    /// Whether Ballast moves the guest's memory although somebody else does, too
+    /// Whether Ballast moves the guest's memory even if another program moves it too
     #[arg(
         long,
         value_name = "true|false",
@@ -63,10 +63,10 @@ pub struct Args {
         requires = "guest"
     )]
     take_over: Option<bool>,
-    /// Also write it where the guest is defined, so that it travels with the guest
+    /// Also write the change where the guest is defined, so that it moves with the guest
     #[arg(long, requires = "bound")]
     persist: bool,
-    /// The policy, as in `ballast policy list`
+    /// The policy to use, as in `ballast policy list`
     #[arg(long, value_name = "NAME", conflicts_with = "guest")]
     policy: Option<PolicyName>,
     #[command(flatten)]

@@ -22,10 +22,11 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// The daemon's answer to `ask`, else the result of `tell` for the journal's last tick.
+    /// The daemon's answer to `ask`; if no daemon answers, the result of `tell` for the journal's
+    /// last tick.
     ///
     /// # Errors
-    /// The daemon refuses, or it does not answer and no journal was given or it cannot be read.
+    /// The daemon refuses; or no daemon answers, and no journal was given or it cannot be read.
     pub(super) async fn fetch<T>(
         self,
         ask: impl AsyncFnOnce(Client) -> Result<T, ClientError>,
@@ -76,8 +77,8 @@ pub(super) fn tell_journal<T>(
     note(&match &latest.stopped {
         Some(why) => format!("the daemon that wrote it (version {version}) ended: {why}"),
         None => format!(
-            "the daemon that wrote it (version {version}) did not end in order: it was killed, or \
-             it runs and cannot be reached"
+            "the daemon that wrote it (version {version}) did not stop cleanly: it was killed, or \
+             it is running and cannot be reached"
         ),
     });
     recorded::tell(&latest, now, tell)

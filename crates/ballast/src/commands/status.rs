@@ -28,7 +28,8 @@ pub struct Args {
     origin: Origin,
     #[command(flatten)]
     output: Output,
-    /// Show it again every SECONDS (2), until interrupted; with --json an object a line
+    /// Repeat every SECONDS (2 if not given) until interrupted; with --json, print one object per
+    /// line
     #[arg(
         long,
         value_name = "SECONDS",
@@ -40,10 +41,10 @@ pub struct Args {
     watch: Option<Duration>,
 }
 
-/// Bounds of the time between two looks, in seconds.
+/// Range of the time between two requests, in seconds.
 const WATCH_S: RangeInclusive<f64> = 0.1..=3600.0;
 
-/// Parses the time between two looks.
+/// Parses the time between two requests.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|it| WATCH_S.contains(it));
     let wrong = || format!("expected seconds from {} to {}", WATCH_S.start(), WATCH_S.end());
@@ -57,7 +58,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let reply = ask(&args).await?;
     let Some(interval) = args.watch else { return args.output.print(&reply, render) };
-    // From here on a signal ends it in order: the terminal is given back as it was.
+    // From here on signals are handled, so that the terminal is restored.
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     let mut live = Live::begin(args.output)?;
@@ -68,7 +69,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             _ = terminated.recv() => return Ok(()),
             () = tokio::time::sleep(interval) => {}
         }
-        // A daemon that is started anew is found again.
+        // Every request connects again, so a restarted daemon is found.
         match ask(&args).await {
             Ok(reply) => live.show(&reply, render)?,
             Err(error) => live.show_trouble(&format!("{error:#}"))?,
@@ -81,11 +82,11 @@ async fn ask(args: &Args) -> anyhow::Result<StatusReply> {
     args.origin.clone().fetch(ask, |tick| Ok(StatusReply::from(tick))).await
 }
 
-/// Column at which the lines above the table go on after a break.
+/// Column to which continuation lines above the table are indented.
 const INDENT: usize = 9;
 
-/// The status as text for a terminal of `width` columns if given: lines are wrapped, and columns of
-/// the table that have no room are left out, which the last line says.
+/// The status as text, for a terminal of `width` columns if given: lines are wrapped, and columns
+/// of the table that do not fit are left out, as the last line says.
 pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
     let mut out = tick::journal_warning(&reply.tick).unwrap_or_default();
     out.push_str(&match &reply.daemon {
@@ -115,7 +116,7 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
         reply.guests.iter().filter_map(|guest| guest.tracking.as_ref()).any(is_followed);
     out.push('\n');
     let any_fenced = reply.guests.iter().any(|guest| guest.fence.is_some());
-    // Where plans are carried out it is soon the target.
+    // What the policy wants is shown only if plans are not carried out; else it soon is the target.
     let is_still = !stillness.is_empty();
     let columns = columns(is_still, any_followed, any_fenced);
     let (table, left_out) = columns.fitted(&reply.guests, width);
@@ -268,7 +269,7 @@ fn percent(basis_points: u32) -> String {
     format!("{}.{:02}%", basis_points / 100, basis_points % 100)
 }
 
-/// The demand of a guest, with the confidence in it.
+/// The demand of a guest and the confidence in it.
 fn demand(guest: &GuestView) -> String {
     match (guest.demand_bytes, guest.demand_confidence_percent) {
         (Some(bytes), Some(percent)) => format!("{} {percent:>3}%", size(bytes)),
@@ -300,7 +301,7 @@ fn tracked(tracking: Option<&TrackingView>) -> String {
     parts.join(", ")
 }
 
-/// The fence's limit, and whether there is trouble; `explain` says which.
+/// The fence's limit, and whether something is wrong; `ballast explain` says what.
 fn fenced(fence: Option<&FenceView>) -> String {
     let Some(fence) = fence else { return "no".to_owned() };
     let limit = fence.limit_bytes.map_or_else(|| "none".to_owned(), size);
@@ -310,7 +311,7 @@ fn fenced(fence: Option<&FenceView>) -> String {
     }
 }
 
-/// Regret is shown from this many basis points on; less is normal.
+/// Regret is shown from this many basis points on; smaller values are normal.
 const REGRET_TOLD: u64 = 1_000;
 
 fn doing(guest: &GuestView) -> String {

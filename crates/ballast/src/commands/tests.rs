@@ -1,4 +1,4 @@
-//! Tests of the commands' output for handmade replies, and of their arguments.
+//! Tests of the commands' output, for handmade replies, and of their arguments.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,7 +130,7 @@ fn a_mode_is_shown_with_who_said_it() {
     assert_eq!(render(choice), "balance, set while the daemon ran; configured is observe\n");
 }
 
-/// The status at a width; all its lines fit.
+/// Compares the status at a width; no line may be wider.
 fn status_at(width: u16, expected: Expect) {
     let view = fixture::view();
     let text = status::render(&StatusReply::from(&tick_of(&view)), Some(width));
@@ -367,7 +367,7 @@ fn explain_shows_the_demands_source_and_the_miss_curve() {
     .assert_eq(&text[from..to]);
 }
 
-/// The same guest with its working set tracked.
+/// `plain` with the working set tracked.
 fn tracked(plain: Estimate) -> Estimate {
     let (second, step) = (Duration::from_secs(1), Bytes::mib(64));
     let misses = vec![9000, 9000, 4000, 4000, 2500, 2500, 1200, 1200, 40, 40, 0];
@@ -536,7 +536,7 @@ fn policy_show_prints_the_whole_entry() {
         policy     tws
         rule       Every guest gets its working set, found by taking memory away until it reads some back.
         shortage   Guests that want less than their part by shares get it; the others divide the rest by shares.
-        priority   Guests of higher priority take what they need from those of lower, then.
+        priority   In a shortage, higher priorities take what they need from lower ones.
         source     TWS §2
         pace       every 1.0s; makes every change
         parameter  policy.interval: time between decisions (span of time, one tick to 1h; default "1000ms")

@@ -4,7 +4,7 @@ use ballast_api::{BudgetView, Coded, Source, TickView};
 use ballast_model::Held;
 use ballast_report::format::{size, span};
 
-/// The first line of output read from a journal: nothing acts on it.
+/// The first line of output that comes from a journal: it warns that nothing acts on it.
 pub(super) fn journal_warning(tick: &TickView) -> Option<String> {
     let line = || {
         format!(
@@ -15,7 +15,7 @@ pub(super) fn journal_warning(tick: &TickView) -> Option<String> {
     (tick.source == Source::Journal).then(line)
 }
 
-/// Lines about why nothing is acted on, each a name and a sentence.
+/// Why plans are not carried out, if they are not: lines of a name and a sentence.
 pub(super) fn stillness(tick: &TickView) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     if tick.observing {
@@ -37,7 +37,7 @@ pub(super) fn budget(budget: &BudgetView) -> String {
     )
 }
 
-/// Lines of notes about the whole host.
+/// Lines with the notes about the whole host.
 pub(super) fn notes(notes: &[Coded]) -> String {
     notes.iter().map(|note| format!("note     {}\n", note.text)).collect()
 }

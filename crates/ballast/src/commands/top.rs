@@ -1,4 +1,4 @@
-//! `ballast top`: host and guests live in the terminal, or as they were.
+//! `ballast top`: the host and its guests in the terminal, live or from a journal.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use super::{Connection, explain};
 
 /// Watch the host and every guest, or what a journal recorded of them.
 ///
-/// Keys: `?` tells all, `q` quits, Enter explains the selected guest, `/` filters by name, `<`, `>`
+/// Keys: `?` lists all, `q` quits, Enter explains the selected guest, `/` filters by name, `<`, `>`
 /// and `r` sort, `f` folds guests at rest, `p` pauses or resumes and `s` sets a guest's bounds,
 /// both after a question. In a journal, the arrows step through its ticks, page up and down a
 /// minute, and space plays.
@@ -20,10 +20,11 @@ Examples:
   ballast top --no-color
   ballast top --journal /var/lib/ballast/journal.db
 
-Colours are left out, too, where NO_COLOR is set or TERM is dumb. For programs: ballast status
---json.")]
+Keys: ? lists all keys, q quits, Enter explains the selected guest, / filters by name.
+
+Colours are also off if NO_COLOR is set or TERM is dumb. In scripts, use `ballast status --json`.")]
 pub struct Args {
-    /// Show this journal instead of a daemon, from its last tick back
+    /// Show this journal instead of a daemon, starting at its last tick
     #[arg(long, value_name = "PATH")]
     journal: Option<PathBuf>,
     /// Use no colours
@@ -36,7 +37,7 @@ pub struct Args {
 /// Shows the view until it is quit.
 ///
 /// # Errors
-/// Standard output or input is no terminal, no socket is known, or the journal cannot be read.
+/// Standard output or input is not a terminal, no socket is known, or the journal cannot be read.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let origin = match args.journal {
         Some(journal) => Origin::Journal(journal),
@@ -47,7 +48,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     ballast_top::run(Options { origin, colour, explain: explain::chain }).await
 }
 
-/// Whether colours are wanted and known, by the environment's `NO_COLOR` and `TERM`.
+/// Whether to use colours, by the environment's `NO_COLOR` and `TERM`.
 fn is_coloured(no_color: Option<OsString>, term: Option<OsString>) -> bool {
     let is_unwanted = no_color.is_some_and(|value| !value.is_empty());
     let is_known = term.is_some_and(|term| !term.is_empty() && term != "dumb");

@@ -12,7 +12,7 @@ use ballast_estimate::statistical::SamplingSettings;
 use ballast_host::PROC;
 use ballast_model::{Bytes, Timestamp};
 use ballast_qmp::fleet::{Fleet, FleetConfig};
-use ballast_tracker::{Hypervisor, check_bits_tell, hypervisors};
+use ballast_tracker::{Hypervisor, check_referenced_bits, hypervisors};
 use ballast_working_set::{Budget, WatchPlannerSettings};
 use serde::Serialize;
 
@@ -28,7 +28,7 @@ use ballast_report::{CANNOT_PRINT, Output, harmless_line, note};
 use super::track_table;
 use crate::lab;
 
-/// Picks the sampled granules: fixed, so that two runs on a guest can be compared.
+/// Seed for choosing the sampled granules: fixed, so that two runs on a guest can be compared.
 const SEED: u64 = 1;
 
 /// The working set of a live guest, interval by interval.
@@ -45,114 +45,111 @@ Examples:
   ballast track web-1 --source damon
   ballast track web-1 --for 4m --interval 500ms --record web-1 --qmp /run/ballast/qmp --referenced
 
-Without a guest it lists all there are, with the socket of their tracker: of those whose
-hypervisor was started with libballast_track.so in LD_PRELOAD and the address of a socket in
-BALLAST_TRACK_SOCKET, and with shared memory (QEMU: -object memory-backend-memfd,share=on). Any
-other is sampled by the kernel's DAMON, as root, if the kernel has it and nobody else uses it:
-1,024 of its pages, in windows of an interval, at least 1s. A guest has one tracking client at a
-time, and a host one user of DAMON; the daemon is one.
+Without GUEST, it lists all guests and the sockets of their trackers. A guest has a tracker if its
+hypervisor was started with libballast_track.so in LD_PRELOAD, a socket's address in
+BALLAST_TRACK_SOCKET and shared memory (QEMU: -object memory-backend-memfd,share=on). Any other
+guest is sampled by the kernel's DAMON: 1,024 of its pages, in windows of one interval, at least 1s.
+That needs root, a kernel with DAMON, and no other user of DAMON. A guest has one tracking client at
+a time, and a host one user of DAMON; the daemon counts as one.
 
   WORKING SET  the least memory in which at most 1 % of the touches seen miss
   TOUCHED      memory touched in the interval
-  HALF MISS    memory in which half of the touches seen miss; with --statistical nothing
-  WATCHED      which part of the guest's memory is watched, in pieces of how many pages; or rest.
-               DAMON sees huge pages as pieces of 512 pages, and the working set is then an upper
-               bound
-  HOT          watched pieces that stay accessible and are not seen, with --hot-set
+  HALF MISS    memory in which half of the touches seen miss; empty with --statistical
+  WATCHED      the share of the guest's memory that is watched, and pages per piece; or rest. DAMON
+               sees huge pages as pieces of 512 pages; the working set is then an upper bound
+  HOT          with --hot-set: watched pieces that stay accessible, so their touches are not seen
   TOUCHES      touches seen
-  LOST         touches seen and lost, for want of room
+  LOST         touches seen but lost, because a buffer was full
   COST         processor time of the tracker and lost time of the guest, as a share of one core
   TRAP         how long one touch that is seen stops the guest
   UP           share of the intervals that were watched (up ratio)
 
-A guest given by its name may end: tracking goes on once it is started again, unless it is recorded.
+If a guest given by name ends, tracking continues once it starts again, unless --record is given.
 
-With --rest tracking rests while the working set is stable, until misses of the data TLB, or where
-the machine does not count them the touches of some hundred pages, tell a new phase; see `ballast
-imt`.
+With --rest, tracking rests while the working set is stable. It resumes when misses of the data TLB
+show a new phase, or, if the machine does not count them, touches of a few hundred pages; see
+`ballast imt`.
 
-A recording is a folder with series.csv, which `ballast imt` reads, and pages.pg, which `ballast
-mrc` reads: the pages touched, in order, of the watched part; of a piece of several pages its
-first (`ballast mrc --granularity`). Every signal that might tell phases is a column of
-series.csv, for `ballast imt --events`; --qmp and --referenced add those that are not for free.
+A recording is a folder with series.csv, which `ballast imt` reads, and pages.pg, which
+`ballast mrc` reads: the touched pages of the watched part, in order; of a piece of several pages,
+the first one (`ballast mrc --granularity`). Every signal that might show a new phase is a column of
+series.csv, for `ballast imt --events`; --qmp and --referenced add those that cost something.
 
-JSON: an object a line for every interval. What was not watched has no figures of what was seen.
-  at_s, length_s              when it ended, and how long it was
+JSON: one object per line and interval. Fields about touches are absent if nothing was watched.
+  at_s, length_s              when the interval ended, and its length
   tracked_bytes               memory of the guest that is tracked
-  is_on, up_ratio             whether it was watched, and the share of intervals so far that were
-  events                      what tells a new phase, scaled to all memory; null if not seen
-  known_bytes                 the working set as last seen, moved as the tiny sample told; null
-                              before
-  next                        what follows for the next interval, with --rest
-  source                      what saw it: library, damon, mglru; damon-huge, mglru-huge: an upper
-                              bound
+  is_on, up_ratio             whether it was watched; the share of intervals so far that were
+  events                      what shows a new phase, scaled to all memory; null if not seen
+  known_bytes                 the last known working set, adjusted by the small sample that stays
+                              watched; null before the first
+  next                        what follows in the next interval, with --rest
+  source                      library, damon, mglru; damon-huge and mglru-huge are upper bounds
   working_set_bytes, touched_bytes, half_miss_bytes
-  granule_pages, share        pages of a piece, and the share of pieces that were watched
+  granule_pages, share        pages per piece, and the share of pieces that were watched
   hot_granules, touches, lost
   cost_share                  from 0 to 1, of one core
-  trap_ns, revoked_ns         of one touch, and of revoking at the interval's start
+  trap_ns, revoked_ns         of one touch, and of revoking access at the interval's start
   miss_step_bytes, misses     misses at 0, 1, 2 … steps of memory")]
 pub struct Args {
-    /// The guest: its name, or the number of its hypervisor's process; all that there are without
-    /// it
+    /// The guest's name, or the process id of its hypervisor; without it, list all guests
     #[arg(value_name = "GUEST")]
     guest: Option<String>,
-    /// By what: the tracker in its hypervisor (library), the kernel's DAMON, the generations of its
-    /// cgroup's pages (mglru), or the library if it is there and DAMON if not (auto)
+    /// What to track with: the library in its hypervisor (library), the kernel's DAMON (damon), the
+    /// page generations of its cgroup (mglru), or the library if present, else DAMON (auto)
     #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = source)]
     source: SourceChoice,
-    /// How long; until interrupted without it
+    /// How long to track; without it, until interrupted
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     for_: Option<Duration>,
-    /// How long an interval is, 100ms to 1h
+    /// Length of an interval, 100ms to 1h
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// What it may cost, in per cent of one core; the watched part is made so small
+    /// Most that tracking may cost, in percent of one core; sets how much memory is watched
     #[arg(long, value_name = "PERCENT", default_value = "0.5", value_parser = budget)]
     budget: Budget,
-    /// Watch all memory in pieces of 32 pages, or 512 where the working set is large, whatever it
-    /// costs
+    /// Watch all memory whatever it costs, in pieces of 32 pages, or 512 for a large working set
     #[arg(long, conflicts_with = "budget")]
     every: bool,
-    /// See a piece again after enough others were touched (MEB's hot set), not once an interval
-    /// only: closer curves, at many times the cost
+    /// See a piece again after enough others were touched (MEB's hot set), not only once an
+    /// interval: more accurate curves at many times the cost
     #[arg(long)]
     hot_set: bool,
-    /// Let tracking rest within a phase: adaptive, or by a threshold from 0.05 to 0.30
+    /// Rest while the working set is stable: adaptive, or a fixed threshold from 0.05 to 0.30
     #[arg(long, value_name = "HOW", num_args = 0..=1, default_value = "off",
         default_missing_value = "adaptive", require_equals = true)]
     rest: Intermittent,
-    /// Watch so many pages, others in every interval, picked at random, as ESX does: the part that
-    /// is touched is the part of memory in use; no curve
+    /// Watch this many pages, picked at random anew in every interval, as ESX does: the touched
+    /// share of them estimates how much memory is in use; no curve
     #[arg(long, value_name = "PAGES", conflicts_with_all = ["budget", "every", "hot_set", "rest"],
         value_parser = clap::value_parser!(u32).range(1..=i64::from(SamplingSettings::SAMPLES_MAX)))]
     statistical: Option<u32>,
-    /// Record to this folder
+    /// Write a recording to this folder
     #[arg(long, value_name = "FOLDER")]
     record: Option<PathBuf>,
-    /// Record too what the guest counts itself; of the guest with this name whose QMP socket is in
-    /// this folder, and which no daemon is connected to
+    /// Also record the guest's own counters, read from its QMP socket in this folder; no daemon may
+    /// be connected to that socket
     #[arg(long, value_name = "FOLDER", requires = "record")]
     qmp: Option<PathBuf>,
-    /// Record too how much memory the kernel saw referenced, at 10 to 35 ms of a processor for each
-    /// interval
+    /// Also record how much memory the kernel saw referenced; costs 10 to 35 ms of processor time
+    /// per interval
     #[arg(long, requires = "record")]
     referenced: bool,
-    /// Write a page with everything over time and the last miss curve, at the end
+    /// At the end, write an HTML page: all figures over time, and the last miss curve
     #[arg(long, value_name = "FILE.html")]
     page: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
 
-/// Between two looks at a guest's statistics, which come once a second.
+/// Time between two readings of a guest's statistics, which are renewed once a second.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// How long they may be lacking at first.
+/// How long statistics may be missing at first.
 const ASK_PATIENCE: Duration = Duration::from_secs(10);
-/// Time between two looks for a guest, and how many of them its process may take to end.
+/// Time between two searches for a guest, and the number of searches within which its process has
+/// to end.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const ENDS_WITHIN: usize = 10;
-/// Most intervals that a page is made of: a day of them at one a second.
+/// Most intervals on a page: those of a day at one a second.
 const PAGE_ROWS_MAX: usize = 86_400;
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -178,7 +175,8 @@ fn budget(text: &str) -> Result<Budget, String> {
     Budget::new(percent / 100.0).map_err(|error| error.to_string())
 }
 
-/// Tracks the guest until the time is over, or it is interrupted.
+/// Tracks the guest until the time is over or a signal interrupts; without a guest, lists the
+/// guests of this host.
 ///
 /// # Errors
 /// There is no such guest, or it cannot be tracked; the output or the recording cannot be written.
@@ -207,10 +205,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     done.context("the thread that tracks")?
 }
 
-/// Asks the guest called `name` for its statistics, of those with a socket in `folder`, for ever.
+/// Reads the statistics of the guest called `name`, by its QMP socket in `folder`, again and again.
+/// Never returns if `folder` is `None`.
 ///
 /// # Errors
-/// It is not there.
+/// The guest has no such socket, or no statistics arrive.
 async fn ask(
     folder: Option<PathBuf>,
     name: Option<String>,
@@ -227,7 +226,7 @@ async fn ask(
         let stats = reading.and_then(|reading| reading.sample.stats);
         anyhow::ensure!(
             stats.is_some() || began.elapsed() < ASK_PATIENCE,
-            "no statistics of guest `{}` by a socket in {}: is a daemon connected to it?",
+            "no statistics of guest `{}` from a socket in {}: is a daemon connected to it?",
             name.as_deref().unwrap_or("?"),
             folder.display(),
         );
@@ -235,7 +234,7 @@ async fn ask(
             Some((began.elapsed().saturating_sub(stats.age), GuestCounts::of(&stats.value)?))
         });
         match (before, dated) {
-            // The same reading, looked at again.
+            // The same statistics, read again.
             (Some((then, _)), Some((at, _))) if at < then + ASK_EVERY => {}
             (Some((_, then)), Some((_, now))) => {
                 counts.set(then, now);
@@ -247,7 +246,7 @@ async fn ask(
     }
 }
 
-/// The guest that is meant.
+/// The guest with the name or the process number `wanted`.
 fn find<'a>(guests: &'a [Hypervisor], wanted: &str) -> anyhow::Result<&'a Hypervisor> {
     let is_it = |guest: &&Hypervisor| {
         guest.name.as_deref() == Some(wanted) || guest.pid.to_string() == wanted
@@ -261,18 +260,18 @@ fn find<'a>(guests: &'a [Hypervisor], wanted: &str) -> anyhow::Result<&'a Hyperv
             second.pid
         ),
         (None, _) => anyhow::bail!(
-            "no guest `{wanted}`: `ballast track` lists those there are, by the name that QEMU was \
+            "no guest `{wanted}`: `ballast track` lists the guests, by the name that QEMU was \
              given with -name"
         ),
     }
 }
 
-/// A guest in JSON.
+/// A guest in the list, as JSON.
 #[derive(Serialize)]
 struct Listed<'a> {
     pid: u32,
     name: Option<&'a str>,
-    /// `None`: it has no tracker.
+    /// The socket of its tracker; `None`: it has no tracker.
     socket: Option<String>,
 }
 
@@ -306,8 +305,8 @@ fn follow(
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
     if args.referenced {
-        check_bits_tell(Path::new(PROC), guest.pid)
-            .context("--referenced records nothing of this guest: leave it out")?;
+        check_referenced_bits(Path::new(PROC), guest.pid)
+            .context("--referenced can record nothing of this guest: leave it out")?;
     }
     let mut guest = guest.clone();
     let mut source = watch(args, &guest)?;
@@ -320,7 +319,7 @@ fn follow(
     let is_over = || stop.load(Ordering::Relaxed) || end.is_some_and(|end| Instant::now() >= end);
     let page = args.page.as_deref().map(Page::begin).transpose()?;
     let mut rows = Vec::new();
-    // When the guest was started again.
+    // When tracking began again with the guest's next process.
     let mut again = Duration::ZERO;
     let mut signals =
         recording.is_some().then(|| SignalReader::new(guest.pid, SEED, args.referenced));
@@ -333,7 +332,7 @@ fn follow(
         }
         let (mut row, touches) = match source.interval(None, &mut || !is_over()) {
             Ok(seen) => seen,
-            // A recording is of one process: its pages mean nothing in another one.
+            // A recording is of one process: page numbers mean nothing in another one.
             Err(error) if recording.is_none() && has_ended(args, &guest) => {
                 drop(source);
                 note(&format!("{error}: waiting until the guest is started again"));
@@ -346,7 +345,7 @@ fn follow(
             Err(error) => return Err(error.into()),
         };
         row.at += again;
-        // DAMON knows nothing of a window that has not ended.
+        // DAMON has no result for a window that has not ended.
         if row.seen.is_none() && row.events.is_none() && is_over() {
             break;
         }
@@ -364,10 +363,10 @@ fn follow(
     page.write(&name, &rows)
 }
 
-/// Whether a guest that was named has ended, so that one of its name may follow.
+/// Whether the guest was given by name and has ended, so that another of that name may follow.
 fn has_ended(args: &Args, guest: &Hypervisor) -> bool {
     let is_there = || hypervisors(Path::new(PROC)).iter().any(|it| it.pid == guest.pid);
-    // Its sockets go before its process does.
+    // Its sockets disappear before its process does.
     let has_gone = || {
         (0..ENDS_WITHIN).any(|_| {
             std::thread::sleep(LOOK_EVERY);
@@ -377,7 +376,8 @@ fn has_ended(args: &Args, guest: &Hypervisor) -> bool {
     args.guest == guest.name && has_gone()
 }
 
-/// The guest and its source once one of that name can be watched; `None`: it is over before.
+/// Waits until a guest of that name can be watched, and returns it with its source; `None`: the
+/// time is over before.
 fn wait_for_guest(
     args: &Args,
     is_over: &impl Fn() -> bool,
@@ -404,7 +404,7 @@ fn wait_for_guest(
     None
 }
 
-/// An HTML page that `ballast-lab` draws at the end.
+/// An HTML page that `ballast-lab` draws when tracking ends.
 struct Page {
     program: Command,
     destination: Destination,
@@ -438,13 +438,13 @@ impl Page {
     }
 }
 
-/// Starts to watch as the arguments say.
+/// Starts to watch the guest as the arguments say.
 fn watch(args: &Args, guest: &Hypervisor) -> anyhow::Result<Box<dyn WorkingSetSource>> {
     let tracker = match (args.source, &guest.tracker) {
         (SourceChoice::Auto | SourceChoice::Library, Some(tracker)) => tracker,
         (SourceChoice::Library, None) => anyhow::bail!(
-            "there is no tracker in the guest: it is started with libballast_track.so in LD_PRELOAD \
-             and BALLAST_TRACK_SOCKET; or leave --source out"
+            "the guest has no tracker: start its hypervisor with libballast_track.so in LD_PRELOAD \
+             and BALLAST_TRACK_SOCKET, or leave --source out"
         ),
         (SourceChoice::Mglru, _) => {
             ensure_no_traps_are_asked_for(args)?;

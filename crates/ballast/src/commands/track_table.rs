@@ -1,15 +1,15 @@
 //! Prints intervals as table lines, one by one.
 //!
-//! Idea: columns have a fixed width, so each line is printed when its interval ends and still
-//! aligns. The heading repeats every [`HEADING_EVERY`] lines.
+//! Idea: columns have fixed widths, so a line can be printed as soon as its interval ends. The
+//! heading repeats every [`HEADING_EVERY`] lines.
 
 use ballast_model::Bytes;
 
 use ballast_report::format;
 
-use ballast_daemon::track::{Row, Seen};
+use ballast_daemon::track::{Row, WatchedInterval};
 
-/// Lines per screen.
+/// Lines between two headings: those of a screen.
 const HEADING_EVERY: u64 = 24;
 
 /// The heading above line `number`, if one is due.
@@ -32,7 +32,7 @@ pub(super) fn heading(number: u64) -> Option<String> {
     })
 }
 
-/// The line of an interval; a resting one repeats the known working set.
+/// The line of an interval. While tracking rests, it repeats the known working set.
 pub(super) fn line(row: &Row) -> String {
     const NONE: &str = "-";
     let at = format!("{:.1}s", row.at.as_secs_f64());
@@ -54,13 +54,13 @@ pub(super) fn line(row: &Row) -> String {
     )
 }
 
-/// How long one touch that is seen stops the guest; by DAMON not at all.
-fn trap(seen: &Seen) -> String {
+/// How long a trapped access stops the guest; zero with DAMON, which needs no traps.
+fn trap(seen: &WatchedInterval) -> String {
     format!("{:.1}us", seen.trap.as_secs_f64() * 1e6)
 }
 
 /// `1/64 by 1`: the watched share of granules, and pages per granule.
-fn watched(seen: &Seen) -> String {
+fn watched(seen: &WatchedInterval) -> String {
     let part = if seen.share >= 1.0 {
         "all".to_owned()
     } else {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn lines_align_with_their_heading() {
-        let seen = Seen {
+        let seen = WatchedInterval {
             source: ballast_model::TrackingSource::Library,
             working_set: Bytes::mib(203),
             touched: Bytes::mib(201),
@@ -93,8 +93,9 @@ mod tests {
             trap: Duration::from_nanos(14_800),
             revoked_in: Duration::from_millis(2),
         };
-        let all = Seen { share: 1.0, granule_pages: 32, hot_granules: None, ..seen.clone() };
-        let row = |seen: Option<Seen>| Row {
+        let all =
+            WatchedInterval { share: 1.0, granule_pages: 32, hot_granules: None, ..seen.clone() };
+        let row = |seen: Option<WatchedInterval>| Row {
             at: Duration::from_millis(12_340),
             length: Duration::from_secs(1),
             tracked: Bytes::mib(512),

@@ -1,5 +1,5 @@
-//! A daemon under test: the real program with its own configuration, socket and journal in a
-//! temporary folder. Tests wait for states, with generous limits, because the machine may be busy.
+//! A daemon under test: the real program, with its own configuration, socket and journal in a
+//! temporary folder. Tests wait for states with generous limits, because the machine may be busy.
 
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
@@ -39,7 +39,7 @@ impl Ground {
         Ground::within(&std::env::temp_dir())
     }
 
-    /// The same in a folder of the caller's choice.
+    /// As `new`, in the folder `parent`.
     pub fn within(parent: &Path) -> Self {
         let folder = tempfile::tempdir_in(parent).unwrap();
         fs::create_dir(folder.path().join("qmp")).unwrap();
@@ -50,7 +50,7 @@ impl Ground {
         self.folder.path().join(name)
     }
 
-    /// The socket of a guest of this name.
+    /// The QMP socket of the guest called `name`.
     pub fn guest(&self, name: &str) -> PathBuf {
         self.path("qmp").join(format!("{name}.sock"))
     }
@@ -63,12 +63,13 @@ impl Ground {
         self.path("journal.db")
     }
 
-    /// Writes the configuration: what every test needs, with a fast tick, and `more`.
+    /// Writes the configuration: what every test needs, with a fast tick; `daemon` is more for the
+    /// table `[daemon]`, `more` are other tables.
     pub fn configure(&self, daemon: &str, more: &str) {
         self.configure_for(&self.path("qmp"), daemon, more);
     }
 
-    /// The same with guests in another folder.
+    /// The same, with the guests' sockets in the folder `qmp`.
     pub fn configure_for(&self, qmp: &Path, daemon: &str, more: &str) {
         let text = format!(
             "[daemon]\nsocket = {:?}\nraise_priority = false\n{daemon}\n\
@@ -79,7 +80,7 @@ impl Ground {
         fs::write(self.config_file(), text).unwrap();
     }
 
-    /// Has the configuration that was written say `mode = "observe"`, too.
+    /// Adds `mode = "observe"` to the configuration that was written.
     pub fn configure_to_observe(&self) {
         let text = fs::read_to_string(self.config_file()).unwrap();
         fs::write(self.config_file(), format!("mode = \"observe\"\n{text}")).unwrap();
@@ -97,7 +98,7 @@ impl Ground {
         self.spawn_with(|_| {})
     }
 
-    /// The same after `prepare`.
+    /// The same, with the command changed by `prepare`.
     pub fn spawn_with(&self, prepare: impl FnOnce(&mut Command)) -> Daemon<'_> {
         let log = fs::File::options().append(true).create(true).open(self.path("daemon.log"));
         let log = log.unwrap();
@@ -108,7 +109,7 @@ impl Ground {
         Daemon { child: Some(command.spawn().unwrap()), ground: self }
     }
 
-    /// A daemon that somebody else starts and ends, whose socket is in this folder.
+    /// A daemon that something else starts and ends, with its socket in this folder.
     pub fn of_another(&self) -> Daemon<'_> {
         Daemon { child: None, ground: self }
     }
@@ -130,7 +131,7 @@ impl Ground {
         (output.status.code(), text(output.stdout), text(output.stderr))
     }
 
-    /// What `ballast doctor` finds with this configuration, whatever comes of it.
+    /// Exit status and JSON of `ballast doctor` with this configuration.
     pub fn doctor(&self, subject: &[&str]) -> (Option<i32>, Value) {
         let config = self.config_file();
         let common = ["--json", "--config", config.to_str().unwrap()];
@@ -139,7 +140,7 @@ impl Ground {
     }
 }
 
-/// One finding of `ballast doctor` among others: how bad it is, and what was found.
+/// One finding of `ballast doctor`: its severity, and what was found.
 pub fn finding<'a>(
     findings: &'a [Value],
     topic: &str,
@@ -151,7 +152,7 @@ pub fn finding<'a>(
     (found["severity"].as_str().unwrap(), found["found"].as_str().unwrap())
 }
 
-/// A running daemon; killed if a test started it and forgets it.
+/// A running daemon; killed when dropped, if the test started it.
 pub struct Daemon<'a> {
     child: Option<Child>,
     ground: &'a Ground,
@@ -180,13 +181,13 @@ impl Daemon<'_> {
         child.wait().unwrap();
     }
 
-    /// SIGTERM, and its exit status.
+    /// Sends SIGTERM and returns the exit status.
     pub fn stop(self) -> ExitStatus {
         self.signal(rustix::process::Signal::TERM);
         self.ended()
     }
 
-    /// Waits for its end.
+    /// Waits until it ends.
     pub fn ended(mut self) -> ExitStatus {
         let mut child = self.child.take().unwrap();
         wait_for("the daemon's end", || child.try_wait().unwrap())

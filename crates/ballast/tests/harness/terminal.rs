@@ -1,4 +1,4 @@
-//! A real terminal, which tmux holds: shows what an operator would see, and types.
+//! A real terminal, by tmux: reads what an operator would see, and types.
 
 #![allow(dead_code, unreachable_pub)] // each test program uses its part
 
@@ -7,21 +7,21 @@ use std::process::{Command, Stdio};
 
 use super::wait_for;
 
-/// A terminal of 80 columns and 24 rows with a shell in it, of a tmux server of its own.
+/// A terminal of 80 columns and 24 rows with a shell, by a tmux server of its own.
 pub struct Terminal {
     socket: PathBuf,
 }
 
 impl Terminal {
-    /// With the server's `socket`, and variables for the shell, `NAME=VALUE`. `None`, and says so,
-    /// where there is no tmux.
+    /// Opens it with the server's `socket`, and variables for the shell, `NAME=VALUE`. Prints a
+    /// message and returns `None` if there is no tmux.
     pub fn open(socket: PathBuf, variables: &str) -> Option<Terminal> {
         if let Err(error) = Command::new("tmux").arg("-V").stdout(Stdio::null()).status() {
             println!("SKIPPED: tmux: {error}: run scripts/setup");
             return None;
         }
         let terminal = Terminal { socket };
-        // The prompt tells that the shell waits for a command.
+        // The prompt shows that the shell waits for a command.
         let shell = format!("env -u NO_COLOR PS1=ready: {variables} sh");
         terminal.tmux(&["new-session", "-d", "-x", "80", "-y", "24", &shell]);
         terminal.shows(&["ready:"]);
@@ -37,7 +37,7 @@ impl Terminal {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What the screen shows; lines that the terminal broke are whole.
+    /// The text on the screen; lines that the terminal wrapped are joined.
     pub fn screen(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-J"])
     }

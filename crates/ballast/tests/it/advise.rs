@@ -1,4 +1,4 @@
-//! `ballast advise` as scripts see it: an observed host, whose journal the store wrote.
+//! `ballast advise` as scripts use it, on the journal of an observed host.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +32,7 @@ fn journal(folder: &Path, mode: Mode) -> PathBuf {
     journal_of(folder, mode, guests)
 }
 
-/// The journal of a host with `guests`, at a tick every five seconds for two hours.
+/// The journal of a host with `guests`: two hours with a tick every five seconds.
 fn journal_of(folder: &Path, mode: Mode, guests: Vec<GuestSpec>) -> PathBuf {
     let path = folder.join("journal.db");
     let mut control = Settings::new(PolicyName::Global);
@@ -117,7 +117,7 @@ fn an_observed_journal_gives_advice() {
     }
 }
 
-/// What docs/json.md says of the form.
+/// The JSON has the fields that docs/json.md lists.
 #[test]
 fn the_json_of_advice_is_as_documented() {
     let folder = tempfile::tempdir().unwrap();
@@ -151,17 +151,17 @@ fn the_json_of_advice_is_as_documented() {
     assert_eq!(json["policy"], "self-scheduling");
     assert_eq!(json["guests"].as_array().unwrap().len(), 3);
     let returnable = json["returnable"]["mean_bytes"].as_u64().unwrap() >> 20;
-    // Of 4 GiB two guests use 1,400 MiB, some of their kernels', and keep a reserve.
+    // Of 4 GiB two guests use 1,400 MiB and their kernels' memory, and keep a reserve.
     assert!((1800..2400).contains(&returnable), "{returnable}");
 }
 
-/// It holds half of what it needs, beside a guest that has far more than that.
+/// A guest holds half of what it needs, beside a guest that has far more than it needs.
 #[test]
 fn need_that_swap_hides_is_told_as_a_bound() {
     let starved = |agent: bool| {
         let mut starved = guest("starved", Bytes::mib(1000), true);
         starved.start = Some(Bytes::mib(512));
-        // The record begins before it swaps.
+        // The record begins before the guest swaps.
         starved.workloads[0].at = Duration::from_secs(60);
         starved.sources.agent = agent;
         vec![guest("idle", Bytes::mib(200), true), starved]
@@ -182,7 +182,7 @@ fn need_that_swap_hides_is_told_as_a_bound() {
                 .unwrap();
         assert_eq!(json["guests_hiding_need"], u64::from(!agent));
         let need = json["guests"][1]["need_p50_bytes"].as_u64().unwrap() >> 20;
-        // Its data, its kernel's memory, and what that keeps free.
+        // Its data, its kernel's memory, and what the kernel keeps free.
         assert!((1000..1250).contains(&need), "{need} MiB, agent: {agent}");
     }
 }
@@ -197,12 +197,12 @@ fn a_balanced_journal_says_what_was_given_back_already() {
     assert!(json["returnable"]["p95_bytes"].as_u64().unwrap() > 0);
 }
 
-/// A daemon's page has it work like this, and may be killed meanwhile.
+/// A daemon's page runs the command like this, and the daemon may be killed meanwhile.
 #[test]
 fn work_for_a_daemon_is_humble_and_ends_with_it() {
     let folder = tempfile::tempdir().unwrap();
     journal(folder.path(), Mode::Observe);
-    // More than a pipe holds that nobody reads, so that it waits with its last words.
+    // The output exceeds what an unread pipe holds, so the command waits with its last lines.
     let advise = format!(
         "{:?} advise --journal journal.db --json --for-daemon $$ & echo $! >pid; wait",
         crate::PROGRAM

@@ -51,7 +51,8 @@ fn wrong_usage_and_failure_have_different_exit_statuses() {
     }
 }
 
-/// A folder with a `ballast` that notes its arguments and fails, and the path that begins with it.
+/// A folder with a program `ballast` that notes its arguments and fails, and a `PATH` that begins
+/// with that folder.
 fn failing_ballast() -> (TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     note_calls(folder.path(), "ballast", 1);
@@ -59,7 +60,7 @@ fn failing_ballast() -> (TempDir, String) {
     (folder, path)
 }
 
-/// Writes a program that adds its name and arguments to the file `noted` beside it.
+/// Writes a program that appends its name and arguments to the file `noted` beside it.
 fn note_calls(folder: &Path, name: &str, status: i32) {
     let noted = folder.join("noted");
     let text = format!("#!/bin/sh\necho {name} \"$@\" >>{}\nexit {status}\n", noted.display());

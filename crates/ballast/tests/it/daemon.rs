@@ -1,4 +1,4 @@
-//! Tests of the daemon process with fake QMP peers in place of hypervisors: guests misbehave,
+//! Tests of the daemon process with fake QMP peers instead of hypervisors: guests misbehave,
 //! operators intervene, the daemon is killed. Tests with real guests are in `tests/real`.
 
 use std::fs;
@@ -18,10 +18,10 @@ use tokio::runtime::Runtime;
 pub(crate) const FAST: &str = "tick = \"100ms\"";
 pub(crate) const BUDGET: &str = "[host]\nbudget = \"1GiB\"\nreserve = \"0\"\n[policy]\ninterval = \"200ms\"\nbelieved_without_evidence = 1000";
 
-/// Final allocation of a peer that uses 600 MiB.
+/// The allocation that a peer with 600 MiB in use gets in the end.
 const BUSY: Bytes = Bytes::mib(740);
 
-/// Peers run on their own runtime, beside the blocking test.
+/// Peers on a runtime of their own, so that they run while the test blocks.
 pub(crate) struct Peers {
     runtime: Runtime,
 }
@@ -54,8 +54,8 @@ fn memory_moves_to_the_guest_that_uses_it() {
     let idle = peers.using(&ground, "idle", 100);
     ground.configure(FAST, BUDGET);
     let daemon = ground.start();
-    // Both booted with 1 GiB. The busy one needs its 600 MiB, its kernel's memory (40 MiB in a
-    // peer) and its reserve; the other gets the rest.
+    // Both have 1 GiB of boot memory. The busy one needs its 600 MiB, its kernel's memory (40 MiB
+    // in a peer) and its reserve; the other gets the rest.
     wait_for("the division", || {
         let settled = busy.allocation().abs_diff(BUSY) <= Bytes::mib(10)
             && idle.allocation().abs_diff(Bytes::gib(1) - BUSY) <= Bytes::mib(10);
@@ -111,7 +111,7 @@ fn the_service_manager_hears_of_start_ticks_and_stop() {
     };
     let started: Vec<String> = (0..4).map(|_| next().trim().to_owned()).collect();
     assert_eq!(started, ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"]);
-    // A daemon that does not tick is silent.
+    // A stopped daemon does not ping the service manager.
     daemon.signal(Signal::STOP);
     manager.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     while manager.recv(&mut message).is_ok() {}
@@ -156,7 +156,7 @@ pub(crate) fn replay(ground: &Ground) -> Vec<Option<PolicyAnswer>> {
         let now = tick.snapshot.taken_at;
         let controller =
             controller.get_or_insert_with(|| Controller::new(config.settings.clone(), now));
-        // They came of the plan before.
+        // They are outcomes of the plan before.
         for outcome in tick.outcomes {
             controller.handle_event(ballast_control::Event::Outcome(outcome));
         }
@@ -219,7 +219,7 @@ fn misbehaving_guests_harm_only_themselves() {
 #[test]
 fn memory_that_no_process_has_mapped_does_not_count() {
     let (ground, peers) = (Ground::new(), Peers::new());
-    // More than a process can map.
+    // More memory than a process can map.
     let claimed = Bytes::gib(1 << 20);
     let _liar =
         peers.spawn(&ground, "liar", PeerConfig { boot_memory: claimed, ..PeerConfig::default() });
@@ -321,7 +321,7 @@ fn a_daemon_that_observes_moves_nothing_until_told_to() {
         let wanted = status.guests.iter().find(|it| it.guest == "a")?.wanted_bytes?;
         (status.daemon?.ticks > 20).then_some(wanted)
     });
-    // The first step from a GiB towards what it is balanced to.
+    // The first step from 1 GiB towards its part.
     assert!(Bytes::new(wanted) < first[0] && Bytes::new(wanted) > Bytes::mib(600), "{wanted}");
     let (code, told, _) = ground.ballast(&["mode"]);
     assert_eq!((code, told.as_str()), (Some(0), "observe, as configured\n"));
@@ -457,7 +457,7 @@ fn no_guest_hears_what_the_journal_has_not() {
         ground.configure(FAST, BUDGET);
         let daemon = ground.spawn();
         let begun = Instant::now();
-        // Killed in the moment in which one hears of a target.
+        // Kills the daemon at the moment when the first peer gets a target.
         while guests.iter().all(|(_, peer)| peer.target() == booted) {
             assert!(begun.elapsed() < PATIENCE, "no guest was moved");
         }

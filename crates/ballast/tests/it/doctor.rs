@@ -1,6 +1,6 @@
 //! Tests of `ballast doctor` on the machine that runs them, without a daemon and with one.
 //!
-//! Limits: asserts that a machine is judged and in which form, not what it is like.
+//! Limits: asserts which checks are made and the form of the findings, not their content.
 
 use crate::harness::{Daemon, Ground, finding, guest, wait_for};
 use ballast_cloud_hypervisor::testing::Machine as CloudHypervisor;
@@ -9,7 +9,7 @@ use ballast_qmp_testing::{Peer, PeerConfig};
 use ballast_rest::testing::{Reply, RestServer};
 use serde_json::Value;
 
-/// What is said of every host, whatever it is like.
+/// The topics that every host has a finding about.
 const HOST_TOPICS: [&str; 13] = [
     "cgroups",
     "damon",
@@ -26,7 +26,7 @@ const HOST_TOPICS: [&str; 13] = [
     "zswap",
 ];
 
-/// The findings of a run, whose exit status is as the worst of them says.
+/// The findings of a run; asserts that its exit status agrees with the worst of them.
 fn findings(ground: &Ground, arguments: &[&str]) -> Vec<Value> {
     let (code, mut reply) = ground.doctor(arguments);
     assert_eq!(reply["config"].as_str(), ground.config_file().to_str());
@@ -92,7 +92,7 @@ fn guests_of_a_daemon_are_judged_and_its_sockets_left() {
     let config = ground.config_file();
     let folder = ground.path("qmp");
 
-    // Without a daemon its socket is asked.
+    // Without a daemon the doctor asks the socket itself.
     let found = findings(&ground, &["host"]);
     assert_eq!(finding(&found, "qmp", folder.to_str()).0, "warning", "a file is no socket");
     let usable = "1 of 1 sockets are usable";
@@ -119,7 +119,8 @@ fn guests_of_a_daemon_are_judged_and_its_sockets_left() {
     assert!(daemon.stop().success());
 }
 
-/// The sockets of two guests of each hypervisor, one that lacks most, and of a web server.
+/// The sockets of two guests of each hypervisor, a good one and one without most devices, and of a
+/// web server.
 fn light_guests(ground: &Ground) -> Vec<RestServer> {
     let (folder, other) = (ground.path("ch"), ground.path("fc"));
     for folder in [&folder, &other] {

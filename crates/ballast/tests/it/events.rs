@@ -1,4 +1,4 @@
-//! A real script is run for what happens to the daemon's guests and its host.
+//! The daemon runs a real script for events of its guests and its host.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,8 @@ use serde_json::Value;
 use crate::daemon::{BUDGET, FAST, Peers};
 use crate::harness::{Ground, wait_for};
 
-/// Writes a script that a daemon of this ground runs, and returns what configures that.
+/// Writes a script for a daemon of this ground, and returns the table of the configuration that
+/// names it.
 fn script(ground: &Ground, text: &str) -> String {
     let path: PathBuf = ground.path("told");
     let told = ground.path("events");
@@ -20,10 +21,10 @@ fn script(ground: &Ground, text: &str) -> String {
     format!("[events]\nrun = {path:?}\napart = \"0s\"\ntimeout = \"500ms\"")
 }
 
-/// The events that the script wrote down, a line each.
+/// The events that the script has written, one a line.
 fn events(ground: &Ground) -> Vec<Value> {
     let text = fs::read_to_string(ground.path("events")).unwrap_or_default();
-    // A line that is being written has no end yet.
+    // A line that is just being written has no end yet.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -35,7 +36,7 @@ fn a_script_hears_of_stuck_guests_and_a_short_host() {
     let unmoved =
         PeerConfig { used: Bytes::mib(100), rate_per_sec: Bytes::ZERO, ..PeerConfig::default() };
     let _stuck = peers.spawn(&ground, "stuck", unmoved);
-    // One write a line, as scripts of two kinds of events run at once.
+    // One write per line, because scripts for two kinds of events run at the same time.
     let events_table =
         script(&ground, "line=$(cat); echo \"$line\" >>$told; echo heard of $BALLAST_EVENT");
     let guard = "[guard]\nstuck_after = \"1s\"\nrelease_grace = \"0s\"";
@@ -56,7 +57,7 @@ fn a_script_hears_of_stuck_guests_and_a_short_host() {
         events(&ground).into_iter().find(|it| it["event"] == "host-short")
     });
     assert_eq!(event["guest"], Value::Null);
-    // The last rung is reached one after the other, and that is one event.
+    // The rungs are reached one after the other; together they are one event.
     wait_for("the last rung", || (daemon.status()?.rung.code == "freeze").then_some(()));
     let short = events(&ground).into_iter().filter(|it| it["event"] == "host-short");
     assert_eq!(short.count(), 1);

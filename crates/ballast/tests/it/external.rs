@@ -1,4 +1,4 @@
-//! A program of the operator's decides: the example of the documentation, and programs that fail.
+//! The policy `external`: the program of the documentation's example, and programs that fail.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::daemon::{Peers, replay};
 use crate::harness::{Daemon, Ground, wait_for};
 
-/// A program has half a tick to answer, on a machine that may be busy.
+/// A long tick: a program has half a tick to answer, and the machine may be busy.
 const TICK: &str = "tick = \"600ms\"";
-/// What the example gives a peer that uses 600 MiB: 740 as `global` does, and half of 44 left.
+/// What the example gives a peer that uses 600 MiB: 740 MiB as `global` does, and half of the 44
+/// MiB that are left.
 const BY_EXAMPLE: Bytes = Bytes::mib(762);
-/// What `global` gives it.
+/// What `global` gives the same peer.
 const BY_GLOBAL: Bytes = Bytes::mib(740);
 
 fn configure(ground: &Ground, program: &Path, args: &[&str]) {
@@ -30,13 +31,13 @@ fn holds(peer: &ballast_qmp_testing::Peer, wanted: Bytes) -> Option<()> {
     (peer.allocation().abs_diff(wanted) <= Bytes::mib(10)).then_some(())
 }
 
-/// The note on an answer that was not used.
+/// The note about an answer that was not used.
 fn unanswered(status: &StatusReply) -> Option<String> {
     let note = status.notes.iter().find(|note| note.code == "unanswered");
     note.map(|note| note.text.clone())
 }
 
-/// The program that a daemon has started.
+/// The process of the program that a daemon has started.
 fn program_of(daemon: &Daemon<'_>) -> Option<Pid> {
     let parent = format!("PPid:\t{}\n", daemon.pid());
     let found = fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {

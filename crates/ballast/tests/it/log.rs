@@ -11,7 +11,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 const FAST: &str = "tick = \"100ms\"";
 
-/// A pipe that holds all it can.
+/// A pipe that is full.
 fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, mut writer) = pipe().unwrap();
     let flags = fcntl_getfl(&writer).unwrap();
@@ -32,7 +32,7 @@ fn a_log_that_nobody_reads_stops_no_tick() {
     let ticks = || daemon.status()?.daemon.map(|it| it.ticks);
     wait_for("ticks", || ticks().filter(|ticks| *ticks > 5));
     assert!(daemon.stop().success());
-    // Nor does it stop one that cannot start.
+    // A full pipe does not keep a daemon that cannot start from ending.
     fs::write(ground.path("ballast.toml"), "[daemon]\nsocket = \"/dev/null/api\"\n").unwrap();
     let (_reader, writer) = full_pipe();
     let failed = ground.spawn_with(|command| {
@@ -75,7 +75,7 @@ fn a_log_is_complete_once_it_is_read() {
     assert!(log.contains("API on") && log.contains("stopping: SIGTERM"), "{log}");
 }
 
-/// In a mount namespace of its own, where a receiver stands in for the journal. Needs root.
+/// Runs in a mount namespace of its own, where a receiver stands in for the journal. Needs root.
 #[test]
 fn the_journal_gets_entries_with_their_fields() {
     let ground = Ground::new();

@@ -1,4 +1,4 @@
-//! The API's OpenAPI document is what a real daemon answers.
+//! The API's OpenAPI document describes what a real daemon answers.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -18,13 +18,13 @@ use crate::harness::{Ground, guest, wait_for};
 /// A validator for the part of the document at a pointer.
 fn validator(document: &Value, pointer: &str) -> Validator {
     let mut schema = document.clone();
-    // Braces of a path's parameter are none of a URI's characters.
+    // Braces, around a parameter in a path, are not allowed in a URI.
     let pointer = pointer.replace('{', "%7B").replace('}', "%7D");
     schema["$ref"] = format!("#{pointer}").into();
     jsonschema::draft202012::new(&schema).unwrap()
 }
 
-/// What is wrong with a value by the schema at a pointer.
+/// The violations of the schema at a pointer by a value.
 fn mistakes(document: &Value, pointer: &str, value: &Value) -> Vec<String> {
     let validator = validator(document, pointer);
     validator.iter_errors(value).map(|it| format!("{}: {it}", it.instance_path())).collect()
@@ -146,7 +146,7 @@ fn every_answer_of_a_daemon_is_as_described() {
             assert_ne!(mistakes(&document, &pointer, &unknown), [""; 0], "{path}");
         }
     }
-    // All that is described was asked.
+    // Every operation of the document was asked.
     for (path, methods) in document["paths"].as_object().unwrap() {
         for method in methods.as_object().unwrap().keys() {
             let method = method.to_uppercase();

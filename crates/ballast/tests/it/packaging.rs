@@ -1,7 +1,7 @@
-//! What packages are made of: every file is there, and who reads what is shipped understands it.
+//! Contents of the packages: every file is there, and the programs that read them accept them.
 //!
-//! Idea: `scripts/package` puts the files of the packages into folders; here what is built is empty
-//! files. Limits: that the packages install is `tests/real/packages.rs`.
+//! Idea: `scripts/package` puts the files of the packages into folders; here empty files stand in
+//! for what is built. Limits: `tests/real/packages.rs` tests that the packages install.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use crate::program::{ballast, run};
 
-/// What is built, as it lies in the target folder.
+/// The files that are built, by their paths in the target folder.
 const BUILT: [&str; 24] = [
     "dist/ballast",
     "dist/ballast-fleet",
@@ -37,7 +37,7 @@ const BUILT: [&str; 24] = [
     "packages/pages/ballast-lab-demo.1",
 ];
 
-/// The files of the packages, in a folder.
+/// A folder with the files of the packages.
 fn staged() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("target");

@@ -1,6 +1,6 @@
 //! The page in a real browser: headless Chromium, driven by its own protocol as an operator would,
-//! shows a daemon of fake QMP peers. With `BALLAST_PICTURES` set to a folder it leaves pictures
-//! there.
+//! shows a daemon with fake QMP peers. If `BALLAST_PICTURES` names a folder, the tests write
+//! pictures there.
 
 use std::cell::RefCell;
 use std::fs::{self, Permissions};
@@ -26,12 +26,12 @@ use crate::harness::{Ground, PATIENCE, guest, wait_for};
 
 const OWNERS: &str = "owner-0123456789abcdef";
 const READERS: &str = "reader-0123456789abcdef";
-/// Events that may be on their way to a page when something happens: those of a listener's queue,
-/// and one that is being read.
+/// Most events that may be on their way to a page at any moment: those in a listener's queue, and
+/// one that is being read.
 const EVENTS_UNDER_WAY_MAX: u64 = 5;
-/// Ticks that are worth a picture.
+/// Ticks that the page should have seen before a picture is taken.
 const PICTURE_TICKS: u64 = 60;
-/// Largest picture, so that a clone stays small.
+/// Largest picture, in bytes, so that the repository stays small.
 const PICTURE_BYTES_MAX: usize = 150_000;
 
 /// A page in a browser of the test's own.
@@ -40,7 +40,7 @@ struct Browser {
     _chromium: Chromium,
 }
 
-/// The browser's processes, which end with this.
+/// The browser's processes; killed when dropped.
 struct Chromium {
     child: Child,
     profile: TempDir,
@@ -48,7 +48,7 @@ struct Chromium {
 
 impl Drop for Chromium {
     fn drop(&mut self) {
-        // It leads a group of its own, in which all its processes are.
+        // It leads a process group with all its processes.
         if let Some(group) = Pid::from_raw(self.child.id() as i32) {
             let _ = kill_process_group(group, Signal::KILL);
         }
@@ -56,7 +56,7 @@ impl Drop for Chromium {
     }
 }
 
-/// The connection to a page, and what was noticed there.
+/// The connection to a page, and the events noted there.
 struct Tab {
     socket: WebSocket<TcpStream>,
     session: Option<Value>,
@@ -66,7 +66,7 @@ struct Tab {
 }
 
 impl Tab {
-    /// A page of the browser with this profile; `None`: it does not listen yet.
+    /// Connects to a page of the browser with this profile; `None`: it does not listen yet.
     fn open(profile: &Path) -> Option<Tab> {
         let told = fs::read_to_string(profile.join("DevToolsActivePort")).ok()?;
         let (port, path) = told.split_once('\n')?;
@@ -84,7 +84,7 @@ impl Tab {
         Some(tab)
     }
 
-    /// The result of a command; what happens meanwhile is noted.
+    /// Sends a command and returns its result; notes events that arrive meanwhile.
     fn call(&mut self, method: &str, params: Value) -> Value {
         self.sent += 1;
         let mut command = json!({ "id": self.sent, "method": method, "params": params });
@@ -121,11 +121,11 @@ impl Tab {
 }
 
 impl Browser {
-    /// `None`, and says so, where there is no browser or it does not start.
+    /// Starts a browser. Prints a message and returns `None` if there is none or it does not start.
     fn open() -> Option<Browser> {
         let profile = tempfile::tempdir().unwrap();
         let mut command = Command::new("chromium");
-        // Its libraries leave files in these.
+        // Its libraries leave files in these folders.
         command.env("XDG_RUNTIME_DIR", profile.path()).env("XDG_CONFIG_HOME", profile.path());
         // Tests run as root and in containers, where its sandbox cannot be made.
         command.args([
@@ -136,7 +136,7 @@ impl Browser {
         ]);
         command.args(["--hide-scrollbars", "--lang=en", "--remote-debugging-port=0"]);
         command.arg(format!("--user-data-dir={}", profile.path().display()));
-        // All that it leaves goes with the test.
+        // Files that it leaves are removed with the test's folder.
         command.env("HOME", profile.path()).env("TMPDIR", profile.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let child = match command.spawn() {
@@ -168,7 +168,7 @@ impl Browser {
         self.tab.borrow_mut().call(method, params)
     }
 
-    /// Makes the page so many pixels wide.
+    /// Makes the page `width` pixels wide.
     fn widen(&self, width: u32) {
         let size =
             json!({ "width": width, "height": 860, "deviceScaleFactor": 1, "mobile": false });
@@ -184,7 +184,7 @@ impl Browser {
         self.call("Page.navigate", json!({ "url": address }));
     }
 
-    /// What an expression in the page comes to, also if that is promised for later.
+    /// The value of an expression in the page; a promise is awaited.
     fn eval(&self, expression: &str) -> Value {
         let params =
             json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
@@ -197,7 +197,7 @@ impl Browser {
         self.eval(&format!("document.querySelector({css:?}).click()"));
     }
 
-    /// Puts a text into a field.
+    /// Replaces the text of a field.
     fn fill(&self, css: &str, text: &str) {
         self.eval(&format!("document.querySelector({css:?}).select()"));
         self.call("Input.insertText", json!({ "text": text }));
@@ -230,7 +230,7 @@ impl Browser {
         self.eval(&format!("{root}.scrollWidth - {root}.clientWidth")).as_i64().unwrap()
     }
 
-    /// Leaves a picture where the environment asks for some, light and dark.
+    /// Writes pictures, light and dark, if the environment asks for them.
     fn picture(&self, name: &str) {
         let Some(folder) = std::env::var_os("BALLAST_PICTURES") else { return };
         for (scheme, suffix) in [("dark", "-dark"), ("light", "")] {
@@ -246,7 +246,7 @@ impl Browser {
     }
 }
 
-/// Bytes that base64 stands for, by the machine's own program.
+/// Decodes base64 with the machine's own program.
 fn decoded(text: &str) -> Vec<u8> {
     let mut decode = Command::new("base64");
     let mut decode = decode.arg("-d").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -259,7 +259,7 @@ fn decoded(text: &str) -> Vec<u8> {
     output.stdout
 }
 
-/// Configures a page on a free port with both tokens, and a third of the budget to spare.
+/// Configures a page on a free port with both tokens, and a budget with a third to spare.
 fn configure(ground: &Ground) {
     let token = |name: &str, text: &str| {
         let path = ground.path(name);
@@ -275,7 +275,7 @@ fn configure(ground: &Ground) {
     ground.configure(FAST, &format!("{BUDGET}\n{page}"));
 }
 
-/// The page's address, as the daemon's log tells it.
+/// The page's address, from the daemon's log.
 fn address(ground: &Ground) -> String {
     let log = ground.log();
     let (_, after) = log.rsplit_once("page on ").expect("the port is open");
@@ -304,7 +304,7 @@ fn an_operator_watches_explains_and_acts_in_a_browser() {
     browser.shows("#host", "acting");
     browser.shows("#host", "1GiB");
 
-    // Live: what a tick brings is there with that tick's event.
+    // Live: the page shows a tick as soon as that tick's event arrives.
     browser.eval(
         "new MutationObserver((_, me) => { \
              if (!document.querySelector('[data-guest=late]')) return; \
@@ -322,7 +322,7 @@ fn an_operator_watches_explains_and_acts_in_a_browser() {
     }
     browser.picture("overview");
 
-    // By keys: the guest, why, its plots.
+    // By keys: selects the guest, shows its explanation and its plots.
     browser.press("j");
     browser.shows("[aria-selected=true]", "busy");
     browser.press("Enter");
@@ -387,7 +387,7 @@ fn an_operator_watches_explains_and_acts_in_a_browser() {
     let advice: Value = serde_json::from_str(&advice).unwrap();
     browser.shows("#compared", advice["confidence"]["weakest"].as_str().unwrap());
     browser.picture("what-if");
-    // It is kept while the page is open.
+    // The event stays in the list while the page is open.
     browser.press("e");
     browser.shows("#events", "set busy --shares 2000");
     browser.press("w");
@@ -399,7 +399,7 @@ fn an_operator_watches_explains_and_acts_in_a_browser() {
     let outside: Vec<_> = asked.iter().filter(|it| !it.starts_with(&page)).collect();
     assert!(outside.is_empty(), "{outside:?}");
 
-    // It outlives the daemon.
+    // The page stays when the daemon ends.
     daemon.kill();
     browser.shows("#connection", "no tick");
 }
@@ -425,7 +425,7 @@ fn a_reader_looks_at_the_page_and_cannot_act() {
                   .then((reply) => reply.status)";
     assert_eq!(browser.eval(script), 403);
     assert!(!daemon.status().unwrap().tick.paused);
-    // Looking at what another policy would have done is no action.
+    // What-if only reads, so it needs no owner.
     browser.eval("location.hash = '#/what-if'");
     browser.shows("#policy", "static");
     browser.click("#compare");
@@ -462,7 +462,7 @@ fn every_view_fits_a_narrow_screen() {
     browser.press("Enter");
     browser.shows("#figures", "confidence");
     assert_eq!(browser.overflow(), 0, "a comparison");
-    // Whoever does not see it hears what everything is.
+    // For screen readers, every control has a name.
     let nameless = "[...document.querySelectorAll('button, a, input, select, [role=img]')]\
                     .filter((it) => !(it.ariaLabel || it.textContent.trim() || it.labels?.length))\
                     .map((it) => it.outerHTML)";
@@ -474,10 +474,10 @@ fn every_view_fits_a_narrow_screen() {
     }
 }
 
-/// What a member of a fleet answers, as the test of `ballast-fleet` pins it.
+/// The answer of a fleet's member, which a test of `ballast-fleet` pins.
 const FLEET: &str = include_str!("fleet.json");
 
-/// A stand-in of `ballast-fleet`: says the same to everybody, and counts how often it was asked.
+/// Stands in for `ballast-fleet`: always gives the same answer, and counts how often it was asked.
 fn fleet_program(ground: &Ground, status: &'static str, body: String) -> Arc<AtomicU64> {
     let listener = UnixListener::bind(fleet_socket(&ground.path("api.sock"))).unwrap();
     let asked = Arc::new(AtomicU64::new(0));
@@ -532,7 +532,7 @@ fn an_operator_sees_the_fleet_in_a_browser() {
     browser.picture("fleet");
     browser.widen(320);
     assert_eq!(browser.overflow(), 0, "it fits a telephone");
-    // Whoever else asks is given the same answer.
+    // More requests get the answer that the daemon has already.
     let reached = asked.load(Ordering::Relaxed);
     for _ in 0..3 {
         browser.press("o");

@@ -1,8 +1,8 @@
-//! Debian's Prometheus looks at what the daemon exports, at the alert rules and at the dashboard.
+//! Debian's Prometheus checks the daemon's metrics, the alert rules and the dashboard.
 //!
-//! Idea: a story is a daemon in some state; what it exports then is what promtool's tests of rules
-//! get as input, held for ten minutes. So an alert is seen to fire by what a daemon really said,
-//! and to be silent beside a calm one, without waiting for minutes.
+//! Idea: a daemon is brought into a state, and promtool tests the rules with what it exports then,
+//! held constant for ten minutes (a story). So alerts are tested with real metrics, for troubled
+//! daemons and for a calm one, without waiting for minutes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -30,7 +30,7 @@ const LISTEN: &str = "[metrics]\nlisten = \"127.0.0.1:0\"";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0";
 const CLASSIC: &str = "text/plain";
 
-/// A program of Prometheus; `None`, said as skipped, where there is none.
+/// A program of Prometheus. Prints that the test is skipped and returns `None` if there is none.
 fn tool(name: &str) -> Option<PathBuf> {
     let brought = Path::new(ROOT).join("target/tools/prometheus/usr/bin").join(name);
     let found = [PathBuf::from(name), brought]
@@ -54,7 +54,7 @@ fn get(address: SocketAddr, path: &str, accept: &str) -> (u16, String, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), head.to_lowercase(), body.to_owned())
 }
 
-/// What is exported in the classic format, once the first tick is over.
+/// The metrics in the classic format, once the first tick is over.
 fn scrape(address: SocketAddr) -> String {
     wait_for("metrics", || {
         let (status, _, body) = get(address, "/metrics", CLASSIC);
@@ -109,7 +109,7 @@ fn promtool_has_nothing_to_say_of_the_metrics() {
         "{classic}"
     );
     assert!(classic.contains("# TYPE ballast_ticks_total counter\nballast_ticks_total "));
-    // Nothing else is served there, and nothing can be commanded.
+    // Only metrics are served there, and no commands are accepted.
     let (status, _, told) = get(address, "/v1/status", CLASSIC);
     assert!(status == 404 && told.contains("only /metrics"), "{told}");
     assert!(daemon.stop().success());
@@ -142,15 +142,15 @@ fn a_port_in_use_is_told_of_and_tried_again() {
 /// Each series with its values, in promtool's notation.
 type Story = BTreeMap<String, String>;
 
-/// The samples of a scrape as series of a story that stay as they are.
+/// The samples of a scrape as series that stay constant.
 fn held(metrics: &str) -> Story {
     let samples = metrics.lines().filter(|line| !line.starts_with('#'));
     let series = samples.filter_map(|line| line.rsplit_once(' '));
     series.map(|(name, value)| (name.to_owned(), format!("{value}x39"))).collect()
 }
 
-/// What promtool says of the alerts that fire after ten minutes of a story: those of `expected`
-/// among `asked`, and no other.
+/// Asserts, by promtool, that after ten minutes of a story the alerts `expected` fire, and no
+/// others of `asked`.
 fn assert_alerts(promtool: &Path, story: &Story, asked: &[&str], expected: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let series: Vec<Value> = story
@@ -174,7 +174,7 @@ fn assert_alerts(promtool: &Path, story: &Story, asked: &[&str], expected: &[&st
             "promql_expr_test": [{ "expr": expr, "eval_time": "9m45s", "exp_samples": firing }],
         }],
     });
-    // Every JSON is YAML.
+    // JSON is valid YAML.
     let path = folder.path().join("test.yml");
     fs::write(&path, test.to_string()).unwrap();
     let said = Command::new(promtool).args(["test", "rules"]).arg(&path).output().unwrap();
@@ -238,8 +238,8 @@ fn alerts_fire_for_guests_and_a_daemon_in_trouble() {
         let status = daemon.status()?;
         (guest(&status, "stuck")?.compliance.as_ref()?.code == "stuck").then_some(())
     });
-    // With the guests that come after it more than there is: nobody gives any of it up. The stuck
-    // one is still to give what it is above its own floor.
+    // Together with the guests that come later, the floors exceed the budget, so nobody gives
+    // anything up. The stuck guest still has to give what it holds above its own floor.
     for name in ["low", "busy"] {
         let (code, out, err) = ground.ballast(&["set", name, "--floor", "1GiB"]);
         assert_eq!(code, Some(0), "{out}{err}");
@@ -281,7 +281,7 @@ fn an_alert_fires_for_a_host_short_of_memory() {
     assert_alerts(&promtool, &held(&metrics), &OF_A_HOST, &OF_A_HOST);
 }
 
-/// A server of made-up views, for what no peer can be brought to.
+/// A server of handmade views, for states into which no peer can be brought.
 struct Served {
     runtime: tokio::runtime::Runtime,
     view: watch::Sender<Option<Arc<View>>>,
@@ -297,7 +297,7 @@ impl Served {
             .enable_all()
             .build()
             .unwrap();
-        // Nobody else is given it in the moment in which nobody listens there.
+        // The kernel gives the port to nobody else in the moment between the two listeners.
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let metrics = Some(MetricsPort::new(address));
         let config = ServerConfig { metrics, ..fixture::config(folder.path().join("api.sock")) };
@@ -310,7 +310,7 @@ impl Served {
         Served { runtime, view: sender, address, _folder: folder }
     }
 
-    /// What is exported of another view.
+    /// The metrics for another view.
     fn scrape(&self, view: View) -> String {
         let _runtime = self.runtime.enter();
         self.view.send_replace(Some(Arc::new(view)));
@@ -349,8 +349,8 @@ fn alerts_fire_for_what_no_guest_can_be_brought_to() {
         .map(|(series, now)| {
             let first = &before[&series];
             let (first, now) = (first.trim_end_matches("x39"), now.trim_end_matches("x39"));
-            // What grew between the scrapes goes on to grow; all else is as it was at first for
-            // five samples.
+            // Counters that grew between the scrapes keep growing; everything else stays for five
+            // samples as it was at first.
             let values = match (first.parse::<u64>(), now.parse::<u64>()) {
                 (Ok(0), Ok(grown)) if series.contains("swap_in") => format!("0+{grown}x39"),
                 _ => format!("{first}x4 {now}x34"),
@@ -399,12 +399,12 @@ impl Prometheus {
     fn ask(&self, path: &str) -> Option<Value> {
         TcpStream::connect(self.address).ok()?;
         let (_, head, body) = get(self.address, path, "application/json");
-        // It answers in pieces where it does not know the length at first.
+        // It sends chunks if it does not know the length in advance.
         let body = if head.contains("chunked") { unchunked(&body) } else { body };
         serde_json::from_str(&body).ok()
     }
 
-    /// What an expression gives now.
+    /// The value of an expression now.
     fn query(&self, expression: &str) -> Option<Value> {
         let escaped: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
         self.ask(&format!("/api/v1/query?query={escaped}"))
@@ -476,7 +476,7 @@ fn a_prometheus_understands_metrics_rules_and_dashboard() {
     });
     let rules = rules.as_array().unwrap();
     assert_eq!(rules.len(), alerts().len());
-    // What no guest has, as a fence, is not named: another daemon has one of each.
+    // Metrics that no guest has, such as of a fence, are missing here; the handmade view has all.
     let all = Served::start(fixture::view()).scrape(fixture::view()) + &metrics;
     let types = all.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let exported: BTreeSet<&str> = types.map(|(name, _)| name).collect();
@@ -488,11 +488,11 @@ fn a_prometheus_understands_metrics_rules_and_dashboard() {
             assert!(exported.contains(name), "{name} of {expression} is not exported");
         }
     }
-    // It took the samples of OpenMetrics as they were meant.
+    // Prometheus reads the OpenMetrics format as intended.
     let info = prometheus.query("ballast_daemon_info").unwrap();
     assert_eq!(info["data"]["result"][0]["metric"]["policy"], "global", "{info}");
     assert!(daemon.stop().success());
-    // A calm daemon raises no alarm, and one that has gone its own.
+    // A calm daemon raises no alert; one that has gone raises its own.
     let names: Vec<String> = alerts().into_iter().collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     assert_alerts(&promtool, &held(&metrics), &names, &[]);

@@ -1,5 +1,5 @@
-//! `ballast top` and `status --watch` in a real terminal: tmux shows what an operator would see,
-//! and types.
+//! `ballast top` and `status --watch` in a real terminal, by tmux: what an operator would see and
+//! type.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,19 +10,19 @@ use crate::daemon::{BUDGET, FAST, Peers};
 use crate::harness::terminal::Terminal;
 use crate::harness::{Ground, wait_for};
 
-/// With a shell whose commands ask the daemon of `ground`.
+/// A terminal with a shell whose commands ask the daemon of `ground`.
 fn open(ground: &Ground) -> Option<Terminal> {
     let variables = format!("BALLAST_SOCKET={}", ground.path("api.sock").display());
     Terminal::open(ground.path("tmux.sock"), &variables)
 }
 
 impl Terminal {
-    /// Runs `ballast top` in the shell; what it leaves of the terminal's settings is compared.
+    /// Runs `ballast top` in the shell, which afterwards compares the terminal's settings.
     fn start(&self, arguments: &str) {
         self.start_command(&format!("top {arguments}"));
     }
 
-    /// The same with another command.
+    /// The same with any command of `ballast`.
     fn start_command(&self, arguments: &str) {
         let line = format!(
             "clear; a=$(stty -g); {} {arguments}; s=$?; b=$(stty -g); \
@@ -32,7 +32,7 @@ impl Terminal {
         self.press(&[&line, "Enter"]);
     }
 
-    /// Waits until the shell has the terminal again, as it was.
+    /// Waits until the shell has the terminal again, with its settings as before.
     fn is_restored(&self, status: u8) {
         let screen = self.shows(&[&format!("ended with {status}, as before"), "ready:"]);
         assert!(!screen.contains("GUEST"), "{screen}");
@@ -40,7 +40,7 @@ impl Terminal {
         assert_eq!(self.tmux(&["display-message", "-p", flags]).trim(), "0 1");
     }
 
-    /// The process that the shell runs.
+    /// The process number of the program that the shell runs.
     fn child(&self) -> i32 {
         let shell = self.tmux(&["display-message", "-p", "#{pane_pid}"]);
         let shell = shell.trim();
@@ -81,7 +81,7 @@ fn an_operator_watches_explains_and_pauses_in_a_terminal() {
         let idle = status.guests.iter().find(|guest| guest.guest == "idle")?;
         (idle.shares == Some(10_000)).then_some(())
     });
-    // The view outlives the daemon, and finds the next one.
+    // The view stays when the daemon ends, and finds the next one.
     daemon.kill();
     terminal.shows(&["no status for", "busy"]);
     let daemon = ground.start();
@@ -98,7 +98,7 @@ fn signals_leave_the_terminal_as_it_was() {
     let Some(terminal) = open(&ground) else { return };
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
         terminal.start("--no-color");
-        // Nobody listens, and it waits.
+        // There is no daemon yet, and it waits.
         terminal.shows(&["no daemon answered yet", "no status for"]);
         let pid = rustix::process::Pid::from_raw(terminal.child()).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
@@ -132,7 +132,7 @@ fn what_is_no_journal_is_named_without_a_view() {
 fn a_journal_is_watched_back_and_forth_in_a_terminal() {
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../store/tests/fixtures/v3.db");
     let ground = Ground::new();
-    // Reading leaves files beside it; the tree stays as it is.
+    // Reading leaves files beside a journal, so a copy is read.
     fs::copy(fixture, ground.journal()).unwrap();
     let Some(terminal) = open(&ground) else { return };
     terminal.start(&format!("--journal {}", ground.journal().display()));
@@ -141,7 +141,7 @@ fn a_journal_is_watched_back_and_forth_in_a_terminal() {
     let first = terminal.shows(&["at 0 % of it"]);
     terminal.press(&["Enter"]);
     terminal.shows(&["guest      ", "decision   plan #"]);
-    // Escape and a key at once would be that key with Alt.
+    // Escape alone: followed at once by a key, it would be that key with Alt.
     terminal.press(&["Escape"]);
     terminal.shows(&["GUEST▲"]);
     terminal.press(&["Space"]);
@@ -170,7 +170,7 @@ fn a_watched_status_is_redrawn_until_it_is_interrupted() {
         assert!(screen.matches("GUEST").count() <= 1, "{screen}");
         plan(&screen).filter(|number| *number > first)
     });
-    // It outlives the daemon.
+    // `status --watch` stays when the daemon ends.
     daemon.kill();
     terminal.shows(&["no daemon listens on", "busy"]);
     let daemon = ground.start();
@@ -199,7 +199,7 @@ fn a_watched_status_is_an_object_a_line() {
         let status: ballast_api::StatusReply = serde_json::from_str(&line.unwrap()).unwrap();
         assert_eq!(status.guests[0].guest, "busy");
     }
-    // The reader has gone, which is no failure.
+    // A reader that has gone is no failure.
     assert_eq!(wait_for("its end", || child.try_wait().unwrap()).code(), Some(0));
     let mut child = watch(&[]);
     let mut out = BufReader::new(child.stdout.take().unwrap());

@@ -1,7 +1,7 @@
-//! Tests of the shipped systemd unit: systemd accepts it and finds it closed enough, and the daemon
-//! does its work with what it leaves.
+//! Tests of the shipped systemd unit: systemd accepts it and rates it as sufficiently confined, and
+//! the daemon works with the rights that it leaves.
 //!
-//! Limits: systemd is not started here; `tests/real/unit.rs` has one start the unit beside real
+//! Limits: systemd is not started here; in `tests/real/unit.rs` one starts the unit, beside real
 //! guests.
 
 use std::fs;
@@ -16,8 +16,8 @@ const UNIT: &str = include_str!("../../../../packaging/ballast.service");
 /// Most exposure that `systemd-analyze security` may find, in tenths: 40 is "OK".
 const EXPOSURE_MAX: u32 = 40;
 
-/// Runs `systemd-analyze` on the unit with this program in it; `None`, said as skipped, where there
-/// is none.
+/// Runs `systemd-analyze` on the unit with this program in it. Prints that the test is skipped and
+/// returns `None` if there is none.
 fn analyze(arguments: &[&str]) -> Option<Output> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ballast.service");
@@ -41,7 +41,7 @@ fn values(key: &str) -> Vec<&'static str> {
 fn systemd_understands_every_line_of_the_unit() {
     let Some(output) = analyze(&["verify", "--man=no"]) else { return };
     let said = String::from_utf8_lossy(&output.stderr);
-    // It also looks at units of the machine.
+    // It also checks units of the machine.
     let own: Vec<&str> = said.lines().filter(|line| line.contains("ballast.service")).collect();
     assert!(output.status.success() && own.is_empty(), "{own:?}");
 }
@@ -67,7 +67,7 @@ fn the_unit_makes_every_folder_of_the_default_configuration() {
     }
 }
 
-/// Needs root, which is given up but for what the unit grants.
+/// Needs root; the daemon gets only the capabilities that the unit grants.
 #[test]
 fn the_units_capabilities_suffice_for_foreign_guests() {
     const HYPERVISOR: u32 = 64_055;
@@ -80,7 +80,7 @@ fn the_units_capabilities_suffice_for_foreign_guests() {
     let _runtime = runtime.enter();
     let socket = ground.guest("a");
     let _peer = Peer::spawn(&socket, PeerConfig::default()).unwrap();
-    // As QEMU leaves it: its own user may write to it, nobody else.
+    // As QEMU leaves its socket: only its own user may write to it.
     std::os::unix::fs::chown(&socket, Some(HYPERVISOR), None).unwrap();
     fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     ground.configure("tick = \"100ms\"\ngroup = \"nogroup\"", "");

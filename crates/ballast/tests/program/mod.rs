@@ -28,7 +28,7 @@ pub fn run(command: &mut Command) -> Done {
 pub fn feed(command: &mut Command, input: &[u8]) -> Done {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // A program that failed earlier has closed its end.
+    // Fails if the program has already ended.
     let _ = child.stdin.take().unwrap().write_all(input);
     done(child.wait_with_output().unwrap())
 }

@@ -1,6 +1,6 @@
-//! Real guests under the real daemon: what it sees of them, what it does to them, and what they and
-//! it survive. Guests take seconds to boot, so each test goes through several steps with the same
-//! ones.
+//! Real guests under the real daemon: what the daemon observes, what it does, and what failures the
+//! guests and it survive. Guests take seconds to boot, so each test takes several steps with the
+//! same guests.
 //!
 //! Limits: asserts states, counts and wide ratios, never times; needs QEMU and a built `lab-guest`.
 
@@ -26,16 +26,17 @@ use ballast_model::{Bytes, OutcomeKind, PolicyName};
 use ballast_policy::catalogue::{ENTRIES, PolicyEntry};
 use ballast_store::{Range, Reader, What};
 
-/// Four times as fast as usual, so that there is less to wait for.
+/// A quarter of the default tick, so that tests wait less.
 const FAST: &str = "tick = \"250ms\"";
-/// Boot memory of each of two guests, and what both have together.
+/// Boot memory of each of two guests, which is also the budget of both; and half of it.
 const BOOT: Bytes = Bytes::mib(512);
 const HALF: Bytes = Bytes::mib(256);
-/// Attempts at meeting a guest while it gives memory: that takes it a second or so.
+/// Most attempts to catch a guest while it gives memory, which takes it a second or so.
 const CATCHES_MAX: u32 = 10;
-/// Memory that a workload uses: more than its guest is to have.
+/// Memory that a workload uses: more than its guest will have.
 const USED: Bytes = Bytes::mib(280);
-/// More than half of the budget holds beside a guest's kernel, and less than all of it.
+/// A working set that, with the guest's kernel, is larger than half of the budget and smaller than
+/// all of it.
 const WORKING_SET: Bytes = Bytes::mib(240);
 
 fn set(ground: &Ground, arguments: &[&str]) {
@@ -77,7 +78,7 @@ fn two_guests_share_a_budget_for_one_and_outlive_kills() {
     assert_file_intact(&ground.journal());
 }
 
-/// Ends with the guests being balanced.
+/// At its end the mode is changed to `balance`.
 fn nothing_moves_while_observing(ground: &Ground, daemon: &Daemon<'_>) {
     let is_decided = |status: &StatusReply| {
         let wanted = |name| guest(status, name)?.wanted_bytes;
@@ -130,7 +131,8 @@ fn both_are_seen_and_halved(ground: &Ground, daemon: &Daemon<'_>) {
     }
 }
 
-/// What a doctor says of guests that have a plain balloon, and of the sockets that the daemon has.
+/// Findings of the doctor about guests with a plain balloon, and about sockets that the daemon
+/// uses.
 fn a_doctor_finds_their_drivers(ground: &Ground) {
     let (code, reply) = ground.doctor(&["guests"]);
     let findings = reply["findings"].as_array().unwrap();
@@ -164,7 +166,7 @@ fn memory_follows_the_work(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
     wait_allocation("memory for the work", daemon, "busy", |holds| {
         holds > WORKING_SET + Bytes::mib(64)
     });
-    // What was swapped out comes back once.
+    // What was swapped out is read back once.
     let free = wait_for("the end of swapping", || {
         Some(lab.pace("busy")).filter(|pace| pace.swap_ins_per_touch < 0.001)
     });
@@ -206,7 +208,7 @@ fn the_daemon_is_killed_in_mid_action<'a>(
     lab.start_constant("busy", Bytes::mib(64));
     catch_in_mid_action(ground, &daemon);
     daemon.kill();
-    // What the operator said is forgotten with it: the file says half for each.
+    // The operator's settings end with the daemon. By the file each guest gets half.
     let daemon = ground.start();
     for name in ["busy", "idle"] {
         wait_allocation("about half of the budget", &daemon, name, is_about_half);
@@ -231,8 +233,8 @@ fn a_guest_is_killed_in_mid_action(lab: &Lab, ground: &Ground, daemon: &Daemon<'
     assert_eq!(daemon.status().unwrap().daemon.unwrap().plans_refused, 0);
 }
 
-/// Balloons tell what a guest uses and no more, so policies that go by anything else do without,
-/// and say so.
+/// Balloon statistics say only what a guest uses, so policies that need other inputs use their
+/// fallbacks, and say so.
 #[test]
 fn every_policy_runs_on_balloon_statistics_and_respects_priority() {
     let lab = Lab::boot(vec![swapping("busy", BOOT), swapping("idle", BOOT)]);
@@ -258,7 +260,7 @@ fn every_policy_runs_on_balloon_statistics_and_respects_priority() {
         audit.read(&ground.journal());
     }
 
-    // Under `static` both have half, whatever they do, unless one goes first.
+    // Under `static` both have half, whatever they do, unless one has priority.
     set(&ground, &["--policy", "static"]);
     lab.start_constant("busy", WORKING_SET);
     wait_allocation("half of the budget", &daemon, "busy", |holds| holds == HALF);
@@ -277,7 +279,7 @@ fn every_policy_runs_on_balloon_statistics_and_respects_priority() {
     assert!(daemon.stop().success());
 }
 
-/// Switches the policy and looks at what becomes of it.
+/// Switches the policy and checks its plans.
 fn switched_to(ground: &Ground, daemon: &Daemon<'_>, entry: &PolicyEntry) {
     let name = entry.name.as_str();
     let (code, told, err) = ground.ballast(&["set", "--policy", name]);
@@ -320,12 +322,12 @@ fn switched_to(ground: &Ground, daemon: &Daemon<'_>, entry: &PolicyEntry) {
     eprintln!("{name}: {missing:?}, {}", reason("idle"));
 }
 
-/// Within the dead band nothing is moved.
+/// About half: within the dead band nothing is moved.
 fn is_about_half(holds: Bytes) -> bool {
     holds.abs_diff(HALF) <= Bytes::mib(10)
 }
 
-/// Leaves `idle` in the middle of giving memory to `busy`.
+/// Returns while `idle` is giving memory to `busy`.
 fn catch_in_mid_action(ground: &Ground, daemon: &Daemon<'_>) {
     for _ in 0..CATCHES_MAX {
         set(ground, &["busy", "--ceiling", "144MiB"]);
@@ -396,7 +398,8 @@ fn guests_of_all_kinds_are_known_for_what_they_are() {
     assert!(daemon.stop().success());
 }
 
-/// The kernel refuses to load it. Of two `-append` QEMU takes the last.
+/// Arguments of QEMU by which the guest's kernel does not load the driver. Of two `-append` QEMU
+/// takes the last.
 fn without_balloon_driver() -> Vec<String> {
     let kernel = "console=ttyS0 quiet panic=-1 no_timer_check module_blacklist=virtio_balloon";
     vec!["-append".to_owned(), kernel.to_owned()]
@@ -408,7 +411,7 @@ struct QmpClient {
 }
 
 impl QmpClient {
-    /// Connects and waits until it is served.
+    /// Connects and waits until QEMU serves it.
     fn connect(socket: &std::path::Path) -> QmpClient {
         let stream = UnixStream::connect(socket).unwrap();
         let mut greeting = String::new();
@@ -433,8 +436,9 @@ fn rounds_of_kills_and_squeezes_harm_nobody() {
     rounds.end();
 }
 
-/// A guest without swap is squeezed to its floor and given memory back, whatever it does with it,
-/// and nothing in it is ever killed for want of memory. Some rounds here, many under `make soak`.
+/// A guest without swap is squeezed to its floor and given memory back, whatever it does with its
+/// memory, and no process in it is ever killed for lack of memory. Some rounds here, many under
+/// `make soak`.
 #[test]
 fn a_guest_without_swap_is_never_squeezed_to_death() {
     let lab = Lab::boot(squeezes::guests(BOOT));
@@ -449,8 +453,8 @@ fn a_guest_without_swap_is_never_squeezed_to_death() {
     squeezes.end();
 }
 
-/// The operator lowers the ceiling of a guest without swap below what it uses: it gives what it
-/// can, and nothing in it is killed; when it no longer uses that, it gives the rest.
+/// The operator lowers the ceiling of a guest without swap below what it uses. It gives what it
+/// can, and no process in it is killed; when it no longer uses the memory, it gives the rest.
 #[test]
 fn a_guest_without_swap_keeps_its_use_under_any_ceiling() {
     let lab = Lab::boot(vec![GuestSpec::new("dry".parse().unwrap(), BOOT)]);
@@ -477,8 +481,8 @@ fn a_guest_without_swap_keeps_its_use_under_any_ceiling() {
     assert!(daemon.stop().success());
 }
 
-/// The daemon knows the working set of a guest with the tracker in it, and its curve, and `meb`
-/// gives it the memory that another does not touch; afterwards `ballast track` may have it.
+/// The daemon knows the working set and the miss curve of a guest with the tracker, and `meb` gives
+/// it the memory that another guest does not touch. Afterwards `ballast track` can track it.
 #[test]
 fn a_tracked_guest_has_a_working_set_and_a_curve() {
     if !crate::support::may_track() {
@@ -491,7 +495,7 @@ fn a_tracked_guest_has_a_working_set_and_a_curve() {
     let policy = "[policy]\nname = \"meb\"\ninterval = \"500ms\"\n[host]\nbudget = \"640MiB\"";
     ground.configure_for(lab.sockets(), FAST, policy);
     let daemon = ground.start();
-    // As much as the workload, and what a guest's kernel took and keeps free beside.
+    // The workload, and what the guest's kernel took and keeps free.
     let expected = Bytes::mib(150).get()..Bytes::mib(340).get();
     wait_for("a demand that is the working set", || {
         let (_, out, _) = ground.ballast(&["explain", "seen", "--json"]);
@@ -503,7 +507,7 @@ fn a_tracked_guest_has_a_working_set_and_a_curve() {
         (is_it && estimate["curve"]["points"].is_array()).then_some(())
     });
     the_one_that_touches_more_has_more(&lab, &ground, &daemon);
-    // One client at a time.
+    // A tracker serves one client at a time.
     let (code, _, err) = ground.ballast(&["track", "seen", "--for", "1s"]);
     assert_eq!(code, Some(1));
     assert!(err.contains("another client"), "{err}");
@@ -521,7 +525,7 @@ fn a_tracked_guest_has_a_working_set_and_a_curve() {
     assert!((2..=4).contains(&rows.len()), "{out}");
     let last = rows[rows.len() - 1]["working_set_bytes"].as_u64().unwrap();
     assert!((Bytes::mib(270).get()..Bytes::mib(400).get()).contains(&last), "{out}");
-    // Other commands read what was recorded.
+    // Other commands can read the recording.
     let series = format!("{folder}/series.csv");
     let (code, _, err) = ground.ballast(&["imt", &series]);
     assert_eq!(code, Some(0), "{err}");
@@ -530,7 +534,7 @@ fn a_tracked_guest_has_a_working_set_and_a_curve() {
     tracking_goes_on_with_the_next_process(lab, vec![spec("seen")]);
 }
 
-/// Ends the guests of `lab` while `seen` is tracked, and starts another of that name.
+/// Ends the guests of `lab` while `seen` is tracked, and starts another guest of that name.
 fn tracking_goes_on_with_the_next_process(lab: Lab, next: Vec<GuestSpec>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ballast"))
         .args(["track", "seen", "--json"])
@@ -555,7 +559,7 @@ fn tracking_goes_on_with_the_next_process(lab: Lab, next: Vec<GuestSpec>) {
     child.wait().unwrap();
 }
 
-/// 300 MiB and what a guest needs beside do not fit in half of the budget.
+/// The guest `seen` touches 300 MiB, which with its kernel do not fit into half of the budget.
 fn the_one_that_touches_more_has_more(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
     lab.stop_workload("seen");
     lab.start_constant("seen", Bytes::mib(300));
@@ -579,8 +583,8 @@ fn the_one_that_touches_more_has_more(lab: &Lab, ground: &Ground, daemon: &Daemo
     assert!(out.contains("TRACKED"), "{out}");
 }
 
-/// Within a phase tracking rests, and what was last seen is relied on as if it were new; a guest
-/// that needs more is looked at again, and gets it.
+/// Within a phase tracking rests, and the last working set counts as if it were new. A guest that
+/// needs more is watched again, and gets more.
 #[test]
 fn tracking_rests_until_the_working_set_changes() {
     if !crate::support::may_track() {
@@ -598,8 +602,7 @@ fn tracking_rests_until_the_working_set_changes() {
         let tracking = guest(&daemon.status()?, "steady")?.tracking.clone()?;
         Some((tracking.state.code, Bytes::new(tracking.working_set_bytes?), tracking.age_ms?))
     };
-    // Filling takes five intervals, and a machine that is busy with others makes working sets
-    // stray.
+    // Filling memory takes five intervals, and on a busy machine working sets vary.
     let rests_at = |least: Bytes, most: Bytes| {
         wait_for("rest", || {
             let (state, wss, _) = tracking()?;
@@ -607,7 +610,7 @@ fn tracking_rests_until_the_working_set_changes() {
         });
     };
     rests_at(Bytes::mib(90), Bytes::mib(140));
-    // While tracking rests, the working set is confirmed all the time. Then a checkpoint watches,
+    // While tracking rests, the working set is confirmed continuously. Then a checkpoint watches,
     // and tracking rests again.
     wait_for("a checkpoint", || {
         let (state, _, age_ms) = tracking()?;
@@ -624,9 +627,9 @@ fn tracking_rests_until_the_working_set_changes() {
     assert!(daemon.stop().success());
 }
 
-/// The daemon tracks a guest with the library by the library, and one without by the kernel's
-/// referenced bits; under KVM it refuses those and reports why. A daemon that is killed while it
-/// tracks leaves nothing behind, and the next one tracks both again.
+/// The daemon tracks a guest that has the library by the library, and one without by the kernel's
+/// referenced bits. Under KVM it refuses the latter and reports why. A daemon that is killed while
+/// it tracks leaves nothing behind, and the next one tracks both again.
 #[test]
 fn guests_are_balanced_and_outlive_the_daemon() {
     if !crate::support::may_track() {
@@ -643,7 +646,7 @@ fn guests_are_balanced_and_outlive_the_daemon() {
     ground.configure_for(lab.sockets(), FAST, settings);
     let are_followed = |daemon: &Daemon<'_>| {
         for (name, state) in [("watched", "watching"), ("bits", "referenced")] {
-            // Of what a guest that boots touched beside its workload nothing is left in the end.
+            // What a guest touched only while it booted is no longer in the working set in the end.
             wait_for(&format!("the working set of {name}"), || {
                 let tracking = guest(&daemon.status()?, name)?.tracking.clone()?;
                 if state == "referenced" && lab.is_kvm() {
@@ -676,8 +679,9 @@ fn guests_are_balanced_and_outlive_the_daemon() {
     wait_for("every permission to be restored", || (!is_registered()).then_some(()));
 }
 
-/// What only the guest knows is in the daemon's inputs; what it asks for is decided on and
-/// answered, before its kernel has swapped much; and an agent that is killed is heard again.
+/// The daemon's inputs contain what only the guest knows. Requests of its agent are decided on and
+/// answered before its kernel has swapped much. An agent that is killed and restarted is heard
+/// again.
 #[test]
 fn requests_of_an_agent_are_answered() {
     let spec = |name| GuestSpec { agent: true, ..swapping(name, BOOT) };
@@ -700,8 +704,8 @@ fn requests_of_an_agent_are_answered() {
     let (_, out, _) = ground.ballast(&["explain", "asks"]);
     assert!(out.contains("promised to processes"), "{out}");
     lab.start_constant("asks", Bytes::mib(260));
-    // Its program and its kernel need some 330 MiB. How much of that they use often enough for the
-    // agent to ask for it differs from run to run.
+    // Its program and its kernel need some 330 MiB. How much of that is used often enough for the
+    // agent to ask for it differs between runs.
     wait_allocation("what it asks for", &daemon, "asks", |holds| holds >= Bytes::mib(280));
     let request = wait_for("its request", || agent("asks")?.request);
     assert!(["more", "emergency", "less"].contains(&&*request.code), "{request:?}");
@@ -711,7 +715,7 @@ fn requests_of_an_agent_are_answered() {
     told(", restarted");
     wait_for("a report of the new one", || agent("asks").filter(|view| view.age_ms < 5000));
     assert!(daemon.stop().success());
-    // What was decided on is in the journal.
+    // The request is in the journal.
     let journal = ground.journal();
     let (code, out, err) =
         ground.ballast(&["explain", "asks", "--journal", journal.to_str().unwrap()]);
@@ -719,8 +723,8 @@ fn requests_of_an_agent_are_answered() {
     assert!(out.contains("promised to processes"), "{out}");
 }
 
-/// While what guests use and a reserve fit, each has that, by its own figures; when they do not,
-/// all memory is divided; and when they fit again, no longer.
+/// While the guests' use and reserves fit the budget, each guest gets what it asks for by its own
+/// figures. When they do not fit, all memory is divided; and when they fit again, it is not.
 #[test]
 fn self_scheduling_hands_over_when_requests_exceed_the_budget() {
     let spec = |name| GuestSpec { agent: true, ..swapping(name, BOOT) };
@@ -753,13 +757,12 @@ fn self_scheduling_hands_over_when_requests_exceed_the_budget() {
     assert!(daemon.stop().success());
 }
 
-/// A program that can do without memory gives it back before the balloon takes it, so the balloon
-/// has the guest swap nothing out; and the program hears when it may grow again.
+/// A program that can do without memory gives it back before the balloon takes it, so the guest
+/// swaps nothing out. The program is notified when it may grow again.
 #[test]
 fn programs_give_memory_back_before_the_balloon_takes_it() {
     let lab = Lab::boot(vec![GuestSpec { agent: true, ..swapping("gives", BOOT) }]);
-    // A file in memory is as good as a program that holds it, and the hook knows how to be rid of
-    // it.
+    // A file in memory stands in for a program that holds memory, and the hook removes it.
     let script = "#!/bin/sh\n\
                   case $1 in\n\
                   can-give) stat -c %s /held 2>/dev/null || echo 0;;\n\
@@ -799,8 +802,9 @@ fn programs_give_memory_back_before_the_balloon_takes_it() {
     assert!(waited, "the balloon waited");
 }
 
-/// A guest whose agent lies, floods and calls emergencies all the time gets the memory that no
-/// other guest wants, and gives it back as soon as an honest guest asks for its part.
+/// A guest whose agent lies, floods the daemon and reports emergencies all the time gets only
+/// memory that no other guest wants, and gives it back as soon as an honest guest asks for its
+/// part.
 #[test]
 fn a_lying_guest_takes_nothing_from_an_honest_one() {
     let spec = |name| GuestSpec { agent: true, ..swapping(name, BOOT) };
@@ -819,7 +823,7 @@ fn a_lying_guest_takes_nothing_from_an_honest_one() {
     wait_allocation("what the other does not want", &daemon, "liar", |holds| {
         holds > Bytes::mib(340)
     });
-    // With its kernel it needs more than half of what there is.
+    // With its kernel the honest guest needs more than half of the budget.
     lab.start_constant("honest", Bytes::mib(260));
     wait_allocation("its part", &daemon, "honest", |holds| holds >= Bytes::mib(300));
     wait_allocation("the rest", &daemon, "liar", |holds| holds <= Bytes::mib(340));
@@ -828,27 +832,29 @@ fn a_lying_guest_takes_nothing_from_an_honest_one() {
     assert!(daemon.stop().success());
 }
 
-/// Boot memory of guests into which memory is plugged, what can be, and what two of them share.
+/// For guests into which memory is plugged: boot memory, memory that can be plugged, and the budget
+/// of two.
 const SMALL: Bytes = Bytes::mib(384);
 const PLUGGABLE: Bytes = Bytes::mib(512);
 const SHARED: Bytes = Bytes::mib(1100);
 
-/// A guest into which memory can be plugged; when told to reboot it does so, and does not end.
+/// A guest into which memory can be plugged. Its QEMU reboots when the guest does, instead of
+/// ending.
 fn pluggable(name: &str) -> GuestSpec {
     let extra_args = ["-action", "reboot=reset"].map(str::to_owned).to_vec();
     let hotplug = Some(Hotplug::virtio_mem(PLUGGABLE));
     GuestSpec { hotplug, extra_args, ..GuestSpec::new(name.parse().unwrap(), SMALL) }
 }
 
-/// Waits until a guest holds `size`, which is all that it may have.
+/// Waits until a guest holds `size`, the most that it may have.
 fn wait_holds(daemon: &Daemon<'_>, name: &str, size: Bytes) {
     wait_allocation("what it may have", daemon, name, |holds| {
         holds.abs_diff(size) <= Bytes::mib(10)
     });
 }
 
-/// A guest that is rebooted while memory is plugged in, pulled out, or ballooned has its part in
-/// the end; a guest that is killed while memory is plugged in leaves all of it to the other.
+/// A guest that is rebooted while memory is plugged, unplugged or ballooned has its part in the
+/// end. A guest that is killed while memory is plugged leaves all of it to the other.
 #[test]
 fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
     let lab = Lab::boot(vec![pluggable("moves"), pluggable("other")]);
@@ -894,8 +900,8 @@ fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
 }
 
 /// A guest is moved to another QEMU while its balloon inflates, and from there to a third while
-/// memory is plugged in. Where it arrives it is held until it runs; where it was it is held from
-/// then on; in the end it has what it may have.
+/// memory is plugged. The new QEMU's guest is held until it runs, and the old one's from then on;
+/// in the end the guest has what it may have.
 #[test]
 fn a_guest_moved_in_mid_action_is_held_then_followed() {
     let has_survived = || {
@@ -908,10 +914,10 @@ fn a_guest_moved_in_mid_action_is_held_then_followed() {
     assert!((0..MOVES_MAX).any(|_| has_survived()), "its kernel died {MOVES_MAX} times");
 }
 
-/// Most attempts at moving a guest whose kernel survives that.
+/// Most attempts to move a guest: its kernel does not always survive that.
 const MOVES_MAX: u32 = 4;
 
-/// Returns false as soon as the guest's kernel is found to have died.
+/// Moves the guest twice. Returns false as soon as its kernel is found to have died.
 fn moves_twice_in_mid_action() -> bool {
     let lab = Lab::boot(vec![pluggable("leaves")]);
     let ground = Ground::new();
@@ -958,14 +964,14 @@ fn moves_twice_in_mid_action() -> bool {
     true
 }
 
-/// A guest on its way to another QEMU, where the daemon knows it by another name.
+/// A guest on its way to another QEMU, where the daemon sees it under another name.
 struct ComingIn {
     destination: Destination,
     name: &'static str,
 }
 
 impl ComingIn {
-    /// Begins a move out of the QEMU with the QMP socket `source`, so slow that it lasts until
+    /// Begins a move out of the QEMU with the QMP socket `source`, slow enough to last until
     /// [`ComingIn::end`].
     fn begin(daemon: &Daemon<'_>, lab: &Lab, source: &Path, name: &'static str) -> ComingIn {
         let destination = Destination::start(lab, "leaves", name);
@@ -974,8 +980,8 @@ impl ComingIn {
         ComingIn { destination, name }
     }
 
-    /// Ends the move. The guest is held on both sides until it runs here, and then on the other; in
-    /// the end it holds `size`. Returns false if its kernel died.
+    /// Ends the move. The guest is held on both sides until it runs here, and from then on at the
+    /// source; in the end it holds `size`. Returns false if its kernel died.
     fn end(&self, daemon: &Daemon<'_>, source: &Path, from: &str, size: Bytes) -> bool {
         wait_settled(daemon);
         assert_ne!(state(daemon, self.name).as_deref(), Some("running"));
@@ -1000,14 +1006,14 @@ impl ComingIn {
     }
 }
 
-/// What it is taken for.
+/// The code of the guest's state in the daemon's status.
 fn state(daemon: &Daemon<'_>, name: &str) -> Option<String> {
     Some(guest(&daemon.status()?, name)?.state.code.clone())
 }
 
-/// Sets a guest's ceiling, in MiB, and waits until its QEMU plugs or unplugs memory: returns the
-/// plugged and the requested size. A quick guest plugs a step within milliseconds: the wait begins
-/// before the command ends, and does not sleep.
+/// Sets a guest's ceiling, in MiB, and waits until its QEMU plugs or unplugs memory. Returns the
+/// plugged and the requested size. A quick guest plugs a step within milliseconds, so the wait
+/// begins before the command ends, and does not sleep.
 fn set_ceiling_and_wait(
     ground: &Ground,
     monitor: &mut Monitor,

@@ -1,4 +1,4 @@
-//! Containers under the real daemon, alone and beside a virtual machine: real cgroups of version 2
+//! Containers under the real daemon, alone and beside virtual machines: real cgroups of version 2
 //! with shells in them.
 //!
 //! Limits: only where version 2 controls memory, as in an outer machine of `ballast-lab nested`.
@@ -16,12 +16,12 @@ use crate::support::{Lab, swapping};
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// What each container may have at most.
+/// The most that each container may have.
 const MOST: Bytes = Bytes::mib(256);
-/// What the busy one holds, in memory.
+/// What the busy container holds, in a file in memory.
 const HELD_MIB: u64 = 150;
 
-/// A slice with containers, which ends with it.
+/// A slice with containers; its processes end when it is dropped.
 struct Slice {
     folder: PathBuf,
     shells: Vec<Child>,
@@ -29,7 +29,8 @@ struct Slice {
 }
 
 impl Slice {
-    /// `None`, and a message, where version 2 of cgroups does not control memory.
+    /// Makes a slice. Prints a message and returns `None` if version 2 of cgroups does not control
+    /// memory.
     fn new(name: &str) -> Option<Slice> {
         let control = fs::read_to_string(format!("{ROOT}/cgroup.subtree_control"));
         if !control.is_ok_and(|text| text.split_whitespace().any(|it| it == "memory")) {
@@ -42,7 +43,7 @@ impl Slice {
         Some(Slice { folder, shells: Vec::new(), files: Vec::new() })
     }
 
-    /// A container in which a shell fills `file` with so many MiB, and goes on.
+    /// Adds a container in which a shell fills `file` with `mib` MiB, and keeps running.
     fn add(&mut self, name: &str, file: PathBuf, mib: u64) {
         let container = self.folder.join(name);
         fs::create_dir(&container).unwrap();
@@ -84,7 +85,7 @@ impl Drop for Slice {
     }
 }
 
-/// One container that holds memory and one with page cache that nobody needs.
+/// A slice with a container that holds memory and one with page cache that nobody needs.
 fn slice(ground: &Ground, name: &str) -> Option<Slice> {
     let mut slice = Slice::new(name)?;
     let in_memory = format!("/dev/shm/{name}");
@@ -106,8 +107,8 @@ fn allocation(status: &StatusReply, name: &str) -> Bytes {
     Bytes::new(guest(status, name).and_then(|it| it.allocation_bytes).unwrap_or_default())
 }
 
-/// Waits until the busy container may have all that it holds and more, and the others have what is
-/// left of the budget.
+/// Waits until the busy container may have more than it holds, and the others have the rest of the
+/// budget.
 fn wait_shared(daemon: &Daemon<'_>, names: &[&str], budget: Bytes) -> StatusReply {
     wait_for("the budget to be shared", || {
         let status = daemon.status()?;
@@ -146,7 +147,7 @@ fn containers_share_a_budget_and_outlive_the_daemon() {
     let most = guest(&status, "idle").and_then(|it| it.ceiling_bytes).map(Bytes::new);
     assert_eq!(most, Some(MOST), "a killed daemon's limit is not taken for the operator's");
 
-    // With nothing to share, each has all that its operator lets it have.
+    // If the budget suffices for all, each may have all that its operator permits.
     assert!(daemon.stop().success());
     configure(&ground, &ground.path("qmp"), &slice, Bytes::gib(1), "");
     let daemon = ground.start();

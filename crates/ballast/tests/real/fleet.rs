@@ -1,13 +1,13 @@
-//! A real guest moves by order of a fleet's leader, through the death of the leader and through
-//! that of the hypervisor that it moves into.
+//! A fleet's leader has a real guest moved; the move survives the death of the leader and of the
+//! destination's hypervisor.
 //!
 //! Idea: three hosts on this machine, each with a daemon and a `ballast-fleet` of its own, and a
-//! real etcd. `a` is drained, and only `b` has room. `c` leads; it is killed once hosts have begun
-//! what it has ordered, and the copy is so slow that another leads before it ends.
-//! The destination's QEMU is started by `ballast-lab lab listen`, which two runs of the lab, as two
-//! hosts, have in common.
+//! real etcd. `a` is drained, and only `b` has room. `c` leads, and is killed once the hosts have
+//! begun what it ordered. The copy is so slow that another host leads before it ends.
+//! The destination's QEMU is started by `ballast-lab lab listen`. Two runs of the lab stand in for
+//! two hosts.
 //!
-//! Limits: one machine, so that its memory is not divided as that of three hosts would be.
+//! Limits: one machine, so its memory is not divided as that of three hosts would be.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -28,19 +28,20 @@ use crate::support::{CHECKSUM, Data, Lab, assert_unrefused, lab_program, wait_gu
 
 const GUEST: &str = "moves";
 const MEMORY: Bytes = Bytes::mib(256);
-/// What its operator gave it on the source. A balloon gets it down to this floor with its data.
+/// What its operator gave it on the source. With its data it still fits into this floor.
 const SHARES: u32 = 1700;
 const FLOOR: &str = "208MiB";
 const DATA_MIB: u64 = 48;
-/// The guest that the destination has already.
+/// Memory of the guest that the destination already has.
 const STAYS: Bytes = Bytes::mib(128);
-/// What an emulator may come to need beyond what was measured.
+/// What an emulator may need later, beyond what was measured.
 const EMULATOR: Bytes = Bytes::mib(32);
-/// How exact a balloon is.
+/// How far a balloon may be from its target.
 const SLACK: Bytes = Bytes::mib(16);
-/// Most tries with a guest whose kernel survives its move: see `GuestRecord::kernel_death`.
+/// Most attempts, because a guest's kernel may not survive its move: see
+/// `GuestRecord::kernel_death`.
 const TRIES: u32 = 4;
-/// Room for the guest, and for less than that.
+/// Settings of a host with room for the guest, and of one without.
 const ROOMY: &str = "[host]\nbudget = \"1GiB\"\n[policy]\nname = \"static\"";
 const NARROW: &str = "[host]\nbudget = \"128MiB\"\n[policy]\nname = \"static\"";
 
@@ -52,10 +53,11 @@ struct Member {
 }
 
 impl Member {
-    /// Of the host whose daemon is on `ground`, in mode `move`; `run` is the host's run of the lab.
+    /// The member of the host whose daemon is on `ground`, in mode `move`; `run` is the host's run
+    /// of the lab.
     fn new(host: &'static str, ground: &Ground, run: Option<&Path>, etcd: &str) -> Member {
         let folder = tempfile::tempdir().unwrap();
-        // A host without a run gets no guests, and its QEMUs are nowhere.
+        // A host without a run gets no guests, so it needs no folder for QEMUs.
         let run = run.map_or_else(|| folder.path().join("none"), Path::to_owned);
         let (runs, name) = (run.parent().unwrap(), run.file_name().unwrap().to_str().unwrap());
         let start = [lab_program().to_str().unwrap(), "lab", "listen", "{guest}", "--run", name]
@@ -122,7 +124,7 @@ fn fleet() -> Command {
     Command::new(program)
 }
 
-/// What etcd has.
+/// Reads the fleet's keys in etcd.
 struct Store {
     runtime: Runtime,
     cluster: EtcdCluster,
@@ -149,7 +151,7 @@ impl Store {
         found.map(|entry| (entry.value, entry.written.0))
     }
 
-    /// The host that leads, and since which revision.
+    /// The host that leads, and the revision since which it does.
     fn leader(&self) -> Option<(String, u64)> {
         let (value, written) = self.value(&FleetKey::Leader)?;
         Some((decode::<Author>(&value).unwrap().host, written))
@@ -161,7 +163,7 @@ impl Store {
     }
 }
 
-/// A run of one guest, as a host.
+/// A run of the lab with one guest, which stands in for a host.
 fn host(runs: &Path, name: &str, guest: &str, memory: Bytes) -> Lab {
     let spec = GuestSpec::new(guest.parse().unwrap(), memory);
     let settle = |options: &mut ballast_lab_host::RunOptions| {
@@ -190,7 +192,7 @@ impl Hosts {
         Hosts { store: Store::start(), source, destination, data, _runs: folder }
     }
 
-    /// The grounds of their daemons.
+    /// The grounds of their three daemons.
     fn grounds(&self) -> [Ground; 3] {
         let grounds = [Ground::new(), Ground::new(), Ground::new()];
         let tick = "tick = \"250ms\"";
@@ -200,8 +202,8 @@ impl Hosts {
         grounds
     }
 
-    /// Their members, and since which revision the third one leads. The daemons know their
-    /// guests, and the first host is drained.
+    /// Waits until the daemons know their guests, starts the members and drains the first host.
+    /// Returns the members and the revision since which the third one leads.
     fn drained(&self, grounds: &[Ground; 3], daemons: &[Daemon<'_>]) -> ([Member; 3], u64) {
         wait_guests(&daemons[0], 1);
         wait_guests(&daemons[1], 1);
@@ -234,18 +236,19 @@ impl Hosts {
     }
 }
 
-/// What both daemons say of the guest on its way.
+/// What both daemons report about the guest while it moves.
 #[derive(Default)]
 struct Watched {
-    /// The most that its process may occupy while it is copied, as was said before.
+    /// The most that its process may occupy while it is copied, as the daemon reported before.
     copied_resident: u64,
     copies_seen: u32,
     incoming_seen: u32,
 }
 
 impl Watched {
-    /// It runs on one host at most. It is copied as small as was ordered, and while that occupies
-    /// no more of its host than was said. An empty QEMU counts as its reservation.
+    /// Checks that the guest runs on one host at most, that it is copied as small as was ordered,
+    /// and that its process meanwhile occupies no more than was reported. An empty QEMU counts as
+    /// its reservation.
     fn look(&mut self, daemons: &[Daemon<'_>], order: &MoveRecord) {
         let statuses = [daemons[0].status(), daemons[1].status()];
         let views = statuses.each_ref().map(|it| guest(it.as_ref()?, GUEST));
@@ -255,7 +258,7 @@ impl Watched {
             && let (Some(resident), Some(holds)) = (view.resident_bytes, view.allocation_bytes)
         {
             self.copies_seen += 1;
-            // An emulator's own need grows, too.
+            // The emulator's own need grows too.
             let most = self.copied_resident + EMULATOR.get();
             assert!(resident <= most, "{resident} occupied while it is copied, {most} expected");
             let small = order.shrink_to.unwrap().saturating_add(SLACK);
@@ -283,7 +286,7 @@ fn another_leader_finishes_a_move_of_the_killed_one() {
     assert!((0..TRIES).any(|_| moves()), "its kernel died {TRIES} times");
 }
 
-/// Returns false if the guest's kernel is found to have died.
+/// Moves the guest. Returns false if its kernel is found to have died.
 fn moves() -> bool {
     let hosts = Hosts::boot();
     let (store, grounds) = (&hosts.store, hosts.grounds());
@@ -334,7 +337,8 @@ fn moves() -> bool {
     true
 }
 
-/// All of the guest was copied, and its destination dies before it has said that it starts it.
+/// All of the guest was copied, and the destination dies before it has announced that it starts the
+/// guest.
 #[test]
 fn a_copied_guest_whose_destination_dies_runs_on() {
     if !is_installed() {
@@ -346,7 +350,7 @@ fn a_copied_guest_whose_destination_dies_runs_on() {
     let ([a, mut b, _c], _) = hosts.drained(&grounds, &daemons);
     let is_copied = |order: &MoveRecord| matches!(order.phase, Phase::Copying { .. });
     wait_for("the copy", || store.order().filter(is_copied));
-    // Nobody says that the guest is to start.
+    // The destination's member is killed, so nobody announces that the guest starts.
     b.kill();
     a.command(&["drain", "a", "--undo"]);
     let is_whole = |order: &MoveRecord| matches!(order.phase, Phase::Copied { .. });
@@ -374,7 +378,7 @@ fn a_copied_guest_whose_destination_dies_runs_on() {
     daemons.iter().for_each(assert_unrefused);
 }
 
-/// Whether the destination runs the guest that has come and the one that it had.
+/// Whether the destination runs both guests: the one that arrived and its own.
 fn wait_guests_now(daemon: &Daemon<'_>) -> bool {
     let Some(status) = daemon.status() else { return false };
     guest(&status, GUEST).is_some_and(|view| view.state.code == "running")

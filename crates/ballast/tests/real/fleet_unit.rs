@@ -1,8 +1,8 @@
-//! The shipped unit of a host in a fleet, started by systemd beside the daemon's, as it is shipped.
+//! The shipped unit of `ballast-fleet`, unchanged, started by systemd beside the daemon's.
 //!
-//! Idea: everything it needs is asked for once: the daemon's socket, files that only root may read,
-//! etcd by TLS, the folder for notes, and the socket by which the daemon's page shows the fleet.
-//! Limits: needs etcd, root, and `ballast-fleet` built beside this program.
+//! Idea: everything that the service needs is used once: the daemon's socket, files that only root
+//! may read, etcd by TLS, the folder for notes, and the socket by which the daemon's page shows the
+//! fleet. Limits: needs etcd, root, and `ballast-fleet` built beside this program.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,11 +21,11 @@ const SERVICE: &str = "ballast-fleet.service";
 const CONFIG: &str = "/etc/ballast/fleet.toml";
 const DAEMON_SOCKET: &str = "/run/ballast/ballast.sock";
 const SOCKET: &str = "/run/ballast/ballast.fleet.sock";
-/// Which machine this is, where nobody has said so yet.
+/// The identity of this machine, which the test writes if it is missing.
 const IDENTITY: &str = "/etc/machine-id";
 const LOG: &str = "/run/lab/fleet.log";
 
-/// What the fleet's status is, as soon as it is as asked.
+/// Waits until the fleet's status satisfies `is_so`, and returns it.
 fn status(what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     wait_for(what, || {
         let mut command = Command::new(FLEET);
@@ -55,7 +55,8 @@ fn the_shipped_unit_makes_a_host_a_member() {
         fs::write(IDENTITY, "0123456789abcdef0123456789abcdef\n").unwrap();
     }
     fs::write("/etc/ballast/ballast.toml", "[host]\nbudget = \"1GiB\"\n").unwrap();
-    // Private temporary folders are empty: the files are where an operator has them.
+    // The service's private temporary folder is empty, so the files lie where an operator has
+    // them.
     let files = [
         (&authority.certificate, "ca.pem", 0o644),
         (&host.certificate, "host.pem", 0o644),
@@ -74,7 +75,7 @@ fn the_shipped_unit_makes_a_host_a_member() {
         cluster.endpoints()
     );
 
-    // A mistake is said before anything is begun.
+    // A mistake in the configuration is reported at the start.
     fs::write(CONFIG, config.replace("bandwidth", "bandwith")).unwrap();
     let mut begin = Command::new("systemctl");
     let begun = begin.args(["start", SERVICE]).stdin(Stdio::null()).output().unwrap();
@@ -91,7 +92,7 @@ fn the_shipped_unit_makes_a_host_a_member() {
     assert_confined(&property_of(SERVICE, "MainPID"));
     assert_eq!(fs::metadata(SOCKET).unwrap().permissions().mode() & 0o777, 0o600);
 
-    // The daemon, which has no network, asks the member for its page.
+    // The daemon has no network; it asks the member over a socket for its page.
     let reply = runtime.block_on(ballast_api::Client::new(DAEMON_SOCKET).fleet()).unwrap();
     assert_eq!(reply.status.unwrap()["leader"], "node-1");
 
@@ -105,7 +106,7 @@ fn the_shipped_unit_makes_a_host_a_member() {
     systemctl(&["stop", "ballast.service"]);
 }
 
-/// The settings are in force, and not only read.
+/// Asserts that the unit's settings are in force, not only accepted.
 fn assert_confined(process: &str) {
     let text = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let value = |key: &str| {

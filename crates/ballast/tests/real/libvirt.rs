@@ -1,5 +1,5 @@
-//! Domains of a real libvirt under the real daemon, which has no monitor of its own to them; what
-//! libvirt's own client says is the truth.
+//! Domains of a real libvirt under the real daemon, which has no monitor of its own to them. The
+//! output of libvirt's own client is the truth.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -13,17 +13,18 @@ use ballast_model::Bytes;
 const FAST: &str = "tick = \"250ms\"";
 const BOOT: Bytes = Bytes::mib(512);
 const HALF: Bytes = Bytes::mib(256);
-/// Too much for half of the budget, and little enough for all but the other's floor.
+/// A working set that is too large for half of the budget, and fits if the other domain has its
+/// floor.
 const WORKING_SET: Bytes = Bytes::mib(240);
 
-/// What libvirt says that a domain holds.
+/// What a domain holds, by libvirt.
 fn actual(run: &Run, name: &str) -> Bytes {
     let text = run.virsh(&["dommemstat", name]).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("actual "));
     Bytes::kib(line.unwrap_or_else(|| panic!("{text}")).trim().parse().unwrap())
 }
 
-/// Waits until daemon and libvirt agree on what both domains hold, and checks the budget.
+/// Waits until the daemon and libvirt agree on what both domains hold, and checks the budget.
 fn assert_agreed(lab: &Lab, daemon: &Daemon<'_>) {
     wait_for("libvirt to say the same", || {
         let names = ["busy", "idle"];
@@ -68,7 +69,7 @@ fn domains_of_libvirt_are_balanced_without_a_monitor() {
     assert!(daemon.stop().success());
 }
 
-/// As in an outer machine with AppArmor, where libvirtd's profile is loaded.
+/// Whether AppArmor confines domains, as in an outer machine with libvirtd's profile.
 fn are_domains_confined() -> bool {
     let profiles = std::fs::read_to_string("/sys/kernel/security/apparmor/profiles");
     profiles.is_ok_and(|text| text.contains("libvirtd (enforce)"))
@@ -93,8 +94,8 @@ fn they_are_seen_as_they_are(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
     let view = guest(&status, "busy").unwrap();
     assert_eq!((view.state.code.as_str(), view.boot_bytes), ("running", Some(BOOT.get())));
     assert!(view.resident_bytes.is_some(), "its process is known: {view:?}");
-    // The guest's kernel has less than it was booted with, and some of that is available. Its
-    // statistics are older than what it holds.
+    // The guest's kernel has less than its boot memory, and some of that is available. Its
+    // statistics are older than the figure of what it holds.
     let meminfo = lab.shell("busy", "grep MemTotal /proc/meminfo");
     let total = Bytes::kib(meminfo.split_whitespace().nth(1).unwrap().parse().unwrap());
     let inputs = wait_for("statistics of its present size", || {
@@ -125,12 +126,12 @@ fn they_are_seen_as_they_are(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
 #[test]
 fn a_domain_with_the_tracker_shows_its_working_set() {
     const LOOP: Bytes = Bytes::mib(96);
-    // Where domains are confined, the tracker is where the guides put it and nothing but the rule
-    // that Ballast ships for it lets QEMU make its socket.
+    // If domains are confined, the tracker is where the guides put it, and only the rule that
+    // Ballast ships for it permits QEMU to make its socket.
     let tracker_socket = are_domains_confined().then(|| {
         let folder = Path::new("/run/ballast/track");
         std::fs::create_dir_all(folder).unwrap();
-        // QEMU is another user's, and is to reach it.
+        // QEMU runs as another user, who must reach the folder.
         for folder in [folder, folder.parent().unwrap()] {
             std::fs::set_permissions(folder, Permissions::from_mode(0o777)).unwrap();
         }
@@ -159,7 +160,7 @@ fn a_domain_with_the_tracker_shows_its_working_set() {
     assert!(daemon.stop().success());
 }
 
-/// Domains run on without their libvirtd, and nothing that was decided is lost.
+/// Domains keep running without their libvirtd, and no target is lost.
 fn libvirtd_dies_and_comes_back(lab: &mut Lab, daemon: &Daemon<'_>) {
     let state = |name: &str| Some(guest(&daemon.status()?, name)?.state.code.clone());
     lab.run
@@ -178,13 +179,13 @@ fn libvirtd_dies_and_comes_back(lab: &mut Lab, daemon: &Daemon<'_>) {
     assert_agreed(lab, daemon);
 }
 
-/// What `ballast explain` says of a guest's limits.
+/// The limits of a guest, by `ballast explain`.
 fn limits(ground: &Ground, name: &str) -> Option<ballast_api::LimitsView> {
     let (_, out, _) = ground.ballast(&["explain", name, "--json"]);
     Some(serde_json::from_str::<ballast_api::ExplainReply>(&out).ok()?.limits)
 }
 
-/// Our element in a domain's metadata, or what its client says instead.
+/// Ballast's element in a domain's metadata, or the client's error.
 fn metadata(run: &Run, stored: &str) -> String {
     run.virsh(&["metadata", "web", "urn:ballast:guest:1", stored]).unwrap()
 }
@@ -217,7 +218,7 @@ fn settings_live_in_the_metadata_of_a_domain() {
     let log = ground.log();
     assert!(log.contains("domain web: settings") && log.contains("<shares> is `many`"), "{log}");
 
-    // Only an event tells of it this soon: the XML counts for minutes.
+    // Only an event announces the change this soon: the XML is read only every few minutes.
     set("<guest><floor>200MiB</floor><priority>4</priority></guest>");
     wait_for("the change", || floor(200));
 
@@ -245,7 +246,7 @@ fn settings_live_in_the_metadata_of_a_domain() {
     assert!(daemon.stop().success());
 }
 
-/// Waits until a guest is held because somebody else moves it, or is not any more.
+/// Waits until a guest is held because another program moves its balloon, or no longer is.
 fn wait_owned(daemon: &Daemon<'_>, is_owned: bool) {
     wait_for("the owner to count, or not", || {
         let change = guest(&daemon.status()?, "web")?.change.clone()?;
@@ -254,7 +255,7 @@ fn wait_owned(daemon: &Daemon<'_>, is_owned: bool) {
     });
 }
 
-/// What libvirt says is plugged into a domain, and what was asked for.
+/// The memory plugged into a domain and the requested amount, by libvirt.
 fn plugged(run: &Run, name: &str) -> (Bytes, Bytes) {
     let xml = run.virsh(&["dumpxml", name]).unwrap();
     let of = |tag: &str| {
@@ -280,7 +281,7 @@ fn a_domain_grows_beyond_its_boot_memory_and_back() {
     );
     ground.configure_for(nothing.path(), FAST, &settings);
     let daemon = ground.start();
-    // What the balloon took may be of plugged memory: that need not be unplugged in the end.
+    // The balloon may have taken plugged memory, which then need not be unplugged.
     for (mib, plugged_min) in [(300, 0), (700, 300), (300, 0)] {
         set_ceiling(&ground, "web", Bytes::mib(mib));
         wait_for("libvirt to say what Ballast does", || {
@@ -314,7 +315,7 @@ fn a_second_owner_is_left_the_guest() {
         wait_for("the balloon", || (actual(&lab.run, "web") == Bytes::mib(mib)).then_some(()));
     };
     wait(384);
-    // Once is chance. The order that follows is Ballast's own.
+    // One foreign change may be chance: Ballast keeps the guest, and the next order is its own.
     setmem(300);
     wait_for("the guest's kernel to agree", || {
         let (_, out, _) = ground.ballast(&["explain", "web", "--json"]);

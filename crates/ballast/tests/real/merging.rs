@@ -1,8 +1,8 @@
-//! The kernel's search for like pages (KSM), tuned by the real daemon beside guests that are alike.
+//! The real daemon tunes the kernel's merging of equal pages (KSM) beside guests with equal memory.
 //!
-//! Idea: the test takes memory of the machine until the host is short, and lets go of it.
-//! Limits: only in an outer machine of `ballast-lab nested`, which has nobody else; asserts states
-//! and amounts, never times.
+//! Idea: the test takes memory of the machine until the host is short, and frees it again.
+//! Limits: only in an outer machine of `ballast-lab nested`, which has no other users; asserts
+//! states and amounts, never times.
 
 use std::fs;
 use std::path::Path;
@@ -18,9 +18,9 @@ use ballast_model::Bytes;
 const KSM: &str = "/sys/kernel/mm/ksm";
 const GUESTS: [&str; 2] = ["one", "other"];
 const BOOT: Bytes = Bytes::mib(256);
-/// What both guests have alike beside their kernels, in pages that differ.
+/// Memory that is the same in both guests, beside their kernels; its pages differ from each other.
 const ALIKE: Bytes = Bytes::mib(16);
-/// What the search is set by before the daemon comes: pages, and milliseconds of sleep.
+/// The settings before the daemon starts: off, pages to scan, and milliseconds of sleep.
 const FOUND: [&str; 3] = ["0", "77", "33"];
 const FILES: [&str; 3] = ["run", "pages_to_scan", "sleep_millisecs"];
 
@@ -52,7 +52,7 @@ fn like_guests_are_merged_only_while_the_host_is_short() {
     wait_for("as much to be merged of each guest as they have alike", || {
         let (host, guests) = (ksm(&daemon)?, merged(&daemon)?);
         eprintln!("{host:?}, of guests: {guests:?}");
-        // An outer machine that is silent for long passes for one that hangs.
+        // An outer machine without output for long would be taken to hang.
         std::thread::sleep(Duration::from_secs(1));
         let is_merged = |bytes: &u64| *bytes >= ALIKE.get();
         (is_merged(&host.saved_bytes) && guests.iter().all(is_merged)).then_some(())
@@ -73,25 +73,25 @@ fn like_guests_are_merged_only_while_the_host_is_short() {
     drop(taken);
 }
 
-/// What the search is set by.
+/// The settings in force.
 fn figures() -> [String; 3] {
     FILES.map(|name| fs::read_to_string(Path::new(KSM).join(name)).unwrap().trim().to_owned())
 }
 
-/// What the daemon says of the host's merging.
+/// The host's merging, by the daemon's status.
 fn ksm(daemon: &Daemon<'_>) -> Option<MergingView> {
     daemon.status()?.host.ksm
 }
 
-/// How much of each guest is merged.
+/// How much memory of each guest is merged, in bytes.
 fn merged(daemon: &Daemon<'_>) -> Option<[u64; 2]> {
     let status = daemon.status()?;
     let of = |name| guest(&status, name)?.merged_bytes.or(Some(0));
     Some([of(GUESTS[0])?, of(GUESTS[1])?])
 }
 
-/// Memory that is in use until it is dropped, so that an eighth of the machine's is left: a fifth
-/// is what a host that is not short has.
+/// Takes memory until an eighth of the machine's is available; it is freed when dropped. With less
+/// than a fifth available, the host counts as short.
 fn take_all_but_an_eighth() -> Vec<u8> {
     let meminfo = procfs::meminfo(&fs::read_to_string("/proc/meminfo").unwrap());
     let left = meminfo.total.unwrap().fraction(1, 8);

@@ -1,8 +1,8 @@
-//! Whatever a guest, a crash or a disk does, the guest beside it keeps what it was entitled to.
+//! Whatever a guest, a crash or a disk does, the guest beside it keeps what it is entitled to.
 //!
-//! Idea: two real guests, `offender` and `neighbour`, share less than both were booted with. The
-//! daemon's own status is not relied on: the journal has what the host saw at every tick, and the
-//! neighbour's promises are compared with that by arithmetic of this file's own.
+//! Idea: two real guests, `offender` and `neighbour`, share less than their boot memory. The tests
+//! do not rely on the daemon's status: the journal has what the host saw at every tick, and this
+//! file's own arithmetic compares that with what the neighbour was promised.
 //!
 //! Limits: asserts states and wide bounds, never times; needs QEMU and a built `lab-guest`, and
 //! root for the parts in which the host takes back what the offender holds.
@@ -30,31 +30,31 @@ use crate::support::{
 
 const OFFENDER: &str = "offender";
 const NEIGHBOUR: &str = "neighbour";
-/// Boot memory of each, what both share, and half of that.
+/// Boot memory of each guest, the budget of both, and half of that.
 const BOOT: Bytes = Bytes::mib(512);
 const BUDGET: Bytes = Bytes::mib(768);
 const HALF: Bytes = Bytes::mib(384);
-/// What one of them has when the other has all that it was booted with.
+/// What one guest has when the other has all of its boot memory.
 const REST: Bytes = Bytes::mib(256);
-/// What the offender fills, far more than [`REST`], and what of that is data that is compared.
+/// What the offender fills, far more than [`REST`], and the part that is data to compare.
 const FILLED: Bytes = Bytes::mib(320);
 const DATA_MIB: u64 = 96;
-/// What a workload of either uses.
+/// What a workload of either guest uses.
 const WORKS_WITH: Bytes = Bytes::mib(40);
-/// A balloon may stop this much short of what was asked.
+/// A balloon may stop this far from its target.
 const SLACK: Bytes = Bytes::mib(4);
-/// What an offender may hide, as its hypervisor may need it, and what its process may fault in
-/// between two looks: far less than what the lies of these tests are about.
+/// What an offender can hide, because its hypervisor may need it, and what its process may fault in
+/// between two samples: far less than the lies of these tests are about.
 const HIDDEN: Bytes = Bytes::mib(64);
 const PAGING_OFF: &str = "[mechanisms.paging]\nenabled = false";
 
-/// Both, with agents, so that figures keep coming when a driver is gone.
+/// Both guests, with agents, so that figures arrive even without a balloon driver.
 fn guests() -> Vec<GuestSpec> {
     [OFFENDER, NEIGHBOUR].map(|name| GuestSpec { agent: true, ..swapping(name, BOOT) }).into()
 }
 
-/// Boots both on a host with swap; on one without if this process may not turn that on. Whether
-/// the host can page.
+/// Boots both guests on a host with swap, or without if this process may not turn swap on. Also
+/// returns whether the host can page guests out.
 fn boot() -> (Lab, bool) {
     match Lab::boot_with_swap(guests(), SWAP) {
         Some(lab) => (lab, true),
@@ -62,7 +62,7 @@ fn boot() -> (Lab, bool) {
     }
 }
 
-/// Writes the configuration: the ceilings of some guests, so that the other has the rest, and
+/// Writes the configuration: ceilings for the guests `limited`, so that the other has the rest, and
 /// `more`.
 fn configure(lab: &Lab, ground: &Ground, limited: &[&str], more: &str) {
     let agents = lab.guest(OFFENDER).agent_socket().unwrap().parent().unwrap().to_owned();
@@ -75,7 +75,7 @@ fn configure(lab: &Lab, ground: &Ground, limited: &[&str], more: &str) {
     ground.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
 }
 
-/// The same, to a daemon that runs.
+/// The same, for a running daemon, which reloads it.
 fn reconfigure(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>, limited: &[&str], more: &str) {
     configure(lab, ground, limited, more);
     let loads = || ground.log().matches("configuration reloaded").count();
@@ -84,8 +84,8 @@ fn reconfigure(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>, limited: &[&str]
     wait_for("the configuration to be read", || (loads() > before).then_some(()));
 }
 
-/// Starts a daemon that takes memory from the neighbour and then grants it all that it was booted
-/// with, which the offender gives.
+/// Starts a daemon that takes memory from the neighbour and then grants it all of its boot memory,
+/// which the offender gives.
 fn start_with_all_granted<'a>(lab: &Lab, ground: &'a Ground, more: &str) -> Daemon<'a> {
     configure(lab, ground, &[NEIGHBOUR], more);
     let daemon = ground.start();
@@ -96,12 +96,12 @@ fn start_with_all_granted<'a>(lab: &Lab, ground: &'a Ground, more: &str) -> Daem
     daemon
 }
 
-/// What the daemon says of a guest.
+/// A guest in the daemon's status.
 fn view(daemon: &Daemon<'_>, name: &str) -> Option<GuestView> {
     guest(&daemon.status()?, name).cloned()
 }
 
-/// Whether a note of this code is there.
+/// Whether the status has a note with this code.
 fn is_noted(daemon: &Daemon<'_>, code: &str) -> bool {
     daemon.status().is_some_and(|status| status.notes.iter().any(|note| note.code == code))
 }
@@ -110,14 +110,14 @@ fn wait_noted(daemon: &Daemon<'_>, code: &str) {
     wait_for(code, || is_noted(daemon, code).then_some(()));
 }
 
-/// What the host saw of the guest's own memory in a process: all of it but what the hypervisor
+/// What the host saw of the guest's own memory: what its process occupies, less what the hypervisor
 /// needs.
 fn seen(tick: &TickEntry, name: &str) -> Option<Bytes> {
     let sample = tick.snapshot.guest(&id(name))?;
     Some(sample.resident?.value.saturating_sub(sample.overhead?))
 }
 
-/// What a guest holds or may come to hold at any time by its own doing.
+/// What a guest holds, or can take at any time by itself.
 fn promised(tick: &TickEntry, name: &str) -> Option<Bytes> {
     let holds = tick.snapshot.guest(&id(name))?.allocation.map(|it| it.value);
     holds.max(tick.plan.guest(&id(name))?.target)
@@ -127,7 +127,7 @@ fn id(name: &str) -> GuestId {
     name.parse().unwrap()
 }
 
-/// Checks that nothing was promised to the neighbour that the offender's process still occupied.
+/// Checks that the neighbour was never promised memory that the offender's process still occupied.
 fn assert_covered(ticks: &[TickEntry]) {
     let mut checked = 0;
     for tick in ticks {
@@ -145,7 +145,7 @@ fn assert_covered(ticks: &[TickEntry]) {
     assert!(checked > 8, "{checked} of {}", ticks.len());
 }
 
-/// The ticks from the one on that granted the neighbour `size`.
+/// The ticks from the one that granted the neighbour `size`.
 fn since_granted(ticks: &[TickEntry], size: Bytes) -> &[TickEntry] {
     let least = size.saturating_sub(SLACK);
     let target = |tick: &TickEntry| tick.plan.guest(&id(NEIGHBOUR))?.target;
@@ -153,7 +153,8 @@ fn since_granted(ticks: &[TickEntry], size: Bytes) -> &[TickEntry] {
     &ticks[first.expect("the grant")..]
 }
 
-/// Checks that the neighbour is asked for nothing of `size` and, once it has that, never has less.
+/// Checks that the neighbour is never asked for a part of `size` and, once it has that, never has
+/// less.
 fn assert_keeps(ticks: &[TickEntry], size: Bytes) {
     let least = size.saturating_sub(SLACK);
     let mut has_it = false;
@@ -168,13 +169,13 @@ fn assert_keeps(ticks: &[TickEntry], size: Bytes) {
     assert!(has_it, "it never had {size}");
 }
 
-/// The most that the process of an offender can occupy that holds [`REST`].
+/// The most that the offender's process can occupy while it holds [`REST`].
 fn occupied_max() -> Bytes {
     REST.saturating_add(overhead_assumed(BOOT))
 }
 
-/// Waits until the host has paged the offender out to what it is entitled to, as far as the host
-/// can tell that from what its hypervisor needs.
+/// Waits until the host has paged the offender out to what it is entitled to, as far as that can be
+/// told apart from what its hypervisor needs.
 fn wait_paged(lab: &Lab, daemon: &Daemon<'_>) {
     let left = wait_for("the host to take back what it holds", || {
         resident(daemon, OFFENDER).filter(|it| *it <= occupied_max())
@@ -191,9 +192,9 @@ fn assert_works_on(lab: &Lab) {
     }
 }
 
-/// A guest without a balloon driver takes back all it gave, and fills it. Its neighbour keeps what
-/// was granted from that; the host takes it back from the guest where it can, and says so where it
-/// cannot.
+/// A guest without a balloon driver takes back all that it gave, and fills it. Its neighbour keeps
+/// what it was granted from that. The host pages the guest out if it can, and otherwise reports
+/// it.
 #[test]
 fn a_neighbour_keeps_what_a_guest_takes_back() {
     let _turn = turn();
@@ -223,16 +224,16 @@ fn a_neighbour_keeps_what_a_guest_takes_back() {
     assert_works_on(&lab);
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
-    // While a process is held to a size, its hypervisor's room counts as held.
+    // While a process is held to a size, the allowance for its hypervisor counts as held.
     let room = if can_page { OVERHEAD } else { Bytes::ZERO };
     let ticks = ticks(&ground);
     assert_keeps(since_granted(&ticks, BOOT), BOOT.saturating_sub(room));
     assert_file_intact(&ground.journal());
 }
 
-/// A guest whose driver says that it gave all it was asked for, and gave nothing. What its process
-/// occupies counts: its neighbour is granted nothing that is not there and keeps what it has; where
-/// the host can page, it takes the memory and the neighbour gets it.
+/// A guest's driver claims to have given all that it was asked for, but gave nothing. What its
+/// process occupies counts: its neighbour keeps what it has and is granted no memory that is not
+/// free. If the host can page, it takes the memory and the neighbour gets it.
 #[test]
 fn memory_a_driver_claims_to_have_given_is_not_granted() {
     let _turn = turn();
@@ -288,8 +289,8 @@ fn memory_a_driver_claims_to_have_given_is_not_granted() {
     assert_file_intact(&ground.journal());
 }
 
-/// A guest that gave memory says that it gave none, then that it gave more than there is in any
-/// machine. Its neighbour keeps what it was granted; when the guest says what is so, all is well.
+/// A guest that gave memory claims that it gave none, then that it gave more than any machine has.
+/// Its neighbour keeps what it was granted. When the guest tells the truth again, it is compliant.
 #[test]
 fn a_balloon_of_any_claimed_size_costs_no_neighbour_memory() {
     let lab = Lab::boot(guests());
@@ -326,12 +327,12 @@ fn a_balloon_of_any_claimed_size_costs_no_neighbour_memory() {
     assert_file_intact(&ground.journal());
 }
 
-/// The daemon is killed after it has granted the neighbour memory that the neighbour has not taken
-/// yet, as its driver is deaf. The next daemon grants that to nobody else, and the neighbour has it
-/// as soon as it hears.
+/// The daemon is killed after it has granted memory that the neighbour has not taken yet, because
+/// its driver gets no interrupts. The next daemon grants that to nobody else, and the neighbour
+/// gets it as soon as its driver works again.
 #[test]
 fn a_killed_daemons_promise_is_kept_by_the_next() {
-    // Without agents: nothing is heard of a guest whose driver is deaf.
+    // Without agents, so that a guest whose driver gets no interrupts reports nothing.
     let lab = Lab::boot([OFFENDER, NEIGHBOUR].map(|name| swapping(name, BOOT)).into());
     let ground = Ground::new();
     let settings = format!(
@@ -351,7 +352,7 @@ fn a_killed_daemons_promise_is_kept_by_the_next() {
     wait_for("the promise", || {
         (view(&daemon, NEIGHBOUR)?.target_bytes? == BOOT.get()).then_some(())
     });
-    // So the next daemon does not know how much it needs, and would divide the rest without it.
+    // So the next daemon does not know its need, and would divide the memory without it.
     wait_for("its figures to be stale", || {
         (view(&daemon, NEIGHBOUR)?.change?.why?.code == "stale").then_some(())
     });
@@ -359,7 +360,7 @@ fn a_killed_daemons_promise_is_kept_by_the_next() {
     let told = ticks(&ground).len();
     daemon.kill();
 
-    // The ceilings are forgotten: the other may have all that is not promised.
+    // The ceilings ended with the daemon: the other guest may have all that is not promised.
     let daemon = ground.start();
     wait_for("both guests", || {
         (view(&daemon, OFFENDER)?.used_bytes.is_some() && allocation(&daemon, NEIGHBOUR).is_some())
@@ -393,18 +394,18 @@ fn a_killed_daemons_promise_is_kept_by_the_next() {
 /// A sector of a disk.
 const SECTOR: usize = 512;
 const PAGE: u64 = 4096;
-/// Of a write-ahead log, its header and no page.
+/// Length of a write-ahead log that has a header and no pages.
 const LOG_HEADER: u64 = 32;
 
-/// The daemon is killed, a sector of its journal is lost, and the end of the log beside it. The
-/// next one starts, and says what it did with the file; the neighbour keeps its half, though the
-/// offender took its own back and more.
+/// The daemon is killed, and a sector of its journal and the end of the write-ahead log are lost.
+/// The next daemon starts, and reports what it did with the file. The neighbour keeps its half,
+/// although the offender took back more than its own.
 #[test]
 fn a_torn_journal_costs_no_guest_its_memory() {
     let lab = Lab::boot(guests());
     let ground = Ground::new();
     configure(&lab, &ground, &[], PAGING_OFF);
-    // The first one leaves a file with pages, the second a log beside it.
+    // The first daemon leaves a file with pages, the second a log beside it.
     let daemon = ground.start();
     for name in [OFFENDER, NEIGHBOUR] {
         wait_allocation("half of the budget", &daemon, name, |holds| holds == HALF);
@@ -418,13 +419,13 @@ fn a_torn_journal_costs_no_guest_its_memory() {
     wait_stuck(&daemon, OFFENDER);
     daemon.kill();
 
-    // A page of the past, and what was recorded last.
+    // Damages a page of old rows, and cuts the latest ones from the log.
     tear(&ground.journal(), pages / 2 * PAGE + 1024, |log| log - log / 4);
     let daemon = ground.start();
     assert_half_is_kept(&lab, &daemon);
     daemon.kill();
 
-    // Without its first page the file is none of SQLite's.
+    // Without its first page the file is no longer an SQLite file.
     tear(&ground.journal(), 0, |_| LOG_HEADER);
     let daemon = ground.start();
     assert_half_is_kept(&lab, &daemon);
@@ -442,7 +443,8 @@ fn a_torn_journal_costs_no_guest_its_memory() {
     assert_file_intact(&ground.journal());
 }
 
-/// Overwrites a sector of the journal, and cuts its log to what `keep` says of its length.
+/// Overwrites a sector of the journal, and cuts its log to the length that `keep` returns for its
+/// present length.
 fn tear(journal: &Path, offset: u64, keep: impl FnOnce(u64) -> u64) {
     let open = |path: &Path| File::options().write(true).open(path).unwrap();
     open(journal).write_all_at(&[0xa5; SECTOR], offset).unwrap();
@@ -452,7 +454,7 @@ fn tear(journal: &Path, offset: u64, keep: impl FnOnce(u64) -> u64) {
     log.set_len(keep(length)).unwrap();
 }
 
-/// Checks that a daemon that has just started leaves the neighbour its half, and records.
+/// Checks that a daemon that has just started leaves the neighbour its half, and that it records.
 fn assert_half_is_kept(lab: &Lab, daemon: &Daemon<'_>) {
     wait_for("both guests", || {
         let (offender, neighbour) = (view(daemon, OFFENDER)?, view(daemon, NEIGHBOUR)?);
@@ -461,16 +463,16 @@ fn assert_half_is_kept(lab: &Lab, daemon: &Daemon<'_>) {
     wait_stuck(daemon, OFFENDER);
     wait_settled(daemon);
     let neighbour = view(daemon, NEIGHBOUR).unwrap();
-    // One that begins without a past has nothing to ask of it.
+    // A daemon without an old journal has no target for it yet.
     assert!(neighbour.target_bytes.is_none_or(|it| it == HALF.get()), "{neighbour:?}");
-    // By QEMU's own word.
+    // As QEMU reports it.
     let mut monitor = Monitor::connect(lab.guest(NEIGHBOUR).lab_qmp_socket());
     let holds = monitor.run("query-balloon", &json!({}))["actual"].as_u64();
     assert_eq!(holds, Some(HALF.get()));
     assert_unrefused(daemon);
 }
 
-/// What the daemon tells a monitoring system.
+/// The daemon's metrics.
 fn metrics(ground: &Ground) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(Client::new(ground.path("api.sock")).metrics()).unwrap()

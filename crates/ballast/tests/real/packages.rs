@@ -1,8 +1,8 @@
-//! Packages on a host, by its own dpkg and a systemd of the test's: installed, upgraded, removed
-//! and purged.
+//! Packages are installed, upgraded, removed and purged, by the machine's dpkg, under a systemd of
+//! the test's own.
 //!
-//! Idea: all that they write lies on top of the machine's files and is gone with the namespaces of
-//! `support/systemd.sh`. A peer that speaks QMP is the guest: what it is asked for shows what a
+//! Idea: all that they write lies on top of the machine's files and disappears with the namespaces
+//! of `support/systemd.sh`. A peer that speaks QMP stands in for the guest; its orders show what a
 //! new daemon remembers. Limits: needs root, and packages that `make packages` built, in the folder
 //! that [`FOLDER`] names, as in `make soak`.
 
@@ -18,15 +18,15 @@ use ballast_api::StatusReply;
 use ballast_model::Bytes;
 use ballast_qmp_testing::{Peer, PeerConfig};
 
-/// Names the folder with the packages.
+/// The environment variable that names the folder with the packages.
 pub(crate) const FOLDER: &str = "BALLAST_TEST_PACKAGES";
 const CONFIG: &str = "/etc/ballast/ballast.toml";
 const JOURNAL: &str = "/var/lib/ballast/journal.db";
 const SOCKET: &str = "/run/ballast/ballast.sock";
-/// What a package installs has its programs here.
+/// The search path for the installed programs.
 pub(crate) const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 const GUEST: &str = "web";
-/// What it is to have, which is less than it was booted with.
+/// The guest's ceiling, less than its boot memory.
 const CEILING: Bytes = Bytes::mib(512);
 
 #[test]
@@ -146,7 +146,7 @@ fn rpm_installs_the_same_files_and_its_scripts_start_them() {
     fs::write(CONFIG, &edited).unwrap();
     let process = property("MainPID");
 
-    // As an upgrade does it: the new one's scripts, then the old one's.
+    // As in an upgrade: first the scripts of the new package, then those of the old one.
     rpm(&["--upgrade", "--force", "--nodeps", package]);
     is_active_and_enabled("ballast.service");
     assert_ne!(property("MainPID"), process, "the new program runs");
@@ -159,19 +159,21 @@ fn rpm_installs_the_same_files_and_its_scripts_start_them() {
     assert_eq!(fs::read_to_string(format!("{CONFIG}.rpmsave")).unwrap(), edited);
 }
 
-/// What rpm prints. Debian's own has to hear that it is meant, and would keep its list in a home.
+/// The output of rpm. Debian's rpm installs nothing without `--force-debian`, and would keep its
+/// database in the home folder.
 fn rpm(arguments: &[&str]) -> String {
     run("rpm", &[&["--force-debian", "--dbpath", "/var/lib/rpm"], arguments].concat())
 }
 
-/// Modes and names of the installed files, as `rpm` knows them.
+/// Modes and names of the installed files, by `rpm`.
 fn files_of_rpm() -> BTreeSet<String> {
     let listed =
         rpm(&["--query", "--queryformat", "[%{FILEMODES:perms} %{FILENAMES}\\n]", "ballast"]);
     listed.lines().map(str::to_owned).collect()
 }
 
-/// The same of the other package, without what Debian's policy has beside that, and uncompressed.
+/// The same of the Debian package, without the files that only Debian's policy requires, and with
+/// the names of uncompressed files.
 fn files_of_deb() -> BTreeSet<String> {
     let package = package("ballast_", ".deb").unwrap();
     let listed = run("dpkg-deb", &["--contents", package.to_str().unwrap()]);
@@ -185,7 +187,8 @@ fn files_of_deb() -> BTreeSet<String> {
     files
 }
 
-/// The package whose file begins and ends so; `None`, said as skipped, where none was built.
+/// The package whose file name begins with `name` and ends with `end`. Prints that the test is
+/// skipped and returns `None` if none was built.
 pub(crate) fn package(name: &str, end: &str) -> Option<PathBuf> {
     let Some(folder) = std::env::var_os(FOLDER) else {
         println!("SKIPPED: {FOLDER} names no folder of packages: run make soak");
@@ -199,7 +202,7 @@ pub(crate) fn package(name: &str, end: &str) -> Option<PathBuf> {
     Some(found.unwrap_or_else(|| panic!("no package {name}")))
 }
 
-/// The same package of a later version.
+/// The same package with a later version.
 fn newer(package: &Path) -> PathBuf {
     let folder = std::env::temp_dir();
     let (tree, newer) = (folder.join("newer"), folder.join("newer.deb"));
@@ -215,7 +218,7 @@ fn newer(package: &Path) -> PathBuf {
     newer
 }
 
-/// What a program prints; it succeeds.
+/// The output of a program, which has to succeed.
 fn run(program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(arguments).env("PATH", PATH).env("DEBIAN_FRONTEND", "noninteractive");
@@ -236,12 +239,12 @@ fn is_active_and_enabled(unit: &str) {
     assert_eq!(state.split_whitespace().collect::<Vec<_>>(), ["active", "enabled"]);
 }
 
-/// Waits until the guest is not moved because of that.
+/// Waits until the status says that Ballast is paused.
 fn is_paused() {
     wait_for("the pause", || run("ballast", &["status"]).contains("paused").then_some(()));
 }
 
-/// The number of a group.
+/// The id of a group.
 fn group(name: &str) -> u32 {
     let text = fs::read_to_string("/etc/group").unwrap();
     let line = text.lines().find(|line| line.starts_with(&format!("{name}:"))).unwrap();

@@ -1,5 +1,5 @@
-//! Real guests paged out by the host under the real daemon: those that ignore their balloons, and
-//! the richest where the host is short.
+//! The host pages real guests out under the real daemon: guests that ignore their balloons, and the
+//! richest guests when the host is short.
 //!
 //! A host is short when its available memory is well below its reserve. To make it short without
 //! using up memory, the tests configure a reserve larger than what the host has available.
@@ -23,23 +23,23 @@ use ballast_reclaim::{GuestMemory, GuestRam};
 use ballast_store::TickEntry;
 use rustix::process::Signal;
 
-/// Boot memory of each of two guests, the budget of both together, and the size to which the guest
-/// that does not give is to shrink.
+/// Boot memory of each of two guests, the budget of both, and the size to which the guest that does
+/// not give is asked to shrink.
 const BOOT: Bytes = Bytes::mib(512);
 const BUDGET: Bytes = Bytes::mib(768);
 const ASKED: Bytes = Bytes::mib(256);
-/// What it held beyond that without using it.
+/// Memory that it touched once and does not use.
 const IDLE: Bytes = Bytes::mib(240);
-/// What it works with, and where a tracker looks.
+/// Two sizes of its workload.
 const WORKS_LITTLE: Bytes = Bytes::mib(40);
 const WORKS_WITH: Bytes = Bytes::mib(160);
 /// What a process may occupy above its bound: what is not worth paging, and what it touches between
-/// two looks.
+/// two samples.
 const SLACK: Bytes = Bytes::mib(16);
-/// The policy `static` makes no smaller change.
+/// The dead band: the policy `static` makes no smaller change.
 const DEAD_BAND: Bytes = Bytes::mib(10);
-/// Two guests: `stubborn`, which has idle memory, something to do and a balloon that does nothing,
-/// and `needy`. Told to reboot they do, and do not end.
+/// Two guests: `stubborn`, which has idle memory, a workload and a balloon that does nothing, and
+/// `needy`. Their QEMUs reboot when the guests do, instead of ending.
 fn guests() -> Vec<GuestSpec> {
     let spec = |name| {
         let extra_args = ["-action", "reboot=reset"].map(str::to_owned).to_vec();
@@ -48,7 +48,8 @@ fn guests() -> Vec<GuestSpec> {
     ["stubborn", "needy"].map(spec).into()
 }
 
-/// Writes a configuration for these guests: what `[host]` says beside the budget, and `more`.
+/// Writes a configuration for these guests; `host` is more for the table `[host]`, `more` are other
+/// tables.
 fn configure(lab: &Lab, ground: &Ground, host: &str, more: &str) {
     let agents = lab.guest("needy").agent_socket().unwrap().parent().unwrap().to_owned();
     let settings = format!(
@@ -58,7 +59,7 @@ fn configure(lab: &Lab, ground: &Ground, host: &str, more: &str) {
     ground.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
 }
 
-/// Until `needy` may have more, `stubborn` has all its memory.
+/// A ground under which `stubborn` has all of its memory until `needy` may have more.
 fn configured(lab: &Lab, more: &str) -> Ground {
     let ground = Ground::new();
     let ceiling = BUDGET.saturating_sub(BOOT);
@@ -72,7 +73,7 @@ fn ask_in_vain(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>, works_with: Byte
     ask_in_vain_for(ASKED, lab, ground, daemon, works_with);
 }
 
-/// The same: it is to shrink to `asked`.
+/// The same; it is asked to shrink to `asked`.
 fn ask_in_vain_for(
     asked: Bytes,
     lab: &Lab,
@@ -91,7 +92,8 @@ fn ask_in_vain_for(
     assert_eq!(allocation(daemon, "stubborn"), Some(BOOT), "its balloon does nothing");
 }
 
-/// What all other processes have there: other memory may go out while guests do.
+/// What all other processes have in swap: their memory may be swapped out while guests are paged
+/// out.
 fn swapped_by_others(lab: &Lab) -> Bytes {
     let host = ballast_host::HostReader::new("/proc".as_ref()).sample().0;
     let used = host.swap_total.unwrap().saturating_sub(host.swap_free.unwrap());
@@ -99,13 +101,13 @@ fn swapped_by_others(lab: &Lab) -> Bytes {
     used.saturating_sub(guests)
 }
 
-/// Orders of a tick to page by this mechanism.
+/// The orders of a tick to page by this mechanism.
 fn orders(tick: &TickEntry, mechanism: Mechanism) -> impl Iterator<Item = &ballast_model::Paging> {
     tick.plan.paging.iter().filter(move |it| it.mechanism == mechanism)
 }
 
-/// The host pages out what the guest does not give, down to what it was asked for and no further.
-/// Its neighbour gets that, and the guest works on with its data intact.
+/// The host pages the guest out down to the size it was asked for, and no further. Its neighbour
+/// gets that memory, and the guest keeps working with its data intact.
 #[test]
 fn a_guest_ignoring_its_balloon_is_paged_for_its_neighbour() {
     let _turn = turn();
@@ -129,7 +131,7 @@ fn a_guest_ignoring_its_balloon_is_paged_for_its_neighbour() {
     });
     lab.start_constant("needy", Bytes::mib(200));
     assert!(lab.pace("needy").touches_per_s > 0.0);
-    // Its data is there, and it works on; no process was killed for lack of memory.
+    // Its data is intact and it keeps working; no process was killed for lack of memory.
     lab.assert_intact(&data);
     assert!(lab.pace("stubborn").touches_per_s > 0.0);
     for name in ["stubborn", "needy"] {
@@ -143,23 +145,23 @@ fn a_guest_ignoring_its_balloon_is_paged_for_its_neighbour() {
     assert_file_intact(&ground.journal());
 }
 
-/// Without paging by process, its fence takes what a guest does not give, and no more. The fence of
-/// a killed daemon stays, is taken over by the next one, and ends with that.
+/// Without paging by process, the fence takes what the guest does not give, and no more. The fence
+/// of a killed daemon stays; the next daemon takes it over and removes it when it ends.
 #[test]
 fn a_fence_takes_what_a_stuck_guest_owes() {
     let _turn = turn();
     let Some(lab) = Lab::boot_with_swap(guests(), SWAP) else { return };
-    // It is charged there for what it touches from now on.
+    // Memory that it touches from now on is charged to this cgroup.
     let Some(group) = OwnCgroup::around(lab.guest("stubborn").pid().unsigned_abs()) else { return };
     let data = lab.store_data("stubborn", 48);
     let fenced = "[guests.stubborn]\nfence = true\n[mechanisms.paging]\nenabled = false";
     let ground = configured(&lab, fenced);
     let daemon = ground.start();
-    // Its floor: less than it is charged for.
+    // Its floor, which is less than it is charged for.
     let asked = Bytes::mib(128);
     ask_in_vain_for(asked, &lab, &ground, &daemon, WORKS_WITH);
     let most = asked.saturating_add(OVERHEAD).saturating_add(BOOT.fraction(1, 8));
-    // Heights are multiples of 4 MiB; a limit on the way there is what is charged.
+    // Final limits are multiples of 4 MiB; a limit on the way there equals what is charged.
     let is_height = |limit: &Bytes| limit.get().is_multiple_of(Bytes::mib(4).get());
     let charged = || group.charged();
     let before = charged();
@@ -171,8 +173,8 @@ fn a_fence_takes_what_a_stuck_guest_owes() {
     let used = swapped(&lab, "stubborn").unwrap();
     eprintln!("{before} charged, then {} behind a fence at {height}, {used} in swap", charged());
     assert!(used >= Bytes::mib(4), "{used}");
-    // It moves with what the hypervisor needs for itself, and a guest that goes over it is slowed
-    // down until the kernel has taken the rest.
+    // The fence follows the hypervisor's own need, and a guest beyond it is slowed down until the
+    // kernel has reclaimed the excess.
     wait_for("no more to be charged than its fence is high", || {
         (charged() <= group.limit()?).then_some(())
     });
@@ -197,7 +199,7 @@ fn a_fence_takes_what_a_stuck_guest_owes() {
     assert_eq!(report.vm.oom_kill, Some(0));
 }
 
-/// Where a tracker knows which pages are cold, these are taken: the guest misses next to nothing of
+/// If a tracker knows which pages are cold, those are paged out: the guest loses next to nothing of
 /// what it works with.
 #[test]
 fn of_a_tracked_guest_the_cold_pages_go_first() {
@@ -220,7 +222,7 @@ fn of_a_tracked_guest_the_cold_pages_go_first() {
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
 
-    // What it works with it would have read back at once.
+    // Pages of its workload would have been read back at once.
     let pid = lab.guest("stubborn").pid().unsigned_abs();
     let ram = GuestRam::AtLeast(Bytes::mib(64));
     let residency =
@@ -233,15 +235,15 @@ fn of_a_tracked_guest_the_cold_pages_go_first() {
     assert!(written.get() * 5 <= away.get() * 6, "{written} for {away}");
 }
 
-/// What the host has written to swap since it was booted.
+/// What the host has written to swap since its boot.
 fn written() -> Bytes {
     let vmstat = std::fs::read_to_string("/proc/vmstat").unwrap();
     let pages = vmstat.lines().find_map(|line| line.strip_prefix("pswpout ")).unwrap();
     Bytes::pages(pages.parse().unwrap())
 }
 
-/// A host whose swap is smaller than what is to be paged writes as much as it may, says so, and
-/// stops there.
+/// A host whose swap is smaller than what has to be paged out writes as much as it may, reports
+/// that, and stops.
 #[test]
 fn a_tiny_swap_is_filled_to_its_limit_and_reported() {
     let _turn = turn();
@@ -271,11 +273,10 @@ fn a_tiny_swap_is_filled_to_its_limit_and_reported() {
     assert!(daemon.stop().success());
 }
 
-/// Slow enough to be met in mid page-out.
+/// Paging slow enough to be caught in the middle.
 const SLOW: &str = "[mechanisms.paging]\nper_second = \"8MiB\"";
 
-/// Waits until some of a guest has been paged out, and more is to be; what its process occupied
-/// before, and then.
+/// Waits until a part of a guest has been paged out and more has to be.
 fn wait_mid_page_out(lab: &Lab, daemon: &Daemon<'_>, name: &str) {
     let before = resident(daemon, name).unwrap();
     let now = wait_for("pages to leave", || {
@@ -287,8 +288,8 @@ fn wait_mid_page_out(lab: &Lab, daemon: &Daemon<'_>, name: &str) {
     assert!(now > bound.saturating_add(SLACK), "{now}: not in the middle any more");
 }
 
-/// A guest rebooted in mid page-out has a balloon that works again: it gives what it is asked for,
-/// the host no longer pages it, and it gets its memory back when it may have it.
+/// A guest that is rebooted in mid page-out has a working balloon again: it gives what it is asked
+/// for, the host no longer pages it, and it gets its memory back when it may have it.
 #[test]
 fn a_guest_rebooted_in_mid_page_out_balloons_instead() {
     let _turn = turn();
@@ -314,7 +315,7 @@ fn a_guest_rebooted_in_mid_page_out_balloons_instead() {
     let paged = ticks(&ground).len();
     set_ceiling(&ground, "needy", BUDGET.saturating_sub(BOOT));
     set_ceiling(&ground, "stubborn", BOOT);
-    // No order is worth less than the dead band, 2 % of a guest's memory.
+    // Orders below the dead band, 2 % of a guest's memory, are not sent.
     wait_allocation("all it may have", &daemon, "stubborn", |holds| {
         holds >= BOOT.saturating_sub(BOOT.fraction(1, 50))
     });
@@ -328,15 +329,15 @@ fn a_guest_rebooted_in_mid_page_out_balloons_instead() {
     let later = &ticks(&ground)[paged..];
     assert!(later.len() > 8, "{}", later.len());
     assert!(later.iter().all(|tick| orders(tick, Mechanism::PageOut).count() == 0));
-    // Nothing counts for less than it holds, as what is held to a bound does.
+    // No guest counts for less than it holds, as one that is held to a bound would.
     let last = later.last().unwrap();
     let held: Bytes = last.plan.guests.iter().filter_map(|guest| guest.allocation).sum();
     assert!(last.plan.budget.committed >= held, "{:?}", last.plan);
     assert_file_intact(&ground.journal());
 }
 
-/// Killed in mid page-out, a guest leaves nothing behind: its neighbour gets what it held, and the
-/// host its swap.
+/// A guest that is killed in mid page-out leaves nothing behind: its neighbour gets what it held,
+/// and its swap is free again.
 #[test]
 fn a_guest_killed_in_mid_page_out_frees_swap() {
     let _turn = turn();
@@ -349,7 +350,7 @@ fn a_guest_killed_in_mid_page_out_frees_swap() {
     let used = swapped(&lab, "stubborn").unwrap();
     assert!(used >= Bytes::mib(16) && needy < BOOT, "{used} in swap, {needy} held");
     lab.guest("stubborn").kill();
-    // The kernel frees a process's private memory when it ends, in swap too.
+    // When a process ends, the kernel frees its private memory, also in swap.
     wait_for("its swap to be free", || swapped(&lab, "stubborn").is_none().then_some(()));
     wait_guests(&daemon, 1);
     wait_allocation("all it may have", &daemon, "needy", |holds| holds == BOOT);
@@ -363,13 +364,13 @@ fn a_guest_killed_in_mid_page_out_frees_swap() {
     assert_file_intact(&ground.journal());
 }
 
-/// A guest moved to another QEMU in mid page-out takes all its memory along, including what is in
-/// the host's swap. The host no longer pages the old process, and does not page the new one, as
-/// nothing is known about its memory.
+/// A guest that is moved to another QEMU in mid page-out takes all its memory along, including what
+/// is in the host's swap. The host no longer pages the old process, and does not page the new one,
+/// because nothing is known about its memory.
 #[test]
 fn a_guest_moved_in_mid_page_out_keeps_its_memory() {
     let _turn = turn();
-    // Its disk cannot be in two places, and what it does is to be seen without it.
+    // No disk: it cannot be in two places, and this test does not need one.
     let spec = GuestSpec::new("stubborn".parse().unwrap(), BOOT);
     let Some(lab) = Lab::boot_with_swap(vec![spec], SWAP) else { return };
     let ground = Ground::new();
@@ -406,14 +407,14 @@ fn a_guest_moved_in_mid_page_out_keeps_its_memory() {
     assert_file_intact(&ground.journal());
 }
 
-/// What `needy` has, and its floor while the host has no memory to grant.
+/// What `needy` has at first, and its floor later, while the host has no memory to grant.
 const ENOUGH: Bytes = Bytes::mib(192);
 const LACKED: Bytes = Bytes::mib(256);
-/// Settings under which a balloon may take too little in a decision to act on: only the host's
-/// paging takes memory from a guest.
+/// Settings under which a decision may shrink a guest only by less than an action is worth, so that
+/// only the host's paging takes memory.
 const NO_SHRINKING: &str = "[guard]\nstep_down_max = \"64KiB\"\n";
 
-/// `needy` has what it needs, `stubborn` all the rest, and no less than [`ASKED`].
+/// Bounds by which `needy` has `needs`, and `stubborn` all the rest but at least [`ASKED`].
 fn bounds(needs: Bytes) -> String {
     format!(
         "[guests.stubborn]\nfloor = \"{ASKED}\"\n\
@@ -434,9 +435,9 @@ fn wait_rung(daemon: &Daemon<'_>, rung: PressureLevel) {
     wait_for(rung.code(), || (daemon.status()?.rung.code == rung.code()).then_some(()));
 }
 
-/// A host that gets short pages out the richest guests, none of them below its floor. When it is
-/// shorter still it grants nothing, whatever a guest lacks. When it has enough again, it reads back
-/// what it paged out and grants what guests lack.
+/// A host that becomes short pages out the richest guests, none below its floor. When it is shorter
+/// still, it grants nothing, whatever a guest lacks. When it has enough again, it reads back what
+/// it paged out and grants what guests lack.
 #[test]
 fn a_short_host_reclaims_from_the_richest_then_recovers() {
     let _turn = turn();
@@ -457,7 +458,7 @@ fn a_short_host_reclaims_from_the_richest_then_recovers() {
     let before = resident(&daemon, "stubborn").unwrap();
     assert_eq!(daemon.status().unwrap().rung.code, PressureLevel::Normal.code());
 
-    // Less than three eighths, and more than two.
+    // Available: less than three eighths of the reserve, and more than two.
     keep(reserve_for(&daemon, 5), ENOUGH);
     daemon.signal(Signal::HUP);
     wait_rung(&daemon, PressureLevel::ReclaimRichest);
@@ -472,7 +473,7 @@ fn a_short_host_reclaims_from_the_richest_then_recovers() {
     assert!(used >= Bytes::mib(16) && left >= ASKED, "{left} left, {used} in swap");
     assert_eq!(allocation(&daemon, "stubborn"), Some(BOOT), "not by its balloon");
 
-    // Less than two. A new daemon starts on that host; its reserve is lowered later.
+    // Less than two eighths. A new daemon starts on that host; its reserve is lowered later.
     keep(reserve_for(&daemon, 3), LACKED);
     assert!(daemon.stop().success());
     let daemon = ground.start();
@@ -502,7 +503,7 @@ fn a_short_host_reclaims_from_the_richest_then_recovers() {
         let report = lab.fresh_report(name);
         assert_eq!(report.vm.oom_kill, Some(0), "{name}");
     }
-    // It gave a little, in steps of 64 KiB, while the other one was below its floor.
+    // It gave a little, in steps of 64 KiB, while `needy` was below its floor.
     let nearly = BOOT.saturating_sub(DEAD_BAND);
     wait_allocation("all the rest again", &daemon, "stubborn", |holds| holds >= nearly);
     assert_unrefused(&daemon);
@@ -511,7 +512,7 @@ fn a_short_host_reclaims_from_the_richest_then_recovers() {
     assert_told(&ticks(&ground));
 }
 
-/// Checks what the journal recorded of a host that was short.
+/// Checks the journal of a host that was short.
 fn assert_told(ticks: &[TickEntry]) {
     let mut rungs: Vec<PressureLevel> = ticks.iter().map(|tick| tick.plan.host_pressure).collect();
     rungs.dedup();
@@ -533,7 +534,7 @@ fn assert_told(ticks: &[TickEntry]) {
             if sample.id.as_str() == "stubborn" {
                 assert!(sample.resident.is_none_or(|it| it.value >= ASKED), "{at}");
             } else if tick.plan.host_pressure == PressureLevel::Freeze {
-                // On the way back there is memory for it long before the host grants any.
+                // During recovery there is free memory long before the host grants any.
                 assert!(sample.allocation.is_none_or(|it| it.value <= ENOUGH), "{at}");
             }
         }

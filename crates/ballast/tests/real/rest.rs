@@ -1,8 +1,8 @@
-//! The real daemon and the real agent, under a server of Cloud Hypervisor's and of
-//! Firecracker's API before real guests of QEMU (see `support/hypervisor_api.rs`).
+//! The real daemon and the real agent, with a server of Cloud Hypervisor's and Firecracker's API in
+//! front of real guests of QEMU (see `support/hypervisor_api.rs`).
 //!
-//! Limits: not the real programs. The agent comes by vsock only where the kernel serves guests'
-//! (`/dev/vhost-vsock`), as in an outer machine of `ballast-lab nested`, else by a port.
+//! Limits: not the real programs. The agent uses vsock only if the kernel serves it to guests
+//! (`/dev/vhost-vsock`), as in an outer machine of `ballast-lab nested`; otherwise a port.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,13 +22,13 @@ use crate::support::{Lab, allocation, assert_unrefused, swapping, wait_settled, 
 const SERVER: &str = "/dev/vhost-vsock";
 const NAMES: [&str; 2] = ["starved", "idle"];
 const CID_FIRST: u32 = 4711;
-/// What each guest is booted with, and what both may have.
+/// Boot memory of each guest, and the budget of both.
 const BOOT: Bytes = Bytes::mib(256);
 const BUDGET: Bytes = Bytes::mib(336);
-/// What a guest always keeps, and what the starved one goes through.
+/// The floor of a guest, and what the starved one's workload touches.
 const FLOOR: Bytes = Bytes::mib(96);
 const WORK: Bytes = Bytes::mib(200);
-/// The host counts in whole MiB, and moves in pages.
+/// Slack in comparisons: the host counts whole MiB and moves pages.
 const SLACK: Bytes = Bytes::mib(2);
 
 #[test]
@@ -45,7 +45,7 @@ fn balance(hypervisor: Hypervisor) {
     let has_vsock = Path::new(SERVER).exists();
     eprintln!("agents come by {}", if has_vsock { "vsock" } else { "virtio-serial" });
     let spec = |(name, cid): (&str, u32)| {
-        // With vsock it also runs the agent on a port, where nobody listens to it.
+        // With vsock the guest also runs an agent on a port, to which nobody listens.
         let (vsock_cid, extra_args) = (has_vsock.then_some(cid), hypervisor.qemu_arguments());
         GuestSpec { agent: true, vsock_cid, extra_args, ..swapping(name, BOOT) }
     };
@@ -69,7 +69,7 @@ fn balance(hypervisor: Hypervisor) {
             let status = daemon.status()?;
             let view = guest(&status, name)?;
             let held = Bytes::new(view.allocation_bytes?);
-            // One that reports itself may have been asked for some of it in the first tick.
+            // A guest that reports statistics may have been asked for memory in the first tick.
             let is_left_alone = hypervisor == Hypervisor::CloudHypervisor;
             let is_held = if is_left_alone { held == BOOT } else { held <= BOOT };
             (is_held && view.resident_bytes.is_some()).then_some(())
@@ -80,7 +80,7 @@ fn balance(hypervisor: Hypervisor) {
         let status = daemon.status().unwrap();
         for name in NAMES {
             let why = guest(&status, name).unwrap().change.as_ref().unwrap().why.as_ref();
-            // Where the kernel has DAMON, what they touch is seen, and fits.
+            // If the kernel has DAMON, their working sets are sampled, and fit.
             let code = why.unwrap().code.as_str();
             assert!(["no-statistics", "sampled-alone"].contains(&code), "{name}: {code}");
         }
@@ -112,7 +112,7 @@ fn balance(hypervisor: Hypervisor) {
     assert!(idle <= idle_before, "{idle} of {idle_before}");
     let (_, told, _) = ground.ballast(&["explain", "starved"]);
     eprintln!("{before} to {starved}, idle {idle_before} to {idle}\n{told}");
-    // It may still grow: what its own kernel counts is not more than what QEMU says after.
+    // It may still grow, so QEMU is asked last: the kernel's count cannot be more than that.
     let counted = lab.fresh_report("starved").memory.total.unwrap();
     let told = allocation(&daemon, "starved").unwrap();
     let [after, _] = held();
@@ -122,8 +122,8 @@ fn balance(hypervisor: Hypervisor) {
     assert!(daemon.stop().success());
 }
 
-/// A guest without an agent, whose working set the host samples: it grows while it touches all that
-/// it holds, and keeps what it got.
+/// A guest without an agent, whose working set the host samples, grows while it touches all that it
+/// holds, and keeps what it got.
 #[test]
 fn a_silent_guest_grows_by_what_the_host_samples() {
     const HELD: Bytes = Bytes::mib(160);
@@ -141,7 +141,7 @@ fn a_silent_guest_grows_by_what_the_host_samples() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let _runtime = runtime.enter();
     let api = HypervisorApi::start(hypervisor, lab.guest("mute"), "mute", BOOT, &sockets);
-    // As an operator does.
+    // Shrinks the guest, as an operator would.
     let balloon = serde_json::json!({ "desired_balloon": (BOOT - HELD).get() });
     let resize = Call::send(Method::Put, "/api/v1/vm.resize", &balloon);
     let until = tokio::time::Instant::now() + PATIENCE;
@@ -162,7 +162,7 @@ fn a_silent_guest_grows_by_what_the_host_samples() {
     };
     wait_for("its idle working set to be seen", is_said);
     assert_eq!(api.held(), HELD);
-    // It swaps for its loop, and can touch no more than its kernel leaves it.
+    // Its loop does not fit, so it swaps, and touches only what its kernel leaves it.
     lab.start_constant("mute", LOOP);
     let grown = wait_for("the guest to grow until its loop is in memory", || {
         wait_ticks(&daemon, 1);
@@ -196,7 +196,7 @@ fn configure(ground: &Ground, hypervisor: Hypervisor, sockets: &Path) {
     ground.configure("tick = \"1s\"", &more);
 }
 
-/// Why a guest is or is not changed, and the working set that the host sees.
+/// The reason for a guest's change, and the working set that the host sees.
 fn change_and_working_set(daemon: &Daemon<'_>, name: &str) -> Option<(String, Bytes)> {
     let status = daemon.status()?;
     let view = guest(&status, name)?;

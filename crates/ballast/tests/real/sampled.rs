@@ -1,7 +1,7 @@
 //! Stock guests, without the tracker, under the real daemon on a KVM host: their working sets come
-//! from the kernel's DAMON.
+//! from the kernel's DAMON or MGLRU.
 //!
-//! Limits: only in an outer machine of `ballast-lab nested`, where nobody else uses DAMON; asserts
+//! Limits: only in an outer machine of `ballast-lab nested`, where nothing else uses DAMON; asserts
 //! states and amounts, never times.
 
 use std::path::Path;
@@ -14,14 +14,15 @@ use ballast_api::{StatusReply, TrackingView};
 use ballast_lab_host::{GuestSpec, Hotplug, HotplugKind, NESTED_VARIABLE};
 use ballast_model::Bytes;
 
-/// Memory of the guest, and what it goes through.
+/// Memory of the guest, and what its loop touches.
 const BOOT: Bytes = Bytes::mib(256);
 const LOOP: Bytes = Bytes::mib(72);
 const COUNT: &str = "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds";
 const INSTANCE: &str = "/sys/kernel/tracing/instances/ballast-damon";
 const HUGE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/// A guest as QEMU starts it by default, going through its loop; none outside of an outer machine.
+/// Boots a guest as QEMU starts it by default, and starts its loop; `None` outside of an outer
+/// machine.
 fn boot(huge_pages: &str) -> Option<Lab> {
     boot_guest(huge_pages, stock())
 }
@@ -40,12 +41,12 @@ fn boot_idle(huge_pages: &str, guest: GuestSpec) -> Option<Lab> {
     may_sample(huge_pages).then(|| Lab::boot(vec![guest]))
 }
 
-/// Whether this is a machine for these tests, which then has huge pages as named; prints `SKIPPED`
-/// if not.
+/// Whether this is a machine for these tests; sets its use of huge pages as named. Prints `SKIPPED`
+/// if it is not.
 pub(crate) fn may_sample(huge_pages: &str) -> bool {
     let is_one = std::env::var_os(NESTED_VARIABLE).is_some() && Path::new(COUNT).exists();
     if is_one {
-        // It has nobody else.
+        // Nobody else uses this machine.
         std::fs::write(HUGE, huge_pages).unwrap();
     } else {
         println!("SKIPPED: needs an outer machine of `ballast-lab nested` whose kernel has DAMON");
@@ -75,17 +76,17 @@ fn wait_source(daemon: &Daemon<'_>, source: &str) -> Bytes {
         let is_seen = ["sampling", "aging"].contains(&tracking.state.code.as_str());
         let is_it = is_seen && tracking.source?.code == source;
         let size = Bytes::new(tracking.working_set_bytes?);
-        // Of what a guest that boots touched beside its workload nothing is left in the end.
+        // What a guest touched only while it booted is no longer in the working set in the end.
         (is_it && size < LOOP.fraction(3, 2)).then_some(size)
     })
 }
 
-/// Whether it is the loop, and less than a tenth more with the guest's kernel.
+/// Whether a working set is that of the loop, within a tenth.
 fn is_loop(size: Bytes) -> bool {
     (LOOP.fraction(9, 10)..LOOP.fraction(11, 10)).contains(&size)
 }
 
-/// What `ballast track` prints of some seconds, an object an interval.
+/// The output of `ballast track` for some seconds, one object per interval.
 fn track(ground: &Ground, source: &str) -> Vec<serde_json::Value> {
     let line = ["track", "stock", "--source", source, "--budget", "5", "--for", "12s", "--json"];
     let (code, told, error) = ground.ballast(&line);
@@ -97,7 +98,7 @@ fn working_set(interval: &serde_json::Value) -> Bytes {
     Bytes::new(interval["working_set_bytes"].as_u64().unwrap())
 }
 
-/// What `ballast doctor tracking` finds of the guest.
+/// What `ballast doctor tracking` finds about the guest.
 fn diagnosis(ground: &Ground) -> serde_json::Value {
     let (code, told, error) = ground.ballast(&["doctor", "tracking", "--json"]);
     assert_eq!(code, Some(0), "{error}");
@@ -137,7 +138,7 @@ fn a_stock_guest_is_sampled_by_whoever_asks() {
     assert_eq!([&found["library"]["works"], &found["referenced"]["works"]], [false, false]);
     assert!(found["referenced"]["note"].as_str().unwrap().contains("KVM"), "{found}");
 
-    // One program has DAMON at a time: a second one reports that and changes nothing.
+    // Only one program can use DAMON at a time: a second one reports that and changes nothing.
     let (code, _, told) = ground.ballast(&["track", "stock", "--for", "2s"]);
     assert!(code == Some(1) && told.contains("another program of Ballast uses DAMON"), "{told}");
     daemon.kill();
@@ -197,13 +198,13 @@ fn huge_pages_give_an_upper_bound_that_decides_nothing() {
     assert!(!is_left_behind());
 }
 
-/// The tracker sees every touch of the pages that it watches: the oracle.
+/// The tracker sees every access to the pages that it watches, so it is the oracle.
 #[test]
 fn tracker_and_damon_see_the_same_working_set() {
     let guest = GuestSpec { tracked: true, ..swapping("stock", BOOT) };
     let Some(lab) = boot_guest("never", guest) else { return };
     let ground = configured(&lab, "");
-    // The last of each: a sample finds its size in the first intervals.
+    // The last interval of each: in the first ones a sample still adjusts its size.
     let [by_library, by_damon] = ["library", "damon"].map(|source| {
         let seen = track(&ground, source);
         let last = seen.iter().rfind(|seen| seen["source"] == source).unwrap();
@@ -219,8 +220,9 @@ fn a_stock_guest_is_seen_by_its_page_generations() {
     if !may_sample("never") {
         return;
     }
-    // libvirt and systemd start each hypervisor in a cgroup of its own, which all of its memory is
-    // charged to. The lab moves it to another after its boot, to limit its processor time.
+    // libvirt and systemd start each hypervisor in a cgroup of its own, so all of its memory is
+    // charged there. The lab moves it to another cgroup after its boot, to limit its processor
+    // time.
     let cgroup = OwnCgroup::around_myself().expect("an outer machine has cgroups of version 2");
     let Some(lab) = boot_idle("never", stock()) else { return };
     let pid = u32::try_from(lab.guest("stock").pid()).unwrap();
@@ -248,23 +250,23 @@ fn a_stock_guest_is_seen_by_its_page_generations() {
     eprintln!("ballast track sees {sizes:?}");
     let around = LOOP.fraction(17, 20)..LOOP.fraction(5, 4);
     assert!(sizes.iter().any(|(size, _)| around.contains(size)), "{sizes:?}");
-    // Agings that walk no page tables see nothing, so nothing is read from them.
+    // Aging that does not walk page tables sees nothing, so it is not used.
     std::fs::write("/sys/kernel/mm/lru_gen/enabled", "5").unwrap();
     let found = diagnosis(&ground);
     std::fs::write("/sys/kernel/mm/lru_gen/enabled", "y").unwrap();
     assert!(found["mglru"]["note"].as_str().unwrap().contains("do not walk"), "{found}");
-    // What was touched before it came is charged elsewhere: there is nothing to be seen.
+    // Memory touched before the process came is charged elsewhere, so nothing can be seen here.
     let _late = OwnCgroup::around(u32::try_from(lab.guest("stock").pid()).unwrap()).unwrap();
     let found = diagnosis(&ground);
     assert_eq!(found["mglru"]["works"], false, "{found}");
     assert!(found["mglru"]["note"].as_str().unwrap().starts_with("only "), "{found}");
 }
 
-/// A loop that does not fit into what the guest booted with.
+/// A loop that does not fit into the guest's boot memory.
 const LONG_LOOP: Bytes = Bytes::mib(300);
 const PLUGGABLE: Bytes = Bytes::mib(256);
 
-/// Samples a guest, has the daemon plug in memory, and waits until a loop that needs it is seen.
+/// Samples a guest, has the daemon plug memory, and waits until a loop that needs it is seen.
 fn assert_plugged_memory_is_sampled(kind: HotplugKind) {
     let hotplug = Hotplug { kind, ..Hotplug::virtio_mem(PLUGGABLE) };
     let guest = GuestSpec { hotplug: Some(hotplug), ..stock() };
@@ -302,13 +304,13 @@ fn a_memory_module_plugged_while_sampled_is_sampled() {
     assert_plugged_memory_is_sampled(HotplugKind::Dimm);
 }
 
-/// As many as are sampled at once.
+/// The number of guests that are sampled at once.
 const GUESTS: usize = 16;
-/// Windows of each over which the kernel's thread is measured.
+/// Windows of each guest over which the kernel's thread is measured.
 const WINDOWS_MEASURED: u32 = 10;
-/// Share of a core that the kernel's thread may take; it is to take 1 %.
+/// Most of a core that the kernel's thread may take; its goal is 1 %.
 const COST_MAX: f64 = 0.015;
-/// Processor time of the kernel's thread, and its number.
+/// Process id of DAMON's kernel thread, and its processor time.
 fn kdamond() -> Option<(u32, Duration)> {
     let pid = std::fs::read_to_string(COUNT.replace("nr_kdamonds", "0/pid")).ok()?;
     let pid = pid.trim().parse().ok()?;
@@ -316,14 +318,14 @@ fn kdamond() -> Option<(u32, Duration)> {
     Some((pid, Duration::from_nanos(times.split_whitespace().next()?.parse().ok()?)))
 }
 
-/// Length of its windows.
+/// Length of DAMON's windows.
 fn window() -> Option<Duration> {
     let name = "0/contexts/0/monitoring_attrs/intervals/aggr_us";
     let text = std::fs::read_to_string(COUNT.replace("nr_kdamonds", name)).ok()?;
     text.trim().parse().ok().map(Duration::from_micros)
 }
 
-/// A machine without an operating system, whose memory is all there; it ends with this.
+/// A machine without an operating system, whose memory is all present; killed when dropped.
 struct Empty(std::process::Child);
 
 impl Empty {
@@ -363,7 +365,7 @@ fn sixteen_guests_are_sampled_for_a_hundredth_of_a_core() {
         };
         (0..GUESTS).all(is_sampled).then_some(())
     });
-    // A kernel's thread that lasts has windows whose length has been found.
+    // Once the same thread lasts, the length of its windows has settled.
     let mut begun = None;
     let share = wait_for("some windows of one length", || {
         let (pid, spent) = kdamond()?;
@@ -373,7 +375,7 @@ fn sixteen_guests_are_sampled_for_a_hundredth_of_a_core() {
             return None;
         }
         let (spent, elapsed) = (spent - before, began.elapsed());
-        // An outer machine that is silent for long passes for one that hangs.
+        // An outer machine without output for long would be taken to hang.
         eprintln!("kdamond {pid} took {spent:?} in {elapsed:?}");
         std::thread::sleep(Duration::from_secs(1));
         (elapsed > window()? * WINDOWS_MEASURED)

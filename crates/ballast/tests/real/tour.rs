@@ -1,12 +1,13 @@
-//! `docs/tour.md`, line by line, as somebody types it who has just installed the packages.
+//! `docs/tour.md`, line by line, as typed by somebody who has just installed the packages.
 //!
-//! Idea: the page itself is read. A fenced block `console` has commands, which begin with `#` and
-//! a space, and below each what it prints; `…` stands for whatever differs from host to host, in a
-//! line for a part of it, alone for any lines. Spaces count as one. What only looks is done again
-//! until it shows that, as a reader would; everything else is done once, and has to succeed.
-//! Place: this machine's files with packages on top of them, as in `packages.rs`, so dpkg, apt and
-//! systemd are Debian's own. Guests run under KVM where a guest of the lab's does, else QEMU finds
-//! no KVM. Limits: as `packages.rs`; addresses for a browser are asked by curl.
+//! Idea: the page itself is the test. A fenced block `console` has commands, which begin with `#`
+//! and a space, and below each command its output. `…` stands for what differs between hosts:
+//! within a line for a part of it, alone for any number of lines. Runs of spaces count as one.
+//! Commands that only look are repeated until they print the output, as a reader would do; all
+//! others run once, and have to succeed.
+//! The tests run on this machine's files with packages on top of them, as in `packages.rs`, so
+//! dpkg, apt and systemd are Debian's own. Guests run under KVM if a guest of the lab does; else
+//! KVM is hidden from QEMU. Limits: as `packages.rs`; curl stands in for a browser.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,9 +23,9 @@ use ballast_lab_host::{Cache, GuestSpec, Kernel, KernelChoice, initramfs};
 use ballast_model::Bytes;
 
 const TOUR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/tour.md");
-/// Where the page has what guests boot.
+/// The folder with the kernel and the initial file system of the page's guests.
 const GUESTS: &str = "/var/lib/guests";
-/// What only looks begins with one of these.
+/// Commands that only look begin with one of these.
 const LOOKS: [&str; 6] = [
     "ballast advise",
     "ballast doctor",
@@ -33,13 +34,13 @@ const LOOKS: [&str; 6] = [
     "ballast status",
     "curl ",
 ];
-/// Longest wait for what is to be seen: guests boot meanwhile, on a machine that may be busy.
+/// Longest wait for an output: guests boot meanwhile, and the machine may be busy.
 const LOOKING_MAX: Duration = Duration::from_secs(120);
-/// It needs a terminal.
+/// The command that needs a terminal.
 const TOP: &str = "ballast top";
-/// What stands for anything.
+/// Stands for any text.
 const ANYTHING: &str = "…";
-/// A guest's first process: it loads the drivers, as a distribution does, and idles.
+/// A guest's first process: it loads the drivers, as a distribution does, and then idles.
 const INIT: &str = "#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 while read -r module; do /bin/busybox insmod \"$module\"; done <MODULES
@@ -107,7 +108,7 @@ impl Step<'_> {
     }
 }
 
-/// The commands of the page's blocks, in their order.
+/// The commands in the page's blocks, in order.
 fn steps(text: &str) -> Vec<Step<'_>> {
     let mut steps: Vec<Step<'_>> = Vec::new();
     let (mut is_console, mut goes_on) = (false, false);
@@ -135,7 +136,7 @@ fn steps(text: &str) -> Vec<Step<'_>> {
     steps
 }
 
-/// Whether a command prints that.
+/// Whether the output `said` matches `expected`.
 fn is_as(expected: &[&str], said: &str) -> bool {
     let said: Vec<&str> = said.trim_end().lines().collect();
     are_like(expected, &said)
@@ -155,7 +156,7 @@ fn are_like(expected: &[&str], said: &[&str]) -> bool {
     }
 }
 
-/// Whether a line is as expected.
+/// Whether a line matches the expected line.
 fn is_like(expected: &str, line: &str) -> bool {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let (expected, line) = (words(expected), words(line));
@@ -171,13 +172,13 @@ fn is_like(expected: &str, line: &str) -> bool {
     left.ends_with(last)
 }
 
-/// Whether a command succeeds, and what it prints.
+/// Runs a command: whether it succeeds, and its output.
 fn run(command: &str) -> (bool, String) {
     let packages = std::env::var_os(FOLDER).unwrap();
     let mut shell = Command::new("bash");
     shell.args(["-c", &format!("{{ {command}\n}} 2>&1")]).current_dir(packages);
     shell.env("PATH", PATH).env("DEBIAN_FRONTEND", "noninteractive");
-    // A guest that is left behind by its command keeps no pipe of this one.
+    // Output goes to a file, because a guest that outlives its command would keep a pipe open.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("output");
     shell.stdin(Stdio::null()).stdout(fs::File::create(&path).unwrap());
@@ -187,12 +188,12 @@ fn run(command: &str) -> (bool, String) {
     (status.success(), said)
 }
 
-/// Looks until that is seen.
+/// Repeats a command until its output is as expected.
 fn look(step: &Step<'_>) {
     see(step, || run(&step.command));
 }
 
-/// The same in a terminal, which is left by the key that ends it.
+/// The same in a terminal, for a command that a key ends.
 fn watch(terminal: &Terminal, step: &Step<'_>) {
     terminal.press(&[&step.command, "Enter"]);
     see(step, || (true, terminal.screen()));
@@ -200,7 +201,7 @@ fn watch(terminal: &Terminal, step: &Step<'_>) {
     terminal.shows(&["ready:"]);
 }
 
-/// Waits until `look` succeeds and has what is expected.
+/// Waits until `look` succeeds and its output is as expected.
 fn see(step: &Step<'_>, look: impl Fn() -> (bool, String)) {
     let begun = Instant::now();
     loop {
@@ -213,17 +214,17 @@ fn see(step: &Step<'_>, look: impl Fn() -> (bool, String)) {
     }
 }
 
-/// QEMU takes KVM where it finds one, which may not work.
+/// Hides `/dev/kvm` if it does not work: QEMU would try to use it.
 fn hide_kvm_unless_it_works() {
     let guest = GuestSpec::new("trial".parse().unwrap(), Bytes::mib(128));
     if Path::new("/dev/kvm").exists() && !Lab::boot(vec![guest]).is_kvm() {
-        // For this test's processes alone.
+        // Only for this test's processes.
         let line = "mount --bind /dev/null /dev/kvm";
         assert!(Command::new("sh").args(["-c", line]).status().unwrap().success());
     }
 }
 
-/// Puts a kernel of Debian's there, and what it starts.
+/// Puts a kernel of Debian there, and the initial file system.
 fn prepare_guests() {
     let (cache, say) = (Cache::open().unwrap(), |line: &str| eprintln!("{line}"));
     let kernel = Kernel::fetch(&cache, &KernelChoice::Default, &say).unwrap();
@@ -231,7 +232,7 @@ fn prepare_guests() {
     fs::create_dir_all(GUESTS).unwrap();
     let at = |name: &str| PathBuf::from(GUESTS).join(name);
     fs::copy(&kernel.image, at("vmlinuz")).unwrap();
-    // The kernel unpacks a second archive on top of the first.
+    // The kernel unpacks a second archive over the first.
     fs::write(at("init"), INIT.replace("MODULES", MODULE_LIST_PATH)).unwrap();
     let line = format!(
         "cd {GUESTS} && chmod 755 init && cp {} initrd.img && truncate -s %4 initrd.img && \

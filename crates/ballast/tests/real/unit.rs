@@ -1,11 +1,11 @@
-//! Real guests under a daemon that systemd started with the shipped unit, as it is shipped.
+//! Real guests under a daemon that systemd started with the shipped unit, unchanged.
 //!
-//! Idea: everything that the unit promises is asked for once, under all of its settings: what the
-//! settings forbid by mistake then fails. The guests' hypervisors are processes of another user.
+//! Idea: every function that the unit promises is used once, under all of its settings, so anything
+//! that the settings forbid by mistake fails. The guests' hypervisors run as another user.
 //!
-//! Limits: asserts states and counts, never times; needs QEMU, a built `lab-guest`, and root. What
-//! takes a right that root itself does not have on a machine is not tried there, but in an outer
-//! machine of `ballast-lab nested`.
+//! Limits: asserts states and counts, never times; needs QEMU, a built `lab-guest`, and root. Tests
+//! that need a right that root itself lacks on a machine run only in an outer machine of
+//! `ballast-lab nested`.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
@@ -32,10 +32,10 @@ const SOCKET: &str = "/run/ballast/ballast.sock";
 const JOURNAL: &str = "/var/lib/ballast/journal.db";
 const LOG: &str = "/run/lab/daemon.log";
 const DAMON: &str = "/sys/kernel/mm/damon/admin";
-/// The right to raise one's own limits.
+/// The capability to raise one's own limits.
 const CAP_SYS_RESOURCE: u32 = 24;
 const CGROUP: &str = "/sys/fs/cgroup/system.slice/ballast.service";
-/// The user that the hypervisors run as, and the unit's group, which is that user's.
+/// The user that the hypervisors run as, and the unit's group, which that user belongs to.
 const USER: &str = "hypervisor";
 const GROUP: &str = "kvm";
 
@@ -44,16 +44,16 @@ const NEEDY: &str = "needy";
 const BOOT: Bytes = Bytes::mib(512);
 const BUDGET: Bytes = Bytes::mib(768);
 const HALF: Bytes = Bytes::mib(384);
-/// What `needy` works with: more than half of the budget holds.
+/// What the workload of `needy` uses: more than fits into half of the budget.
 const WORKS_WITH: Bytes = Bytes::mib(400);
-/// What more than its work a guest needs, and what it gets beyond half of the budget.
+/// What a guest needs beside its workload, and what it gets beyond half of the budget.
 const ROOM: Bytes = Bytes::mib(32);
-/// What `stubborn` works with.
+/// What the workload of `stubborn` uses.
 const WORKS_LITTLE: Bytes = Bytes::mib(40);
-/// What `stubborn` touches and does not use, and what it is to have in the end.
+/// What `stubborn` touches once and does not use, and what it is asked to hold in the end.
 const IDLE: Bytes = Bytes::mib(240);
 const ASKED: Bytes = Bytes::mib(256);
-/// What a process may occupy above its bound between two looks.
+/// What a process may occupy above its bound between two samples.
 const SLACK: Bytes = Bytes::mib(16);
 
 #[test]
@@ -67,7 +67,7 @@ fn the_shipped_unit_manages_real_guests() {
     };
     let group = OwnCgroup::around(lab.guest(NEEDY).pid().unsigned_abs());
     hand_over_sockets(&lab, &[STUBBORN, NEEDY]);
-    // Of guests that were there before it: their sockets outlive the last daemon.
+    // A restarted daemon finds guests that were there before it: their sockets outlive a daemon.
     systemctl(&["restart", "ballast.service"]);
     let ground = attach();
     let daemon = ground.of_another();
@@ -97,7 +97,7 @@ fn the_shipped_unit_manages_real_guests() {
     assert_nothing_was_refused();
 }
 
-/// What only a right of root's raises.
+/// Limits that only a process with `CAP_SYS_RESOURCE` can raise.
 #[test]
 fn the_shipped_unit_raises_its_limits() {
     if !has_root(CAP_SYS_RESOURCE) {
@@ -122,8 +122,8 @@ fn the_shipped_unit_raises_its_limits() {
     assert!(!log.contains("no memory-pressure trigger"), "{log}");
 }
 
-/// With the two folders that the unit leaves closed, stock guests are sampled; and a fence of
-/// version 2.
+/// With the two folders opened that the unit closes by default, stock guests are sampled and
+/// fenced, by cgroups of version 2.
 #[test]
 fn the_unit_open_to_damon_samples_and_fences_guests() {
     if std::env::var_os(NESTED_VARIABLE).is_none() || !Path::new(DAMON).exists() {
@@ -144,7 +144,7 @@ fn the_unit_open_to_damon_samples_and_fences_guests() {
     lab.start_constant(NEEDY, WORKS_LITTLE);
     wait_for("a working set", || {
         let tracking = guest(&daemon.status()?, NEEDY)?.tracking.clone()?;
-        // In huge pages where the machine has them.
+        // In huge pages if the machine has them.
         let is_sampled = tracking.source?.code.starts_with("damon");
         (is_sampled && tracking.working_set_bytes? >= WORKS_LITTLE.get()).then_some(())
     });
@@ -153,7 +153,7 @@ fn the_unit_open_to_damon_samples_and_fences_guests() {
     assert_nothing_was_refused();
 }
 
-/// It cannot become the program's user, and says what that takes.
+/// The daemon cannot run the policy's program as another user, and says what that takes.
 #[test]
 fn the_shipped_unit_names_what_a_policys_user_takes() {
     if !systemd::is_inside() {
@@ -176,7 +176,7 @@ fn the_shipped_unit_names_what_a_policys_user_takes() {
     systemctl(&["stop", "ballast.service"]);
 }
 
-/// With the two lines that the unit has as comments.
+/// The unit with its two commented lines in force.
 #[test]
 fn the_unit_open_to_users_runs_a_policy_as_one() {
     if !systemd::is_inside() {
@@ -189,7 +189,7 @@ fn the_unit_open_to_users_runs_a_policy_as_one() {
         let test = "unit::the_unit_open_to_users_runs_a_policy_as_one";
         return systemd::run_again(test, &unit);
     }
-    // It stays when its input ends: it has to be killed.
+    // The program does not end with its input, so it has to be killed.
     let answers = format!(
         r#"while read -r asked; do
              number=$(echo "$asked" | sed 's/.*"question":\([0-9]*\).*/\1/')
@@ -213,11 +213,11 @@ fn the_unit_open_to_users_runs_a_policy_as_one() {
     systemctl(&["stop", "ballast.service"]);
 }
 
-/// A program of the operator's, which a daemon with one guest asks as another user.
+/// A program of the operator, which a daemon with one guest runs as another user.
 struct PolicyProgram {
     ground: Ground,
     guest: Peer,
-    // The guest is a task in it.
+    // The guest is a task in this runtime.
     _runtime: tokio::runtime::Runtime,
 }
 
@@ -238,7 +238,7 @@ fn start_with_program(script: &str) -> PolicyProgram {
     PolicyProgram { ground: attach(), guest, _runtime: runtime }
 }
 
-/// The first process that another one started.
+/// The first child of a process.
 fn child_of(process: &str) -> String {
     let numbers = fs::read_dir("/proc").unwrap().flatten().map(|it| it.file_name());
     let is_child = |number: &String| {
@@ -248,14 +248,14 @@ fn child_of(process: &str) -> String {
     numbers.filter_map(|it| it.into_string().ok()).find(is_child).unwrap()
 }
 
-/// Starts the daemon, as an operator does.
+/// Starts the daemon as an operator does.
 fn start() {
     fs::create_dir("/etc/ballast").unwrap();
     write_config("global", "");
     systemctl(&["start", "ballast.service"]);
 }
 
-/// A folder with its socket and its journal.
+/// A ground whose socket and journal are those of the service.
 fn attach() -> Ground {
     let ground = Ground::new();
     symlink(SOCKET, ground.path("api.sock")).unwrap();
@@ -263,20 +263,20 @@ fn attach() -> Ground {
     ground
 }
 
-/// A guest with an agent, so that figures keep coming when its driver is gone, of a hypervisor that
-/// is run as another user, who may use no userfaultfd.
+/// A guest with an agent, so that figures arrive even without its balloon driver. Its hypervisor
+/// runs as another user, who may not use userfaultfd.
 fn foreign(name: &str) -> GuestSpec {
     let qmp = format!("unix:{},server=on,wait=off", socket(name).display());
     let extra_args = ["-qmp", &qmp, "-runas", USER].map(str::to_owned).to_vec();
     GuestSpec { agent: true, tracked: name == STUBBORN, extra_args, ..swapping(name, BOOT) }
 }
 
-/// Where the unit has a guest's socket.
+/// The QMP socket of a guest, in the unit's folder.
 fn socket(name: &str) -> PathBuf {
     format!("/run/ballast/qmp/{name}.sock").into()
 }
 
-/// Numbers of the hypervisors' user and group.
+/// Ids of the hypervisors' user and group.
 fn ids() -> (u32, u32) {
     let id = |file: &str, name: &str| {
         let text = fs::read_to_string(file).unwrap();
@@ -286,7 +286,7 @@ fn ids() -> (u32, u32) {
     (id("/etc/passwd", USER), id("/etc/group", GROUP))
 }
 
-/// Leaves the sockets as hypervisors make them that are this user from the beginning.
+/// Gives the sockets the owner and mode that they have if hypervisors start as this user.
 fn hand_over_sockets(lab: &Lab, guests: &[&str]) {
     let (user, group) = ids();
     for name in guests {
@@ -301,7 +301,7 @@ fn hand_over_sockets(lab: &Lab, guests: &[&str]) {
     }
 }
 
-/// Writes the configuration: folders are the default ones.
+/// Writes the configuration, with the default folders.
 fn write_config(policy: &str, more: &str) {
     let text = format!(
         "[daemon]\ntick = \"250ms\"\ngroup = \"{GROUP}\"\n[host]\nbudget = \"{BUDGET}\"\n\
@@ -311,7 +311,7 @@ fn write_config(policy: &str, more: &str) {
     fs::write(CONFIG, text).unwrap();
 }
 
-/// Has the daemon read it, by the unit's own line for that.
+/// Makes the daemon reload it, by the unit's own command.
 fn reload(policy: &str, more: &str) {
     write_config(policy, more);
     systemctl(&["reload", "ballast.service"]);
@@ -324,12 +324,12 @@ fn status(process: &str, key: &str) -> String {
     line.unwrap().trim().to_owned()
 }
 
-/// Whether root itself has this right on this machine.
+/// Whether root itself has this capability on this machine.
 fn has_root(capability: u32) -> bool {
     u64::from_str_radix(&status("self", "CapEff"), 16).unwrap() >> capability & 1 == 1
 }
 
-/// The settings are in force, and not only read.
+/// Asserts that the unit's settings are in force, not only accepted.
 fn assert_confined(process: &str) {
     assert_eq!(
         (status(process, "Seccomp"), status(process, "NoNewPrivs")),
@@ -339,7 +339,7 @@ fn assert_confined(process: &str) {
     assert!(rights.count_ones() <= 7, "{rights:x}");
     let folder = |path: String| fs::metadata(path).unwrap().ino();
     assert_ne!(folder(format!("/proc/{process}/root/tmp")), folder("/tmp".to_owned()));
-    // One more process in the service's cgroup may open the one device, and no other.
+    // Another process in the service's cgroup may open the one device, and no other.
     let opens = |device: &str| {
         let line = format!("echo 0 >{CGROUP}/cgroup.procs && exec 3<{device}");
         Command::new("sh").args(["-c", &line]).stderr(Stdio::null()).status().unwrap().success()
@@ -347,7 +347,7 @@ fn assert_confined(process: &str) {
     assert_eq!((opens("/dev/userfaultfd"), opens("/dev/kvm")), (true, false));
 }
 
-/// Members of the group in the configuration have the API's socket, and no more of it.
+/// Members of the configured group can read from the API's socket, and change nothing.
 fn the_group_reads_and_changes_nothing() {
     let (user, group) = ids();
     let may = |command: &str| {
@@ -361,7 +361,7 @@ fn the_group_reads_and_changes_nothing() {
     assert_eq!((may("status"), may("pause")), (true, false));
 }
 
-/// The guest that needs memory gets it, from the one that does not.
+/// The guest that needs memory gets it from the one that does not.
 fn memory_follows_the_work(lab: &Lab, daemon: &Daemon<'_>) {
     lab.start_constant(NEEDY, WORKS_WITH);
     wait_allocation("memory for the work", daemon, NEEDY, |holds| holds >= WORKS_WITH + ROOM);
@@ -369,7 +369,7 @@ fn memory_follows_the_work(lab: &Lab, daemon: &Daemon<'_>) {
     lab.stop_workload(NEEDY);
 }
 
-/// Its hypervisor may have no userfaultfd of its own: the daemon passes it the device.
+/// The guest's hypervisor may not open userfaultfd itself: the daemon passes it the device.
 fn a_foreign_guest_is_tracked(lab: &Lab, daemon: &Daemon<'_>) {
     lab.start_constant(STUBBORN, WORKS_LITTLE);
     wait_for("a working set", || {
@@ -389,7 +389,7 @@ fn a_fence_is_set_and_lifted(daemon: &Daemon<'_>, group: &OwnCgroup) {
     wait_for("no fence", || group.limit().is_none().then_some(()));
 }
 
-/// What it does not give, the host takes.
+/// The host pages out what the guest does not give.
 fn a_guest_that_gives_nothing_is_paged(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
     let ceiling = BUDGET.saturating_sub(BOOT);
     reload("static", &format!("[guests.{NEEDY}]\nceiling = \"{ceiling}\"\n"));
@@ -408,7 +408,7 @@ fn a_guest_that_gives_nothing_is_paged(lab: &Lab, ground: &Ground, daemon: &Daem
     assert!(lab.pace(STUBBORN).touches_per_s > 0.0);
 }
 
-/// The log has no refusal of the kernel's, but of what root itself is refused here.
+/// Asserts that the log has no refusal by the kernel, except of what root itself is refused here.
 fn assert_nothing_was_refused() {
     const EPERM_EACCES_ENOSYS: [&str; 3] = ["(os error 1)", "(os error 13)", "(os error 38)"];
     let log = fs::read_to_string(LOG).unwrap();

@@ -1,6 +1,6 @@
-//! An agent that comes by vsock, under the real daemon and a real QEMU.
+//! An agent that connects by vsock, with the real daemon and a real QEMU.
 //!
-//! Limits: only where the kernel serves guests' vsock (`/dev/vhost-vsock`), as in an outer machine
+//! Limits: only if the kernel serves vsock to guests (`/dev/vhost-vsock`), as in an outer machine
 //! of `ballast-lab nested`.
 
 use std::path::Path;
@@ -14,16 +14,16 @@ use crate::support::{Lab, swapping};
 const BOOT: Bytes = Bytes::mib(256);
 const SERVER: &str = "/dev/vhost-vsock";
 
-/// The daemon finds the number of the guest's device by QMP, and the kernel says whose connection
-/// it is: the agent is heard without a port, and is heard again when it was killed. A guest that
-/// has none is not spoken for.
+/// The daemon learns the context id of the guest's device by QMP, and the kernel reports it for
+/// each connection. So the agent is heard without a port, and again after it was killed and
+/// restarted. Nobody can speak for a guest without such a device.
 #[test]
 fn an_agent_is_heard_by_vsock() {
     if !Path::new(SERVER).exists() {
         return println!("SKIPPED: there is no {SERVER}: load the module vhost_vsock");
     }
     let spec = |name: &str, vsock_cid| {
-        // It also runs the agent on a port, where nobody listens to it.
+        // The guest also runs an agent on a port, to which nobody listens.
         GuestSpec { agent: true, vsock_cid, ..swapping(name, BOOT) }
     };
     let lab = Lab::boot(vec![spec("asks", Some(4711)), spec("mute", None)]);

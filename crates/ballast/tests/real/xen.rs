@@ -1,4 +1,4 @@
-//! Paravirtualized guests of the real Xen.
+//! Paravirtualized guests of a real Xen under the real daemon.
 //!
 //! Limits: only in the first domain of an outer machine of `ballast-lab nested --xen`; asserts
 //! states and amounts, never times.
@@ -15,22 +15,24 @@ use ballast_xenstore::{Message, MessageKind};
 use crate::harness::{Daemon, Ground, guest, wait_for};
 use crate::support::{Lab, wait_ticks};
 
-/// Memory of a guest, at most.
+/// The most memory of a guest.
 const MEMORY: Bytes = Bytes::mib(256);
-/// What each of two guests begins with.
+/// What each of two guests has at the start.
 const START: Bytes = Bytes::mib(160);
-/// What the starved guest goes through.
+/// What the workload of the starved guest touches.
 const WORK: Bytes = Bytes::mib(208);
-/// What a policy is to give a guest in need, more than any dead band, within so many ticks.
+/// What a policy has to give a guest in need, more than any dead band; and the ticks it has for
+/// that.
 const GAIN: Bytes = Bytes::mib(12);
 const TICKS_MAX: u64 = 60;
-/// What a guest always keeps.
+/// The floor of a guest.
 const FLOOR: Bytes = Bytes::mib(96);
-/// How far a guest may end from its target: the hypervisor counts in whole MiB, and counts some
-/// pages that the guest's driver does not.
+/// How far a guest may stay from its target: the hypervisor counts whole MiB, and counts some pages
+/// that the guest's driver does not.
 const SLACK: Bytes = Bytes::mib(2);
 
-/// Some guests with swap of their own size, and `more`; none outside of Xen, which is said.
+/// Boots guests with swap of their own size, changed by `more`. Prints a message and returns `None`
+/// outside of Xen.
 fn boot(names: &[&str], more: impl Fn(&mut GuestSpec)) -> Option<Lab> {
     if !is_inside_xen() {
         println!("SKIPPED: needs an outer machine of `ballast-lab nested --xen`");
@@ -50,12 +52,12 @@ fn id(name: &str) -> GuestId {
     name.parse().unwrap()
 }
 
-/// What the hypervisor says that a guest has.
+/// What a guest has, by the hypervisor.
 fn held(name: &str) -> Bytes {
     domain_memory(&id(name)).unwrap()
 }
 
-/// Writes a guest's target into xenstore, as a toolstack does, and nothing else.
+/// Writes a guest's target into xenstore, as a toolstack does, and does nothing else.
 fn write_target(name: &str, target: Bytes) {
     let number = xl(&["domid", name]).unwrap();
     let key = format!("/local/domain/{}/memory/target", number.trim());
@@ -85,10 +87,10 @@ fn domains_follow_xenstore_up_to_the_hypervisors_limit() {
     write_target("a", Bytes::mib(160));
     wait_held("a to shrink", "a", Bytes::mib(160));
     assert!(held("b") >= MEMORY.saturating_sub(SLACK));
-    // Inside too.
+    // The guest's kernel agrees.
     let total = lab.fresh_report("a").memory.total.unwrap();
     assert!(total < Bytes::mib(160), "{total}");
-    // What the hypervisor allows, a write alone cannot pass.
+    // A target in xenstore cannot exceed what the hypervisor allows.
     let limit = Bytes::mib(176);
     set_limit("a", limit);
     write_target("a", Bytes::mib(224));
@@ -123,7 +125,7 @@ fn bring_to_start() {
     }
 }
 
-/// A daemon's configuration with `budget` for guests; dom0 has its own.
+/// A daemon's configuration with `budget` for guests, in addition to dom0's memory.
 fn configured(budget: Bytes, policy: &str) -> Ground {
     let ground = Ground::new();
     let more = format!(
@@ -138,8 +140,8 @@ fn configured(budget: Bytes, policy: &str) -> Ground {
     ground
 }
 
-/// Why the guest has what it has, in words; an emulated machine that is silent for long passes for
-/// one that hangs.
+/// Why the guest has its memory, as text. Callers print it, because an emulated machine without
+/// output for long would be taken to hang.
 fn explained(ground: &Ground, name: &str) -> String {
     let (code, told, error) = ground.ballast(&["explain", name]);
     assert_eq!(code, Some(0), "{error}");
@@ -150,10 +152,10 @@ fn target(daemon: &Daemon<'_>, name: &str) -> Option<Bytes> {
     guest(&daemon.status()?, name)?.target_bytes.map(Bytes::new)
 }
 
-/// Has the daemon decide by `policy` for up to [`TICKS_MAX`]; whether the hypervisor then says that
-/// the starved guest has [`GAIN`] more.
+/// Lets the daemon decide by `policy` for up to [`TICKS_MAX`] ticks. Returns whether the starved
+/// guest then has [`GAIN`] more, by the hypervisor.
 fn grows_under(lab: &Lab, policy: PolicyName, budget: Bytes) -> bool {
-    // A guest that thrashes gives nothing for minutes: its work begins at its start.
+    // A guest that has thrashed gives nothing for minutes, so its workload begins at its start.
     bring_to_start();
     lab.start_constant("starved", WORK);
     let ground = configured(budget, &format!("name = \"{policy}\""));
@@ -166,7 +168,7 @@ fn grows_under(lab: &Lab, policy: PolicyName, budget: Bytes) -> bool {
     let [starved, idle] = ["starved", "idle"].map(held);
     eprintln!("{policy}: starved has {starved}, idle {idle}\n{}", explained(&ground, "starved"));
     assert!(explained(&ground, "starved").contains(&policy.to_string()));
-    // What the hypervisor says is within the budget, and nobody is below its floor.
+    // By the hypervisor, the guests are within the budget, and none is below its floor.
     let sum = starved.saturating_add(idle);
     assert!(sum <= budget.saturating_add(SLACK), "{policy}: {sum}");
     assert!(idle.saturating_add(SLACK) >= FLOOR, "{policy}: {idle}");
@@ -180,7 +182,7 @@ fn grows_under(lab: &Lab, policy: PolicyName, budget: Bytes) -> bool {
 fn each_policy_moves_domains_as_the_hypervisor_confirms() {
     let Some(lab) = boot(&["starved", "idle"], |guest| guest.agent = true) else { return };
     let both = START.saturating_add(START);
-    // Some take from one what the other needs, and some grant only what is free.
+    // Some policies take from one guest what the other needs; others grant only what is free.
     let more = both.saturating_add(Bytes::mib(64));
     let idle: Vec<PolicyName> = [
         (PolicyName::Global, both),
@@ -196,9 +198,9 @@ fn each_policy_moves_domains_as_the_hypervisor_confirms() {
     assert!(idle.is_empty(), "{idle:?} did not let the starved guest grow");
 }
 
-/// Has a guest say something through its own part of xenstore, as its agent does.
+/// Makes a guest send a message through its own part of xenstore, as its agent does.
 fn say(lab: &Lab, name: &str, message: GuestMessage) {
-    // Its agent has said and asked less until now.
+    // The sequence number has to be higher than those of its agent so far.
     let uptime_ms = lab.fresh_report(name).uptime_ms;
     let frame = GuestFrame { seq: 1_000_000, uptime_ms, message };
     let mut payload = b"data/mem_req\0".to_vec();
@@ -215,7 +217,7 @@ fn say(lab: &Lab, name: &str, message: GuestMessage) {
 fn an_emergency_in_xenstore_is_answered_by_a_target() {
     let Some(lab) = boot(&["starved", "idle"], |guest| guest.agent = true) else { return };
     bring_to_start();
-    // Nobody decides again for an hour, but for an emergency.
+    // The policy decides again only after an hour, or in an emergency.
     let budget = START.saturating_add(START).saturating_add(Bytes::mib(64));
     let policy = "name = \"demand-proportional\"\n[policy.flexmemd]\nperiod = \"1h\"\n\
                   frequency = \"periodic\"\ndemand = \"explicit\"";

@@ -1,10 +1,9 @@
-//! A server that follows the published API, every status of that, and the real program where
-//! `BALLAST_CLOUD_HYPERVISOR` names one.
+//! Tests with a server that follows the published API, with every status of that API, and with the
+//! real program if `BALLAST_CLOUD_HYPERVISOR` names one.
 //!
-//! Source: vmm/src/api/openapi/cloud-hypervisor.yaml at tag v53.0 (API version 0.3.0), its facts
-//! re-stated in [`CALLS`] and [`FIELDS`]; what the statuses' bodies are like is from
-//! vmm/src/api/http/mod.rs of v45.0 and v53.0. Limits: the server's guest does at once what it is
-//! asked, unless a test says otherwise.
+//! Source: vmm/src/api/openapi/cloud-hypervisor.yaml at tag v53.0 (API version 0.3.0), restated in
+//! [`CALLS`] and [`FIELDS`]; the bodies of errors are from vmm/src/api/http/mod.rs of v45.0 and
+//! v53.0. Limits: the server's guest complies at once, unless a test says otherwise.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -32,7 +31,7 @@ const CALLS: [(Method, &str, u16, &[u16]); 4] = [
     (Method::Put, "/api/v1/vm.resize-zone", 204, &[404, 500]),
 ];
 
-/// Statuses that any call may have beside those: a body that is not understood, and a fault.
+/// Statuses that any call may have besides: for a malformed body, and for a fault.
 const ANY_CALL: [u16; 2] = [400, 500];
 
 /// The fields that are read: schema, name, type.
@@ -63,7 +62,7 @@ const FIELDS: [(&str, &str, &str); 24] = [
     ("VmResizeZone", "desired_ram", "integer"),
 ];
 
-/// What an object of a schema is like, made of [`FIELDS`].
+/// An example object of a schema, made of [`FIELDS`].
 fn object(schema: &str) -> Value {
     let of_schema = FIELDS.iter().filter(|(of, ..)| *of == schema);
     let value = |(_, name, kind): &(&str, &str, &str)| {
@@ -125,7 +124,7 @@ impl Host {
     }
 }
 
-/// A server whose machine the test keeps, too.
+/// A server whose machine the test can change.
 fn shared(host: &Host, machine: Machine) -> (RestServer, Arc<Mutex<Machine>>) {
     let machine = Arc::new(Mutex::new(machine));
     let answering = Arc::clone(&machine);
@@ -143,7 +142,7 @@ fn all_calls_and_fields_are_those_of_the_api() {
     for path in [RESIZE, RESIZE_ZONE] {
         assert!(CALLS.iter().any(|it| (it.0, it.1) == (Method::Put, path)));
     }
-    // What is made of all the fields is read whole, and each field has its type.
+    // Objects with all the fields can be parsed, and each field has its type.
     let ping: Ping = serde_json::from_value(object("VmmPingResponse")).unwrap();
     assert_eq!((ping.version(), ping.pid), (Some(Version(53)), Some(1 << 30)));
     let (mut memory, mut info) = (object("MemoryConfig"), object("VmInfo"));
@@ -210,7 +209,7 @@ async fn memory_is_plugged_in_and_out() {
     let plugged = (hotplug.plugged, hotplug.requested);
     assert_eq!((mib(&sample), plugged), (1280, (Bytes::mib(256), Bytes::ZERO)), "it keeps it");
     server.take_asked();
-    // What was asked for already would be an error.
+    // A size that is requested already would be an error.
     assert_eq!(host.order(1024, Some(0)).await, OutcomeKind::Accepted);
     assert_eq!(server.take_changes(), [""; 0]);
 }
@@ -244,7 +243,7 @@ async fn a_hypervisor_without_a_guest_is_said_to_have_none() {
     assert_eq!(mib(&host.sample().await), 1024);
 }
 
-/// Each status with the body of each generation of the program.
+/// Each status, with the bodies of older and newer versions of the program.
 #[tokio::test]
 async fn every_status_of_the_api_is_told_with_its_words() {
     let bodies = [
@@ -265,7 +264,7 @@ async fn every_status_of_the_api_is_told_with_its_words() {
                     config["memory"]["size"] = json!(0);
                     machine.plugged = 1024 * MIB;
                 }
-                // Who answers is asked once, at the beginning; all else fails later.
+                // `vmm.ping` is called once, at the beginning; the other calls fail later.
                 let fails = Arc::new(Mutex::new(path == PING.path));
                 let (is_failing, body) = (Arc::clone(&fails), body.clone());
                 let _server = host.serve(move |asked| {
@@ -317,7 +316,7 @@ async fn a_ping_of_another_program_is_no_guest() {
     }
 }
 
-/// Answers to begin with, as the fuzzer does.
+/// The fuzzer's seeds.
 const SEEDS: [&[u8]; 2] = [
     include_bytes!("../../../../fuzz/seeds/cloud_hypervisor_guest/balloon"),
     include_bytes!("../../../../fuzz/seeds/cloud_hypervisor_guest/zones"),
@@ -331,8 +330,8 @@ proptest! {
     }
 }
 
-/// A guest is created and not booted: that needs no KVM. What `vm.resize` then changes is what the
-/// guest would be booted with.
+/// A guest is created and not booted, which needs no KVM. `vm.resize` then changes the size with
+/// which the guest would be booted.
 #[tokio::test]
 async fn the_real_program_answers_as_the_server_does() {
     let Some(program) = std::env::var_os("BALLAST_CLOUD_HYPERVISOR") else {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A hierarchy of cgroups in plain files, as far as the kernel's can be imitated so.
+/// A hierarchy of cgroups in plain files, which imitates the kernel's as far as possible.
 struct Tree {
     folder: TempDir,
     second: Cell<u64>,
@@ -39,7 +39,7 @@ impl Tree {
         fs::read_to_string(self.folder.path().join("sys").join(name)).unwrap().trim().to_owned()
     }
 
-    /// A cgroup that holds so many MiB, with a limit of 1 GiB.
+    /// Adds a cgroup that holds `holds` MiB, with a limit of 1 GiB.
     fn add(&self, name: &str, holds: u64) {
         let bytes = (holds << 20).to_string();
         for (file, text) in [
@@ -69,7 +69,7 @@ impl Tree {
         Containers::new(config, &self.folder.path().join("proc"))
     }
 
-    /// What is seen a second later: names, what each may hold and what it can spare, in MiB.
+    /// Samples a second later: each guest's name, allocation and available memory, in MiB.
     fn sample(&self, containers: &mut Containers) -> Vec<(String, u64, u64)> {
         self.second.set(self.second.get() + 1);
         let now = Timestamp::from_millis(self.second.get() * 1000);
@@ -104,7 +104,7 @@ async fn order(containers: &mut Containers, guest: &str, target: u64) -> Outcome
     containers.order_all(now, &actions).await.remove(0).kind
 }
 
-/// A plan in which each guest has a part and a floor of 128 MiB, but for those left alone.
+/// A plan in which each guest has an estimate and a floor of 128 MiB, except those left alone.
 fn plan(guests: &[(&str, Held)]) -> Plan {
     let guest = |(name, held): &(&str, Held)| GuestPlan {
         id: name.parse().unwrap(),
@@ -139,7 +139,7 @@ fn plan(guests: &[(&str, Held)]) -> Plan {
     }
 }
 
-/// Threads of their own write files.
+/// Waits for the threads that write files.
 fn wait_until(is_so: impl Fn() -> bool) {
     let until = std::time::Instant::now() + Duration::from_secs(60);
     while !is_so() {
@@ -167,11 +167,11 @@ async fn a_container_is_limited_and_given_back() {
     raised.guests[0].bounds.as_mut().unwrap().floor = Bytes::mib(200);
     containers.planned(&raised);
     wait_until(|| at("memory.low") == (200u64 << 20).to_string());
-    // What it holds beyond that it has not released.
+    // The 100 MiB that it holds beyond the target are not released.
     assert_eq!(order(&mut containers, name, 200).await, OutcomeKind::Accepted);
     assert_eq!(tree.sample(&mut containers), [(name.to_owned(), 300, 20)]);
 
-    // The next daemon knows whose limits they are, and what was before.
+    // The next daemon knows which limits Ballast has set, and which it had found.
     let mut next = tree.containers("app.slice/*");
     assert_eq!(tree.sample(&mut next), [(name.to_owned(), 300, 20)]);
     assert_eq!(order(&mut next, name, 1024).await, OutcomeKind::Accepted);
@@ -237,7 +237,7 @@ fn one_within_another_counts_once() {
     assert!(containers.take_notices().join("\n").contains("a/b: it is within"));
     assert_eq!(names(tree.sample(&mut containers)), ["a"]);
 
-    // The outer one gets its limit once the inner one is a guest.
+    // The outer cgroup gets its limit after the inner one became a guest.
     tree.write("sys/a/memory.max", "max\n");
     let mut later = tree.containers("a");
     later.config.cgroups.push("a/*".parse().unwrap());

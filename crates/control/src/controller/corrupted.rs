@@ -1,4 +1,5 @@
-//! Tests: the guard's memory is corrupted, and the checker, which has its own, keeps the promises.
+//! Tests: the guard's memory is corrupted; the checker, which keeps its own, still keeps the
+//! promises.
 
 use ballast_model::{Bytes, GuestId, PolicyName};
 use proptest::prelude::*;
@@ -12,14 +13,14 @@ fn state<'a>(controller: &'a mut Controller, name: &str) -> &'a mut GuestState {
     controller.guests.named_mut(&id).unwrap()
 }
 
-/// Each takes the other's log for its own.
+/// Gives each guest the log of the other.
 fn swap_logs(controller: &mut Controller, one: &str, other: &str) {
     let log = state(controller, one).log.clone();
     let log = std::mem::replace(&mut state(controller, other).log, log);
     state(controller, one).log = log;
 }
 
-/// Of 3,000 MiB `c` could use 1,000 that `a` holds, which cannot be seen.
+/// Of 3,000 MiB, `a` holds 1,000 that `c` could use, but `a` cannot be seen.
 #[test]
 fn an_unseen_guest_counts_though_the_guard_forgot_it() {
     let guests = vec![
@@ -39,7 +40,7 @@ fn an_unseen_guest_counts_though_the_guard_forgot_it() {
     assert!(world.committed() <= 3000, "{}", world.committed());
 }
 
-/// `b` is promised memory and has not taken it yet; the guard takes it for free.
+/// `b` was promised memory and has not taken it yet; the guard takes that memory for free.
 #[test]
 fn promised_memory_counts_though_the_guard_forgot_it() {
     let guests = vec![ToyGuest::new("a", 4096, 500, 100), ToyGuest::new("b", 4096, 500, 100)];
@@ -49,10 +50,10 @@ fn promised_memory_counts_though_the_guard_forgot_it() {
     let plan = world.tick();
     let promised = plan.guests[1].target.unwrap();
     assert_eq!(promised, Bytes::mib(2000));
-    // It stands still at what it had before it was promised more.
+    // `b` stays at what it had before it was promised more.
     world.guest("b").target = 500;
     world.guest("b").holds = 500;
-    state(&mut world.controller, "b").log.sent(Bytes::mib(500), true);
+    state(&mut world.controller, "b").log.record_target(Bytes::mib(500), true);
     state(&mut world.controller, "b").goal = None;
     let limits = &mut world.controller.settings().clone();
     limits.limits.default.shares = 1;
@@ -88,7 +89,7 @@ fn corrupt(world: &mut World, corruption: Corruption) {
     match corruption {
         Corruption::SwapLogs(one, other) => swap_logs(controller, &name(one), &name(other)),
         Corruption::Target(guest, mib) => {
-            state(controller, &name(guest)).log.sent(Bytes::mib(mib), true);
+            state(controller, &name(guest)).log.record_target(Bytes::mib(mib), true);
         }
         Corruption::ForgetGoal(guest) => state(controller, &name(guest)).goal = None,
     }
@@ -97,7 +98,7 @@ fn corrupt(world: &mut World, corruption: Corruption) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever the guard remembers wrongly, guests never hold or may take more than the budget.
+    /// Whatever the guard remembers wrongly, guests never hold, or may take, more than the budget.
     #[test]
     fn the_budget_holds_whatever_the_guard_forgets(
         sizes in prop::collection::vec((512..4096u64, 0..100u64, 10..400u64), 2..6),

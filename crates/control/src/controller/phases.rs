@@ -1,14 +1,16 @@
 //! The phases of a tick, in the order in which they run.
 //!
-//! Idea: each phase takes what the one before it returned and adds its own part. What is remembered
-//! from tick to tick changes in three of them: of the host and the guests seen in `observe`, of
-//! goals in `divide` and `bound`, of everything that a plan changes in `commit`.
+//! Idea: each phase takes what the one before it returned and adds its own part. State that lives
+//! from tick to tick changes in three places: that of the host and of the guests seen in `observe`,
+//! goals in `divide` and `bound`, and everything that a plan changes in `commit`.
 
 use ballast_actuation::host_pressure::HostPressureSettings;
 use ballast_actuation::paging::ResidentCap;
 use ballast_guard::check::Rules;
 use ballast_guard::goal_for;
-use ballast_guard::{Assessment, Known, Lack, TickBudget, Totals, allocate_grants, budget_for};
+use ballast_guard::{
+    Assessment, AssessmentInput, Lack, TickBudget, Totals, allocate_grants, budget_for,
+};
 use ballast_model::{
     Bytes, Change, Compliance, Estimate, GuestPlan, Held, HostSample, Mode, Note, PerGuest, Plan,
     PressureLevel, RequestKind, Snapshot,
@@ -17,16 +19,18 @@ use ballast_model::{
 use super::Controller;
 use crate::Settings;
 use crate::actuate::actuate;
-use crate::assess::{By, assess, observe};
-use crate::divide::{Divided, Posed, given_back, has_proven_more, needs_more, problem, unproven};
+use crate::assess::{AssessmentContext, assess, observe};
+use crate::divide::{
+    Divided, PosedProblem, given_back, has_proven_more, needs_more, problem, unproven,
+};
 use crate::grant::Granting;
 use crate::page::{Host, page, rich};
 use crate::plan::{Draft, Proposal, StateChange, refused};
 use crate::state::GuestState;
-use crate::tick::{GuestActuation, GuestTick, Seen, Tick};
+use crate::tick::{GuestActuation, GuestTick, ObservedGuest, Tick};
 use crate::transfer::Transfer;
 
-/// A smaller debt of all guests together is not told.
+/// A smaller debt of all guests together gets no note.
 const DEBT_TOLD: Bytes = Bytes::mib(16);
 
 /// Whether the host has somewhere to page guests out to.
@@ -34,20 +38,20 @@ fn may_page(snapshot: &Snapshot, settings: &Settings) -> bool {
     settings.paging.is_some_and(|rules| rules.has_room(&snapshot.host))
 }
 
-/// What is in the host's swap.
+/// How much of the host's swap is in use.
 fn swapped_out(host: &HostSample) -> Bytes {
     let (total, free) = (host.swap_total.unwrap_or_default(), host.swap_free.unwrap_or_default());
     total.saturating_sub(free)
 }
 
 impl Controller {
-    /// Takes a snapshot in: what happened to the host and to each guest since the last one.
+    /// Takes in a snapshot: what happened to the host and to each guest since the last one.
     pub(super) fn observe<'a>(
         &mut self,
         guests: &'a mut PerGuest<GuestState>,
         snapshot: &'a Snapshot,
         settings: &'a Settings,
-    ) -> impl Iterator<Item = Seen<'a>> + use<'a> {
+    ) -> impl Iterator<Item = ObservedGuest<'a>> + use<'a> {
         let reserve = settings.guard.host_reserve;
         let pressure = HostPressureSettings { reserve, ..HostPressureSettings::default() };
         self.host.observe(snapshot.taken_at, &snapshot.host, &pressure);
@@ -59,13 +63,13 @@ impl Controller {
     pub(super) fn assess<'a>(
         &self,
         snapshot: &'a Snapshot,
-        seen: impl Iterator<Item = Seen<'a>>,
+        seen: impl Iterator<Item = ObservedGuest<'a>>,
         settings: &Settings,
     ) -> Tick<'a> {
         let for_guests = settings.guard.budget.or_else(|| {
             Some(snapshot.host.memory_total?.saturating_sub(settings.guard.host_reserve))
         });
-        let by = By {
+        let context = AssessmentContext {
             now: snapshot.taken_at,
             stale_after: settings.guard.stale_after,
             believed_percent: settings.guard.believed_percent,
@@ -76,11 +80,11 @@ impl Controller {
             hotplug: settings.hotplug.as_ref(),
         };
         let (mut totals, mut thrashes, mut has_thrashed) = (Totals::default(), false, false);
-        // Collected from an iterator whose length is known, each is written where it stays.
+        // The iterator knows its length, so `collect` writes each assessment to its final place.
         let guests = seen.map(|seen| {
             thrashes |= seen.thrashes;
-            has_thrashed |= seen.state.thrash.least(by.now).is_some();
-            assess(seen, by, |assessment| totals.add(assessment, &settings.guard))
+            has_thrashed |= seen.state.thrash.least(context.now).is_some();
+            assess(seen, context, |assessment| totals.add(assessment, &settings.guard))
         });
         let guests = guests.collect();
         let reserved = self.reservations.sum();
@@ -92,9 +96,9 @@ impl Controller {
         Tick { snapshot, guests, totals, thrashes, has_thrashed, budget, kept_free, notes }
     }
 
-    /// Whether to ask the policy: its interval is over, a guest thrashes, the guests that can be
-    /// moved are not those of the last decision, the host has less than was given away, or a guest
-    /// needs memory or asks for it in a way that does not wait.
+    /// Whether to ask the policy. It is asked when its interval is over, when a guest thrashes,
+    /// when the set of movable guests changed, when more is committed than the host now has, or
+    /// when a guest needs or requests memory in a way that cannot wait.
     pub(super) fn is_due(&self, tick: &Tick<'_>, settings: &Settings) -> bool {
         let now = tick.snapshot.taken_at;
         let (reserve, dead_band) = (settings.policy_settings.reserve, self.dead_band(settings));
@@ -123,7 +127,7 @@ impl Controller {
     pub(super) fn divide(&mut self, tick: &Tick<'_>, settings: &Settings) -> Divided {
         let now = tick.snapshot.taken_at;
         self.next_decision = Some(now + settings.interval.unwrap_or(self.policy.pacing().interval));
-        let Posed { given_back, problem } = self.pose(tick, settings);
+        let PosedProblem { given_back, problem } = self.pose(tick, settings);
         self.fairness.observe(&problem);
         let division = self.policy.divide(&problem);
         self.shortfall = division.shortfall;
@@ -132,9 +136,10 @@ impl Controller {
     }
 
     /// The problem that this tick poses to the policy.
-    pub(super) fn pose(&self, tick: &Tick<'_>, settings: &Settings) -> Posed {
-        // Nobody else pays for what a guest holds beyond its entitlement, unless the host is short
-        // of memory itself and has no other way to get some: then for what is filled of that.
+    pub(super) fn pose(&self, tick: &Tick<'_>, settings: &Settings) -> PosedProblem {
+        // A guest's debt (memory beyond its entitlement) is not charged to the others. Exception:
+        // the host is short of memory itself and cannot page. Then the occupied part of the debt is
+        // charged.
         let is_short = self.host.level() > PressureLevel::Normal;
         let unpaid = match is_short && !may_page(tick.snapshot, settings) {
             true => tick.totals.debt_occupied,
@@ -147,10 +152,10 @@ impl Controller {
             false => Vec::new(),
         };
         let problem = problem(tick, left, &given_back);
-        Posed { given_back, problem }
+        PosedProblem { given_back, problem }
     }
 
-    /// Brings what the policy wants, if it was asked, within each guest's own limits. What each
+    /// Clamps what the policy wants, if it was asked, to each guest's own limits. Returns what each
     /// guest then lacks.
     pub(super) fn bound(
         &self,
@@ -164,8 +169,8 @@ impl Controller {
         let Some(Divided { given_back, wanted }) = divided else {
             return tick.guests.iter().map(lack).collect();
         };
-        // Each of many guests may have less to give than the dead band. A guest that comes, or one
-        // below its floor, would then wait for good.
+        // Each of many guests may have less to give than the dead band. Without this, an arriving
+        // guest or one below its floor would wait forever.
         let is_awaited =
             self.reservations.sum() > tick.kept_free || below_floors(tick) > tick.budget.grantable;
         let mut wanted = wanted.into_iter();
@@ -186,8 +191,8 @@ impl Controller {
         bounded.collect()
     }
 
-    /// New memory for each guest, as far as some is free, and what is then left to plug in ahead of
-    /// need.
+    /// New memory for each guest, as far as some is free, and what is then left for plugging in
+    /// ahead of need.
     pub(super) fn grant<'a>(
         &self,
         tick: &Tick<'_>,
@@ -209,14 +214,14 @@ impl Controller {
                 .guests
                 .iter()
                 .enumerate()
-                .map(|(place, guest)| granting.to(place, guest).new_memory(&guest.assessment))
+                .map(|(place, guest)| granting.grant_to(place, guest).new_memory(&guest.assessment))
                 .sum();
             granting.spare = tick.budget.grantable.saturating_sub(granted);
         }
         granting
     }
 
-    /// Guest by guest: its grant, the order to its mechanisms, the cap on its process, and its line
+    /// For each guest: its grant, the order to its mechanisms, the cap on its process, and its line
     /// in the plan.
     pub(super) fn act(
         &self,
@@ -240,7 +245,7 @@ impl Controller {
         let mut spare = granting.spare;
         let mut draft = self.heading(&mut tick, settings);
         let lines = tick.guests.iter().enumerate().map(|(place, guest)| {
-            let grant = granting.to(place, guest);
+            let grant = granting.grant_to(place, guest);
             let actuated =
                 actuate(guest, grant.send, now, spare, hotplug, &settings.guard, host.is_held);
             spare = spare.saturating_sub(actuated.order.from_spare);
@@ -252,7 +257,7 @@ impl Controller {
         draft.finish(lines)
     }
 
-    /// A proposal without a line for any guest yet.
+    /// A proposal without guest lines yet.
     pub(super) fn heading<'a>(&'a self, tick: &mut Tick<'_>, settings: &Settings) -> Draft<'a> {
         let mut notes = std::mem::take(&mut tick.notes);
         if tick.totals.uncounted > 0 {
@@ -283,7 +288,7 @@ impl Controller {
         Draft::new(plan, now + settings.guard.action_deadline, self.policy.accounts())
     }
 
-    /// What the checker finds wrong, if anything.
+    /// The violation that the checker finds, if any.
     pub(super) fn check(
         &self,
         proposal: &Proposal,
@@ -309,14 +314,14 @@ impl Controller {
         found.first().map(ToString::to_string)
     }
 
-    /// The plan is carried out: what it asks of guests and promises them holds from now on.
+    /// The plan is carried out: from now on its targets and promises are in force.
     pub(super) fn commit(&mut self, proposal: Proposal) -> Plan {
         let Proposal { plan, promises, changes, transfer } = proposal;
         self.checker.commit(&plan, &promises);
         for StateChange { place, target, entitles, ask, actuator, cap } in changes {
             let Some(state) = self.guests.at_mut(place) else { continue };
             if let Some(target) = target {
-                state.log.sent(target, entitles);
+                state.log.record_target(target, entitles);
             }
             if let Some(ask) = ask {
                 state.log.ask_anew(ask);
@@ -332,7 +337,7 @@ impl Controller {
         plan
     }
 
-    /// A plan that does nothing and says why; nothing of `plan` is remembered.
+    /// A plan that does nothing and says why. Nothing of `plan` is remembered.
     pub(super) fn refuse(&mut self, plan: Plan, violation: String) -> Plan {
         self.plans_refused += 1;
         let plan = refused(plan, &self.guests, violation);
@@ -340,8 +345,8 @@ impl Controller {
         plan
     }
 
-    /// Time is not trusted until it passes the latest moment seen again: everything is held, and
-    /// nothing is remembered of the sample.
+    /// The clock went backwards: until it passes the latest moment seen, everything is held and
+    /// samples are not remembered.
     pub(super) fn plan_for_a_clock_that_went_backwards(&self, snapshot: &Snapshot) -> Plan {
         let settings = &self.settings;
         let mut totals = Totals::default();
@@ -352,7 +357,7 @@ impl Controller {
             let state = self.guests.named(&sample.id).unwrap_or(&unknown);
             let mut holding = state.holding;
             holding.observe(sample, self.latest);
-            let known = Known {
+            let input = AssessmentInput {
                 now: self.latest,
                 sample,
                 limits,
@@ -364,7 +369,7 @@ impl Controller {
                 believed_percent: settings.guard.believed_percent,
                 stale_after: settings.guard.stale_after,
             };
-            let assessment = Assessment::new(&known, Err(Held::ClockBackwards), None);
+            let assessment = Assessment::new(&input, Err(Held::ClockBackwards), None);
             totals.add(&assessment, &settings.guard);
             guests.push(GuestPlan {
                 id: sample.id.clone(),
@@ -400,7 +405,7 @@ impl Controller {
     }
 }
 
-/// What guests that can be moved lack for their floors, together.
+/// Sum of what movable guests lack for their floors.
 fn below_floors(tick: &Tick<'_>) -> Bytes {
     let mut lacking = Bytes::ZERO;
     for guest in tick.guests.iter().filter(|it| it.assessment.has_part) {

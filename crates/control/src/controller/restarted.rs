@@ -1,4 +1,4 @@
-//! What a controller that takes another's place has promised, guest by guest.
+//! Tests: a controller that takes another's place promises each guest at least as much.
 
 use ballast_actuation::hotplug::HotplugSettings;
 use ballast_model::{Bytes, PolicyName};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use crate::world::{Mood, ToyGuest, World, settings};
 use crate::{Controller, Event};
 
-/// What each guest was promised, and what its process is held to.
+/// What each guest was promised, and the cap on its process.
 fn promised(controller: &Controller) -> Vec<(Option<Bytes>, Option<Bytes>)> {
     controller.guests.values().map(|state| (state.log.promised(), state.cap())).collect()
 }
@@ -15,7 +15,7 @@ fn promised(controller: &Controller) -> Vec<(Option<Bytes>, Option<Bytes>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Both are paused, so that neither promises anything anew, and see the same guests.
+    /// Both controllers are paused, so neither makes new promises, and both see the same guests.
     #[test]
     fn a_restart_promises_what_was_promised(
         sizes in prop::collection::vec((512..4096u64, 0..100u64, 10..400u64, 0..2048u64), 1..5),
@@ -54,7 +54,7 @@ proptest! {
         world.controller.handle_event(Event::Pause);
         let mood = world.guests[0].mood;
         if is_gone {
-            // The first sample after a start often finds a link still down.
+            // At the first sample after a start, a link is often still down.
             world.guests[0].mood = Mood::Gone;
             world.pass();
             let before = killed.handle_sample(&world.snapshot());
@@ -72,7 +72,7 @@ proptest! {
         let each = had.into_iter().zip(promised(&killed)).zip(promised(&world.controller));
         for ((had, old), new) in each {
             prop_assert!(new.0 >= old.0, "{new:?} after {old:?}");
-            // A cap ends in two ticks, and again after a restart between them.
+            // A cap takes two ticks to end, and starts over if a restart comes between them.
             let had_cap = had.1.is_some() || old.1.is_some();
             prop_assert!(new.1.is_none() || had_cap, "a cap from nowhere: {new:?}");
         }

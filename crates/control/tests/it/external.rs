@@ -1,4 +1,5 @@
-//! A program decides: whatever it answers, plans are safe, and the answers alone repeat them.
+//! A program decides: plans are safe whatever it answers, and the recorded answers alone reproduce
+//! the plans.
 
 use ballast_control::{Controller, Event};
 use ballast_model::{
@@ -95,7 +96,7 @@ fn a_dry_run_goes_by_the_last_answer() {
     assert_eq!(wanted(&world.controller.dry_run(&world.snapshot())), Bytes::mib(700));
 }
 
-/// Lines as a program may write them: rubbish, half answers, and whole ones.
+/// Lines as a program may write them: garbage, incomplete answers and complete ones.
 fn line() -> impl Strategy<Value = Vec<u8>> {
     let targets = (0..2048u64, 0..2048u64, 0..4usize).prop_map(|(a, b, more)| {
         let more = ["", ",\"c\":5", ",\"b\":0", "}"][more];
@@ -115,8 +116,8 @@ fn answer(line: &[u8]) -> PolicyAnswer {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Any bytes of the program keep the budget and pass the checker; a replay of the answers makes
-    /// the same plans.
+    /// Whatever bytes the program writes, plans keep the budget and pass the checker. A replay of
+    /// the answers gives the same plans.
     #[test]
     fn any_bytes_give_safe_plans_that_replay(
         turns in prop::collection::vec((line(), 0..1024u64, 1..6u64), 1..20),

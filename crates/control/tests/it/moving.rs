@@ -1,4 +1,5 @@
-//! How memory is moved, seen from outside: the host's levels, transfers, rates and what is undone.
+//! How memory is moved, seen from outside: pressure levels of the host, transfers, rates, and what
+//! is undone.
 
 use crate::world::{Mood, ToyGuest, World, id, mib, settings};
 use ballast_actuation::host_pressure::HostPressureSettings;
@@ -8,7 +9,7 @@ use ballast_model::{
     Plan, PolicyName, Pressure, PressureLevel, ProcessId, Restart, Snapshot, Timestamp, Why,
 };
 
-/// `a` has what it needs, `b` holds much more than it uses.
+/// `a` has what it needs; `b` holds much more than it uses.
 fn rich_and_poor(settings: Settings) -> World {
     let guests = vec![ToyGuest::new("a", 1024, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
     World::new(settings, guests)
@@ -49,7 +50,7 @@ fn host_pressure_escalates_and_recovers_level_by_level() {
 fn a_short_host_pages_the_richest_and_later_reads_back() {
     let mut settings = settings(PolicyName::Global, 4096);
     settings.guard.host_reserve = Bytes::mib(512);
-    // No balloon moves: what there is to take the host has to take.
+    // No balloon moves, so the host has to take what there is.
     settings.guard.step_down_max = Some(Bytes::ZERO);
     let guests = vec![ToyGuest::new("a", 512, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
     let mut world = World::new(settings, guests);
@@ -64,7 +65,7 @@ fn a_short_host_pages_the_richest_and_later_reads_back() {
     assert!(moves.iter().any(|it| it.why == short), "{moves:?}");
     let b = world.guest("b");
     assert!(b.resident() < b.holds && b.resident() >= 128, "{} of {}", b.resident(), b.holds);
-    // With what it gave the host is less short, and keeps it all the same.
+    // With what `b` gave, the host is less short, and keeps that memory.
     world.host_available = 200;
     let bound = world.guest("b").resident();
     world.ticks(2);
@@ -88,7 +89,8 @@ fn paged_memory_is_read_back_after_a_freeze_too() {
     assert_eq!(world.ticks(4).host_pressure, PressureLevel::Freeze);
     let b = world.guest("b");
     assert!(b.resident() < b.holds, "{} of {}", b.resident(), b.holds);
-    // Nothing is to be taken of it any more, at once; the steps back take longer.
+    // The pressure ends: the host stops taking at once, but steps back through the levels more
+    // slowly.
     world.host_available = 4096;
     world.ticks(30);
     let b = world.guest("b");
@@ -104,7 +106,7 @@ fn a_cap_ends_where_nothing_says_what_is_due() {
     settings.guard.step_down_max = Some(Bytes::ZERO);
     let mut world = rich_and_poor(settings);
     world.host_swaps = true;
-    // The last daemon held it to that as the host was short, and had not granted it anything.
+    // The last daemon capped it because the host was short, and had not granted it anything.
     let nothing = Handover::nothing(id("b"));
     let left = LeftGuest {
         process: ProcessId { pid: 1, start_ticks: 1 },
@@ -116,8 +118,7 @@ fn a_cap_ends_where_nothing_says_what_is_due() {
     let restart = Restart { guests: vec![left], ..Restart::default() };
     world.controller.handle_event(Event::Restart(Box::new(restart)));
     world.pass();
-    // The host's own memory cannot be read, and the guest says nothing, and occupies more than it
-    // has.
+    // The host's own memory cannot be read, and the guest is silent and occupies more than it has.
     let mut snapshot = world.snapshot();
     snapshot.host.memory_total = None;
     let (at, host) = (snapshot.taken_at, snapshot.host.clone());
@@ -135,7 +136,7 @@ fn full_memory_pressure_freezes_grants_above_the_reserve_too() {
     let ceiling = |mib| GuestLimits { ceiling: Some(Bytes::mib(mib)), ..GuestLimits::default() };
     settings.limits.named.insert(id("a"), ceiling(512));
     let mut world = rich_and_poor(settings);
-    // Within what pressure counts at.
+    // So little available memory that pressure counts.
     world.host_available = 900;
     world.ticks(5);
     world.host_pressure = Some(Pressure { some_basis_points: 9_000, full_basis_points: 5_000 });
@@ -190,7 +191,7 @@ fn a_stuck_guest_is_not_sampled_more_often() {
     }
 }
 
-/// `b` is shrunk, and then reads back a lot.
+/// `b` is shrunk, then reads back much of that.
 fn thrashing(undo: bool) -> (World, u64) {
     let mut settings = settings(PolicyName::Global, 1400);
     settings.undo = undo;
@@ -220,7 +221,7 @@ fn what_made_a_guest_thrash_is_undone() {
     assert_eq!(world.guest("b").holds, before);
     let regret = world.tick().guest(&id("b")).unwrap().regret.unwrap();
     assert!(regret.undone == 1 && regret.basis_points() > 2_500, "{regret:?}");
-    // The pause over, it may be tried again.
+    // Once the pause is over, it may be tried again.
     world.ticks(70);
     assert!(world.guest("b").holds < before);
 }
@@ -243,7 +244,7 @@ fn nothing_is_undone_while_somebody_else_lacks_memory() {
     assert!(world.guest("b").holds < before);
 }
 
-/// An idle guest's floor is nothing that others can have.
+/// The floor of an idle guest is not available to others.
 #[test]
 fn swap_traffic_takes_nothing_of_what_others_use() {
     let full = |name| ToyGuest::new(name, 1024, 344, 1024);

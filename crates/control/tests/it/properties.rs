@@ -63,8 +63,8 @@ fn policy() -> impl Strategy<Value = PolicyName> {
     prop::sample::select(PolicyName::ALL.to_vec())
 }
 
-/// Policies under which constant demand settles. Three sell memory: the owner has paid for it, and
-/// the next guest can pay more (flexmemd §4.6).
+/// Policies under which allocations settle while demand is constant. Three others sell memory,
+/// where the owner has paid for it and the next guest can pay more (flexmemd §4.6).
 fn settling_policy() -> impl Strategy<Value = PolicyName> {
     use PolicyName::{Auction, DirectAssign, RoundRobin};
     let others = [DirectAssign, Auction, RoundRobin];
@@ -73,8 +73,8 @@ fn settling_policy() -> impl Strategy<Value = PolicyName> {
 }
 
 /// A guest with pluggable memory in any state: requests by others, devices with blocks of different
-/// sizes, balloons that are missing or take nothing, claims that the host's own view contradicts or
-/// of more than is mapped.
+/// sizes, balloons that are missing or take nothing, and claims that contradict the host's own view
+/// or exceed what is mapped.
 fn plugging_guest() -> impl Strategy<Value = GuestSample> {
     let kinds = prop::sample::select(vec![
         (HotplugKind::VirtioMem, 2, 2),
@@ -109,8 +109,8 @@ fn plugging_guest() -> impl Strategy<Value = GuestSample> {
                 ..GuestSample::unknown("x".parse().unwrap(), LinkState::Up)
             };
             let present = guest.present_memory().unwrap_or_default();
-            // Without a balloon a guest holds all there is, and a balloon takes nothing of what
-            // virtio-mem plugs in.
+            // Without a balloon a guest holds everything it has, and a balloon takes nothing from
+            // memory plugged in by virtio-mem.
             let least = match (balloon, kind) {
                 (Some(false), _) => present,
                 (_, HotplugKind::VirtioMem) => Bytes::mib(unit * plugged.min(max)),
@@ -133,7 +133,7 @@ fn floor_of(guest: &ToyGuest) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Conservation, floors and the checker, through any sequence of demands and misbehaviour.
+    /// Conservation, floors and the checker, under any sequence of demands and misbehaviour.
     #[test]
     fn the_budget_and_every_floor_hold_at_all_times(
         guests in guests(),
@@ -150,15 +150,15 @@ proptest! {
             let boot = world.guests[at].boot;
             world.guests[at].used = turn.used.min(boot);
             world.guests[at].mood = turn.mood;
-            // As soon as it says that it uses more, nothing more of that is taken of a guest
-            // without swap.
+            // As soon as a guest without swap says that it uses more, none of that is taken any
+            // more.
             let mut left = None;
             for _ in 0..turn.ticks {
                 let plan = world.tick();
                 let guest = &world.guests[at];
                 if guest.mood == Mood::Willing && !guest.has_swap {
                     let left = *left.get_or_insert(guest.holds.min(guest.used));
-                    // This near its target it has complied.
+                    // This near its target, a guest has complied.
                     prop_assert!(guest.holds + 4 >= left, "{left} used of {guest:?}");
                 }
                 prop_assert!(world.committed() <= budget, "{} > {budget}", world.committed());
@@ -172,8 +172,8 @@ proptest! {
         }
     }
 
-    /// A guest that says nothing is never asked for memory, and is given no more at a time than its
-    /// kernel takes and keeps free beside what the host sees it touch.
+    /// A silent guest is never asked for memory. At a time it is given no more than its kernel
+    /// takes and keeps free beyond what the host sees it touch.
     #[test]
     fn a_guest_that_says_nothing_grows_by_steps_alone(
         guests in guests(),
@@ -184,7 +184,7 @@ proptest! {
     ) {
         const STEP_MAX: u64 = 128;
         let unheard = unheard % guests.len();
-        // Too little from the beginning on, too.
+        // The budget may also be too small from the start.
         let budget = guests.iter().map(|g| g.holds).sum::<u64>() / 2 + spare;
         let mut world = World::new(settings(policy, budget), guests);
         for turn in turns {
@@ -236,8 +236,8 @@ proptest! {
         }
     }
 
-    /// The same where the host pages out what guests do not give, and they read it back, whether
-    /// they answer or not. Guests without swap that begin to use more are left out: no cap holds
+    /// The same where the host pages out what guests do not give, and guests read it back whether
+    /// or not they answer. Guests without swap that begin to use more are left out: no cap holds
     /// them.
     #[test]
     fn the_budget_holds_where_the_host_pages(
@@ -252,7 +252,7 @@ proptest! {
         world.guests.iter_mut().for_each(|guest| guest.has_swap = true);
         world.host_swaps = true;
         world.tick();
-        // What is not worth paging out.
+        // An amount that is not worth paging out.
         let most = budget + 8 * world.guests.len() as u64;
         for (turn, mood, reads_back) in turns {
             let at = turn.guest % world.guests.len();
@@ -268,8 +268,8 @@ proptest! {
         }
     }
 
-    /// Whatever was balanced before, and whatever guests do: nothing moves while observing, and it
-    /// is said what a guest would have.
+    /// Whatever was balanced before and whatever guests do, nothing moves in observe mode, and
+    /// plans still say what each guest would have.
     #[test]
     fn no_plan_moves_anything_while_observing(
         guests in guests(),
@@ -306,8 +306,8 @@ proptest! {
         }
     }
 
-    /// Whatever its neighbours ask for, a guest that asks for what it needs has that, or its fair
-    /// part of what there is, and no guest has less than its floor.
+    /// Whatever its neighbours ask for, a guest that asks for what it needs gets that or its fair
+    /// part of the budget, and no guest has less than its floor.
     #[test]
     fn a_guest_that_asks_honestly_has_its_part_among_liars(
         need in 150..1024u64,
@@ -334,7 +334,7 @@ proptest! {
         for (at, kind, amount, ticks) in lies {
             turn(&mut world, at, kind, amount, ticks)?;
         }
-        // What was asked for last is released at 100 MiB a second.
+        // The last request is released at 100 MiB a second.
         turn(&mut world, 0, RequestKind::Emergency, Bytes::gib(1 << 20), 15)?;
         let due = need.min(budget / 3);
         let honest = world.guest("g0").holds;
@@ -344,12 +344,12 @@ proptest! {
         }
     }
 
-    /// Constant demand settles: after a while nothing moves any more.
+    /// Under constant demand, after a while nothing moves any more.
     #[test]
     fn constant_input_does_not_oscillate(guests in guests(), policy in settling_policy(), spare in 0..2000u64) {
         let budget = guests.iter().map(|g| g.holds).sum::<u64>() + spare;
         let mut world = World::new(settings(policy, budget), guests);
-        // The slowest gives 10 MiB a second and may have 2 GiB to give.
+        // The slowest guest gives 10 MiB a second and may have 2 GiB to give.
         world.ticks(400);
         let settled = world.second;
         world.ticks(100);
@@ -380,7 +380,7 @@ proptest! {
     }
 }
 
-/// A dry run leaves no trace.
+/// A dry run has no effect.
 #[test]
 fn dry_run_has_no_effect() {
     let guests = vec![ToyGuest::new("a", 1024, 512, 700), ToyGuest::new("b", 1024, 512, 100)];

@@ -7,7 +7,7 @@ use ballast_control::Event;
 use ballast_model::{Bytes, CarriedGuest, PolicyName, Reservation, Thrashed, Timestamp};
 use proptest::prelude::*;
 
-/// Two guests of 1 GiB that hold half of a budget of 1 GiB each and use little.
+/// Two guests of 1 GiB, each with half of a budget of 1 GiB, that use little.
 fn two() -> World {
     let guests = vec![ToyGuest::new("a", 1024, 512, 100), ToyGuest::new("b", 1024, 512, 100)];
     let mut world = World::new(settings(PolicyName::Global, 1024), guests);
@@ -15,7 +15,7 @@ fn two() -> World {
     world
 }
 
-/// Reserves so many MiB for `new`, for a minute.
+/// Reserves this many MiB for `new` for a minute.
 fn reserve(world: &mut World, mib: u64) {
     let until = Timestamp::from_millis(world.second * 1000) + Duration::from_secs(60);
     let reservation =
@@ -39,7 +39,7 @@ fn reserved_memory_is_given_up_and_granted_to_nobody() {
     }
 }
 
-/// Each of many guests has less to give than a change that is worth making.
+/// Each of many guests has less to give than the dead band.
 #[test]
 fn a_reservation_is_ready_in_spite_of_dead_bands() {
     let guests = (0..30).map(|at| ToyGuest::new(&format!("g{at:02}"), 1024, 512, 100));
@@ -71,7 +71,7 @@ fn a_guest_that_appears_was_granted_what_was_reserved() {
     assert_eq!(world.controller.plans_refused(), 0);
 }
 
-/// Its empty hypervisor has 1 GiB, and uses nothing of that yet.
+/// The guest's empty hypervisor has 1 GiB and uses none of it yet.
 fn incoming() -> ToyGuest {
     ToyGuest { mood: Mood::Incoming, touched: Some(8), ..ToyGuest::new("new", 1024, 1024, 300) }
 }
@@ -83,7 +83,8 @@ fn a_guest_still_to_come_counts_as_its_reservation_once() {
     world.ticks(20);
     let others = world.committed();
     world.guests.push(incoming());
-    // By what has come of it: less than was reserved, with what its hypervisor may need; and more.
+    // By how much of it has arrived: less than was reserved, with the hypervisor's own memory, and
+    // more.
     for (come, counts) in [(8, 400), (300, 400), (592, 400), (692, 500)] {
         world.guest("new").touched = Some(come);
         let plan = world.ticks(3);
@@ -106,8 +107,8 @@ fn a_guest_nobody_reserved_for_counts_whole_before_it_comes() {
     assert_eq!(world.tick().budget.committed, Bytes::mib(others + 1024));
 }
 
-/// A guest that has moved here and uses little is not shrunk to where it thrashed before; what it
-/// brings comes while nothing is known of it but its process.
+/// A guest that has moved here and uses little is not shrunk to where it thrashed before. Its
+/// history arrives while only its process is known.
 #[test]
 fn a_moved_guest_is_not_shrunk_to_where_it_thrashed() {
     for carries in [false, true] {
@@ -171,8 +172,8 @@ fn a_reservation_outlives_a_daemon() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Once all of it is free, no guest is let into what is reserved, whatever guests want or
-    /// refuse, and no plan is refused.
+    /// Once all reserved memory is free, no guest gets any of it, whatever guests want or refuse,
+    /// and no plan is refused.
     #[test]
     fn nobody_enters_what_is_reserved_and_free(
         size in 1..1500u64,

@@ -1,4 +1,4 @@
-//! A daemon that is killed, and the one that takes its place.
+//! A daemon that is killed, and its successor.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use ballast_control::{Event, Settings};
 use ballast_model::{Bytes, Change, Compliance, Held, PolicyName, RequestKind};
 use proptest::prelude::*;
 
-/// Two guests of 1 GiB on a budget of 1 GiB; `a` was granted some of what `b` had.
+/// Two guests of 1 GiB on a budget of 1 GiB; `a` was granted some of `b`'s memory.
 fn two(policy: PolicyName) -> World {
     let guests = vec![ToyGuest::new("a", 1024, 512, 500), ToyGuest::new("b", 1024, 512, 100)];
     let mut world = World::new(settings(policy, 1024), guests);
@@ -21,7 +21,7 @@ fn two(policy: PolicyName) -> World {
 #[test]
 fn a_promise_outlives_the_daemon_that_made_it() {
     let mut world = two(PolicyName::Global);
-    // It has a target, and holds less for now: its hypervisor cannot be reached.
+    // It has a target but holds less for now, because its hypervisor cannot be reached.
     let target = world.guest("a").target;
     world.guest("a").holds = target - 100;
     world.tick_and_restart(9);
@@ -126,7 +126,7 @@ fn granted(world: &World) -> Bytes {
     of_a.map_or(Bytes::ZERO, |it| it.transient_grant)
 }
 
-/// Guest `a` is idle after memory was plugged in: the balloon lends what is to be pulled out.
+/// Guest `a` is idle after memory was plugged in: the balloon holds what is to be unplugged.
 fn lending() -> World {
     let mut settings = settings(PolicyName::Global, 2048);
     settings.hotplug = Some(HotplugSettings::default());
@@ -194,8 +194,8 @@ fn mood() -> impl Strategy<Value = Mood> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Wherever daemons are killed, before, between or after their actions, and however long
-    /// nobody takes their place.
+    /// Wherever daemons are killed (before, between or after their actions) and however long it
+    /// takes until the next one starts.
     #[test]
     fn the_budget_holds_wherever_daemons_are_killed(
         sizes in prop::collection::vec((512..4096u64, 0..100u64, 10..400u64), 1..5),
@@ -238,7 +238,7 @@ proptest! {
     }
 }
 
-/// After how many actions a daemon is killed, and for how many seconds there is none then.
+/// After how many actions a daemon is killed, and how many seconds pass without one.
 fn option_of_kill() -> impl Strategy<Value = Option<(usize, u64)>> {
     prop::option::of((0..4usize, 0..4u64))
 }

@@ -1,4 +1,4 @@
-//! What the controller does in situations an operator would recognise.
+//! What the controller does in situations that an operator would recognise.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ fn credits_outlive_a_change_of_policy_and_of_controller() {
     let without_tax = || {
         let mut settings = settings(PolicyName::Fcfs, 1024);
         settings.policy_settings.flexmemd.tax_basis_points = 0;
-        // Requests are believed on their word.
+        // Requests are believed without evidence.
         settings.guard.believed_percent = 100_000;
         settings
     };
@@ -96,7 +96,7 @@ fn credits_outlive_a_change_of_policy_and_of_controller() {
     let mut another = World::new(without_tax(), guests());
     another.controller.handle_event(Event::Credits(accounts.collect()));
     assert_eq!(credits(&another.tick()), had);
-    // A daemon without a journal gives both the same.
+    // A daemon without a journal gives both guests the same.
     let fresh = credits(&World::new(without_tax(), guests()).tick());
     assert_eq!(fresh[0], fresh[1]);
 }
@@ -124,7 +124,7 @@ fn static_never_moves_for_demand() {
     world.guest("a").used = 900;
     world.ticks(30);
     assert_eq!(world.holds(), [512, 512]);
-    // What they hold they were granted once.
+    // They were once granted what they hold.
     let sent: Vec<_> =
         world.actions.iter().map(|(_, it)| (it.guest.as_str(), mib(it.target))).collect();
     assert_eq!(sent, [("a", 512), ("b", 512)]);
@@ -179,7 +179,7 @@ fn slow_releasing_and_stuck_guests_are_distinguished() {
     assert_eq!(compliance(&plan), Compliance::Compliant);
 }
 
-/// A guest of 512 MiB into which a GiB can be plugged, and one of 2 GiB, on a budget of 2 GiB.
+/// A guest of 512 MiB into which 1 GiB can be plugged, and one of 2 GiB, on a budget of 2 GiB.
 fn with_hotplug() -> World {
     let mut a = ToyGuest::new("a", 512, 512, 100);
     a.plug_max = 1024;
@@ -281,7 +281,7 @@ fn a_silent_guest_is_held_to_what_it_was_granted() {
     assert_eq!(world.controller.plans_refused(), 0);
 }
 
-/// The kernel of `b` panics while the host pages it out, and `a` could use all there is.
+/// The kernel of `b` panics while the host pages it out, and `a` could use everything there is.
 #[test]
 fn a_panicked_guest_keeps_its_entitlement_and_its_cap() {
     let guests = vec![ToyGuest::new("a", 2048, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
@@ -307,7 +307,7 @@ fn a_panicked_guest_keeps_its_entitlement_and_its_cap() {
     assert_eq!(world.controller.plans_refused(), 0);
 }
 
-/// The driver of `b` says that it has given everything, and has given nothing.
+/// The driver of `b` says that it has given everything, but has given nothing.
 #[test]
 fn a_guest_that_claims_to_have_given_is_paged_out() {
     let guests = vec![ToyGuest::new("a", 1024, 512, 480), ToyGuest::new("b", 1024, 1024, 100)];
@@ -324,7 +324,7 @@ fn a_guest_that_claims_to_have_given_is_paged_out() {
     assert_eq!(world.controller.plans_refused(), 0);
 }
 
-/// The driver of `b` is unloaded, and it fills all that it was booted with.
+/// The driver of `b` is unloaded, and `b` fills its whole boot memory.
 #[test]
 fn nobody_is_shrunk_for_a_guest_that_takes_memory() {
     let both = || vec![ToyGuest::new("a", 2048, 1024, 900), ToyGuest::new("b", 2048, 1024, 900)];
@@ -357,8 +357,7 @@ fn nobody_is_shrunk_for_a_guest_that_takes_memory() {
     }
 }
 
-/// `b` takes all its memory back and fills a little of that, on a host that is short and has no
-/// swap.
+/// `b` takes all its memory back and fills a little of it, on a host that is short and has no swap.
 #[test]
 fn what_a_debtor_has_not_filled_squeezes_nobody() {
     let mut settings = settings(PolicyName::Global, 2048);
@@ -371,7 +370,7 @@ fn what_a_debtor_has_not_filled_squeezes_nobody() {
     (b.mood, b.holds, b.target, b.rate, b.touched) = (Mood::Silent, 2048, 2048, 0, Some(1124));
     let mut was_short = false;
     for _ in 0..60 {
-        // There are 10 MiB before anybody gives anything.
+        // 10 MiB are free before any guest gives memory.
         let resident: u64 = world.guests.iter().map(ToyGuest::resident).sum();
         world.host_available = (10 + 1024 + 1124u64).saturating_sub(resident);
         was_short |= world.tick().host_pressure > PressureLevel::Normal;
@@ -380,7 +379,7 @@ fn what_a_debtor_has_not_filled_squeezes_nobody() {
     assert!(was_short && (850..1024).contains(&a), "it gives what b has filled: {a}");
 }
 
-/// The driver of `b` takes all its memory back, says so, and fills that.
+/// The driver of `b` takes all its memory back, reports that, and `b` fills it.
 #[test]
 fn what_is_taken_without_a_grant_proves_no_need() {
     for policy in [PolicyName::Global, PolicyName::SelfScheduling, PolicyName::Meb] {
@@ -405,7 +404,7 @@ fn what_is_taken_without_a_grant_proves_no_need() {
     }
 }
 
-/// A hypervisor that claims a TiB for its guest has mapped 600 MiB.
+/// A hypervisor that claims 1 TiB for its guest has mapped 600 MiB.
 #[test]
 fn memory_that_is_not_mapped_takes_nothing_from_others() {
     let mut world = two(PolicyName::Global);
@@ -428,7 +427,7 @@ fn memory_that_is_not_mapped_takes_nothing_from_others() {
     assert!(plan.budget.committed <= Bytes::gib(2), "{:?}", plan.budget);
 }
 
-/// `b` says that it uses everything it was booted with, and has touched little of it.
+/// `b` says that it uses all its boot memory, but has touched little of it.
 #[test]
 fn a_claim_without_evidence_takes_a_quarter_at_most() {
     let most_of_b = |touched| {
@@ -480,13 +479,14 @@ fn what_a_stuck_guest_owes_is_paged_for_its_neighbour() {
     }
     let (a, b) = (world.guest("a").holds, world.guest("b").resident());
     assert!(a >= 700 && b <= 768 + 64, "what b was asked for, and its hypervisor: a {a}, b {b}");
-    // A host whose swap is full cannot enforce a cap: what the guest holds counts again.
+    // A host whose swap is full cannot enforce a cap, so everything that the guest holds counts
+    // again.
     world.host_swap_free = Bytes::mib(800);
     let plan = world.tick();
     assert_eq!((plan.paging.len(), plan.budget.grantable), (0, Bytes::ZERO));
     world.host_swap_free = Bytes::gib(4);
     world.ticks(5);
-    // At last it gives: the bound ends, and the host reads back what it took.
+    // At last the guest gives: the cap ends, and the host reads back what it took.
     world.guest("b").mood = Mood::Willing;
     let mut read_back = false;
     for _ in 0..120 {
@@ -497,7 +497,7 @@ fn what_a_stuck_guest_owes_is_paged_for_its_neighbour() {
     assert_eq!(world.controller.plans_refused(), 0);
 }
 
-/// The host's swap is full in the very tick in which what it has taken would be granted.
+/// The host's swap fills in the very tick in which the memory that it took would be granted.
 #[test]
 fn no_grant_relies_on_a_cap_that_ends() {
     let mut granted = 0;
@@ -520,8 +520,8 @@ fn no_grant_relies_on_a_cap_that_ends() {
     assert!(granted > 0, "the host took nothing");
 }
 
-/// The bound on a slow guest's process leaves room for its hypervisor, which is no memory that the
-/// guest may have.
+/// The cap on a slow guest's process leaves room for its hypervisor. The guest may not have that
+/// room.
 #[test]
 fn a_capped_guest_may_not_grow_into_its_cap() {
     let guests = vec![ToyGuest::new("a", 1024, 1024, 100), ToyGuest::new("b", 1024, 512, 100)];
@@ -531,7 +531,7 @@ fn a_capped_guest_may_not_grow_into_its_cap() {
     (0..60).find(|_| is_slow(&world.tick())).expect("a slow guest");
     let holds = world.holds()[0];
     assert!((768..832).contains(&holds), "less than it is bound to: {holds}");
-    // Now it may have more than it has left, and the other gives that slowly.
+    // Now it may have more than it has left, and the other guest gives that slowly.
     world.guest("b").rate = 2;
     let limits = GuestLimits { ceiling: Some(Bytes::mib(500)), ..GuestLimits::default() };
     world.controller.handle_event(Event::SetLimits(id("b"), limits));
@@ -542,8 +542,8 @@ fn a_capped_guest_may_not_grow_into_its_cap() {
     assert!(world.holds()[0] > holds, "{:?}", world.holds());
 }
 
-/// A guest that gives nothing keeps its part all the same: the host pages out as much of what it
-/// owes as the policy wants for others now, and lets it read back what is for no other guest.
+/// A guest that gives nothing keeps its part all the same. Of what it owes, the host pages out as
+/// much as the policy wants for others now, and lets it read back what no other guest is to have.
 #[test]
 fn what_a_stuck_guest_is_held_to_follows_the_policy() {
     let guests = vec![ToyGuest::new("a", 1024, 512, 300), ToyGuest::new("b", 1024, 1024, 300)];
@@ -563,7 +563,7 @@ fn what_a_stuck_guest_is_held_to_follows_the_policy() {
     let about = |seen: (u64, u64), a: u64, b: u64| {
         assert!(seen.0.abs_diff(a) <= 16 && seen.1.abs_diff(b) <= 16, "{seen:?}");
     };
-    // What it is held to has room for its hypervisor, 64 MiB.
+    // Its cap has room for its hypervisor, 64 MiB.
     about(ceiling(&mut world, "a", None), 768 - 32, 768 + 32);
     about(ceiling(&mut world, "a", Some(600)), 600, 936);
     about(ceiling(&mut world, "b", Some(500)), 600, 564);
@@ -579,7 +579,7 @@ fn what_a_stuck_guest_is_held_to_follows_the_policy() {
     assert_eq!(world.controller.plans_refused(), 0);
 }
 
-/// What it was found with was right, so nothing moved; what it takes then is beyond that.
+/// The allocation it was found with was right, so nothing moved. What it takes then is beyond that.
 #[test]
 fn what_is_taken_after_a_first_decision_earns_nothing() {
     let guests = vec![ToyGuest::new("a", 1024, 512, 500), ToyGuest::new("b", 1024, 512, 500)];
@@ -609,7 +609,7 @@ fn a_stuck_guest_is_named_and_moves_nobody_else() {
     let b = plan.guest(&id("b")).unwrap();
     assert!(matches!(b.compliance, Compliance::Stuck { .. }), "{:?}", b.compliance);
     assert_eq!(world.guest("b").target, 512, "it is no longer pressed");
-    // From here on, asking it again now and then must not move the others at all.
+    // From here on, repeated requests to it must not move the others at all.
     world.ticks(10);
     let (since, before) = (world.second, (world.holds()[0], world.holds()[2]));
     world.ticks(300);
@@ -618,7 +618,7 @@ fn a_stuck_guest_is_named_and_moves_nobody_else() {
     assert_eq!(others.count(), 0);
     let reminders = world.actions.iter().filter(|(at, act)| *at > since && act.guest == id("b"));
     assert!((2..=12).contains(&reminders.count()), "asked again, ever more rarely");
-    // When it gives in, it is back in the division.
+    // When it gives at last, it takes part in the division again.
     world.guest("b").mood = Mood::Willing;
     world.ticks(1000);
     assert!(world.guest("b").holds < 512);
@@ -675,7 +675,7 @@ fn a_guest_never_seen_is_said_not_to_be_counted() {
     assert_eq!(world.ticks(3).notes, []);
 }
 
-/// A daemon that was killed after it had granted memory and before the guest had taken it.
+/// A daemon that is killed after it granted memory and before the guest took it.
 #[test]
 fn nothing_is_granted_before_it_is_certain_what_guests_hold() {
     let mut world = two(PolicyName::Global);
@@ -723,7 +723,7 @@ fn nobody_is_squeezed_for_want_of_a_figure() {
 
 /// `b` says that it holds less than its floor, and nothing can be granted yet.
 #[test]
-fn nobody_is_ordered_below_its_floor_on_its_word() {
+fn a_claim_below_the_floor_orders_nothing_below_it() {
     let mut world = two(PolicyName::Global);
     let b = world.guest("b");
     (b.said, b.touched, b.used) = (Some(84), Some(80), 450);
@@ -746,7 +746,7 @@ fn a_host_that_cannot_be_read_grants_nothing() {
     assert!(plan.actions.iter().all(|action| mib(action.target) <= 512), "{:?}", plan.actions);
 }
 
-/// Each of many guests has less to give than a change that is worth making.
+/// Each of many guests has less to give than the dead band.
 #[test]
 fn a_raised_floor_is_reached_in_spite_of_dead_bands() {
     let guests = (0..30).map(|at| ToyGuest::new(&format!("g{at:02}"), 1024, 512, 100));
@@ -865,7 +865,8 @@ fn failed_actions_and_restarted_guests_get_new_orders() {
     let mut world = two(PolicyName::Global);
     world.guest("a").used = 750;
     world.ticks(20);
-    // The guest's process is replaced: it holds its boot memory and never heard of its target.
+    // The guest's process is replaced: the new one holds its boot memory and never heard of its
+    // target.
     world.guest("b").mood = Mood::Gone;
     world.tick();
     let b = world.guest("b");
@@ -875,7 +876,7 @@ fn failed_actions_and_restarted_guests_get_new_orders() {
     assert!(world.committed() <= 1024 + 10);
 }
 
-/// A balloon driver that restarts with nothing to move writes nothing, and QEMU reports the size
+/// A balloon driver that restarts with nothing to move writes nothing, so QEMU reports the size
 /// from before.
 #[test]
 fn a_stale_balloon_size_after_a_reboot_is_nudged() {
@@ -884,7 +885,7 @@ fn a_stale_balloon_size_after_a_reboot_is_nudged() {
         vec![ToyGuest::new("a", 1024, 900, 100), ToyGuest::new("b", 1024, 900, 100)],
     );
     world.ticks(5);
-    // In the end it says that more than that is available.
+    // In the second case it claims to hold less than its kernel says is available.
     for said in [1000, 700] {
         world.guest("a").said = Some(said);
         let before = world.second;
@@ -894,7 +895,7 @@ fn a_stale_balloon_size_after_a_reboot_is_nudged() {
         assert_eq!((world.guest("a").said, world.actions_since(before)), (None, 1));
         assert!(world.holds()[0] >= 1022, "by next to nothing: {:?}", world.holds());
     }
-    // What the guest may not have less than it is not asked for.
+    // A nudge must not ask for less than the guest's floor.
     let limits = GuestLimits { floor: Some(Bytes::gib(1)), ..GuestLimits::default() };
     world.controller.handle_event(Event::SetLimits(id("b"), limits));
     world.guest("b").said = Some(700);
@@ -911,7 +912,7 @@ fn operators_may_limit_steps_under_every_policy() {
     let mut world = World::new(settings, guests);
     let mut last = (512u64, 512u64);
     for _ in 0..40 {
-        // A tick decides once at most.
+        // A tick decides at most once.
         world.tick();
         let now = (world.guest("a").target, world.guest("b").target);
         assert!(now.0 <= last.0 + 64 && now.1 + 32 >= last.1, "{last:?} {now:?}");
@@ -920,8 +921,7 @@ fn operators_may_limit_steps_under_every_policy() {
     assert!(last.0 > 830, "{last:?}");
 }
 
-/// The operator lowers its ceiling below what it uses, and then it uses more.
-/// `b` says that it uses all it is given and has no swap, and has filled little of it.
+/// `b` says that it uses all it is given and has no swap, but has filled little of it.
 #[test]
 fn a_claim_to_have_no_swap_weighs_nothing() {
     for policy in [PolicyName::Proportional, PolicyName::DemandProportional, PolicyName::Fcfs] {
@@ -933,6 +933,7 @@ fn a_claim_to_have_no_swap_weighs_nothing() {
     }
 }
 
+/// The operator lowers its ceiling below what it uses, and then it uses more.
 #[test]
 fn a_guest_without_swap_keeps_what_it_uses() {
     let squeezed = |has_swap| {

@@ -1,6 +1,6 @@
-//! A toy host for driving the controller in tests: guests whose balloons follow at a given speed.
+//! A toy host for tests of the controller: guests whose balloons follow at a given speed.
 //!
-//! It knows just enough to be driven by real plans; it is not the simulator.
+//! It knows just enough to be driven by real plans. It is not the simulator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,15 +26,15 @@ pub(crate) enum Mood {
     Silent,
     /// Cannot be reached.
     Gone,
-    /// Claims the impossible.
+    /// Claims impossible figures.
     Lying,
-    /// Claims to hold what it was asked to, and gives nothing.
+    /// Claims to hold what it was asked to hold, and gives nothing.
     Hiding,
-    /// Follows and says nothing: the host sees what it touches.
+    /// Follows its target but reports nothing; the host sees what it touches.
     Unheard,
-    /// Its kernel has panicked: nothing moves any more.
+    /// Its kernel has panicked, and nothing moves any more.
     Panicked,
-    /// It is to come from another host: its hypervisor is there, and its memory comes.
+    /// Is moving in from another host: its hypervisor is there, its memory is still arriving.
     Incoming,
 }
 
@@ -46,42 +46,43 @@ pub(crate) struct ToyGuest {
     pub(crate) pid: u32,
     pub(crate) boot: u64,
     pub(crate) holds: u64,
-    /// What its hypervisor says that it holds until its balloon moves, if that is something else.
+    /// What its hypervisor claims until the balloon moves, if that differs from what the guest
+    /// holds.
     pub(crate) said: Option<u64>,
     pub(crate) target: u64,
     pub(crate) used: u64,
-    /// Most it gives a second.
+    /// The most it gives in a second.
     pub(crate) rate: u64,
     pub(crate) mood: Mood,
     pub(crate) silent_for: u64,
     pub(crate) last_available: u64,
-    /// What its agent last asked for.
+    /// Its agent's last request.
     pub(crate) request: Option<MemoryRequest>,
-    /// What can be plugged into it, by virtio-mem.
+    /// What virtio-mem can plug into it.
     pub(crate) plug_max: u64,
-    /// What is plugged in, and what is asked for.
+    /// Memory plugged in, and memory requested.
     pub(crate) plugged: u64,
     pub(crate) requested: u64,
-    /// Whether its kernel uses what is plugged in.
+    /// Whether its kernel uses the plugged memory.
     pub(crate) onlines: bool,
-    /// Whether the host keeps what its balloon holds.
+    /// Whether the host keeps the memory that its balloon holds.
     pub(crate) inhibited: bool,
     pub(crate) pinned: Option<Pinned>,
-    /// What the host has taken of what it holds.
+    /// What the host has paged out of it.
     pub(crate) paged_out: u64,
-    /// What it reads back of that each second, MiB.
+    /// How much of that it reads back each second, in MiB.
     pub(crate) reads_back: u64,
-    /// Whether it has swap, and was seen to write to it.
+    /// Whether it has swap and was seen to write to it.
     pub(crate) has_swap: bool,
-    /// What it has read back from its swap in all.
+    /// Total read back from its swap.
     pub(crate) swap_in: u64,
     /// What it was seen to write to its swap beyond the first MiB.
     pub(crate) swap_out: u64,
-    /// What it has touched of what it holds; `None`: all.
+    /// How much of what it holds it has touched; `None`: all.
     pub(crate) touched: Option<u64>,
 }
 
-/// The host: guests, a clock, and a controller in charge.
+/// The host: guests, a clock, and the controller in charge.
 pub(crate) struct World {
     pub(crate) controller: Controller,
     pub(crate) guests: Vec<ToyGuest>,
@@ -151,7 +152,7 @@ impl ToyGuest {
         if matches!(self.mood, Mood::Gone | Mood::Incoming) {
             return;
         }
-        // The balloon keeps what it has when memory is plugged in or out.
+        // The balloon keeps its size when memory is plugged in or out.
         let (plugged, before) = (self.requested, self.plugged);
         let gives = !matches!(self.mood, Mood::Stubborn | Mood::Hiding | Mood::Panicked);
         if gives {
@@ -163,7 +164,7 @@ impl ToyGuest {
         } else if gives {
             let before = self.holds;
             self.holds = self.holds.saturating_sub(self.rate).max(self.target);
-            // Of what the balloon takes, as much had been paged out as of all.
+            // The balloon's pages were paged out in the same proportion as all of the guest's.
             self.paged_out = self.paged_out * self.holds / before.max(1);
         }
         if matches!(self.mood, Mood::Silent | Mood::Panicked) {
@@ -181,12 +182,12 @@ impl ToyGuest {
         touched.saturating_sub(self.paged_out)
     }
 
-    /// Its process, unless its number is 0.
+    /// Its process, unless the number is 0.
     fn process(&self) -> Option<ProcessId> {
         (self.pid != 0).then_some(ProcessId { pid: self.pid, start_ticks: 1 })
     }
 
-    /// What its hypervisor says that it holds.
+    /// What its hypervisor claims that it holds.
     fn claims(&self) -> u64 {
         match self.mood {
             Mood::Hiding => self.target,
@@ -290,7 +291,7 @@ impl World {
         self.decide(&self.snapshot())
     }
 
-    /// The same with a program that answers if it is asked: what was seen, what it answered, and
+    /// The same with a policy program that answers when asked. Returns the snapshot, the answer and
     /// the plan.
     pub(crate) fn tick_asking(
         &mut self,
@@ -321,7 +322,7 @@ impl World {
         plan
     }
 
-    /// One second in which nobody balances.
+    /// One second without balancing.
     pub(crate) fn pass(&mut self) {
         self.second += 1;
         self.guests.iter_mut().for_each(ToyGuest::step);
@@ -353,8 +354,9 @@ impl World {
         self.actions.push((self.second, action));
     }
 
-    /// A second in which the daemon is killed once it has sent `sent` of its actions. The next one
-    /// knows what this one recorded before it sent any. The killed daemon's controller.
+    /// One second in which the daemon is killed once it has sent `sent` of its actions. The next
+    /// daemon knows what this one recorded before it sent any. Returns the killed daemon's
+    /// controller.
     pub(crate) fn tick_and_restart(&mut self, sent: usize) -> Controller {
         self.pass();
         let snapshot = self.snapshot();
@@ -383,12 +385,12 @@ impl World {
         self.guests.iter().map(|g| g.holds).collect()
     }
 
-    /// What guests hold or could take at once: must stay within the budget.
+    /// What guests hold or could take at once, which must stay within the budget.
     pub(crate) fn committed(&self) -> u64 {
         self.guests.iter().map(|g| g.holds.max(g.target)).sum()
     }
 
-    /// The same, where the host takes what it has bound guests not to occupy.
+    /// The same, where the host takes what exceeds guests' caps.
     pub(crate) fn occupied(&self) -> u64 {
         let of = |g: &ToyGuest| if g.paged_out > 0 { g.resident() } else { g.holds.max(g.target) };
         self.guests.iter().map(of).sum()

@@ -1,7 +1,7 @@
 //! The daemon's side of one agent, without its socket: no I/O, and time is a parameter.
 //!
-//! Idea: bytes of the agent go in, bytes for it come out, and what it says is kept for the next
-//! tick. The daemon's task drives it over a socket; a simulation over bytes in memory.
+//! Idea: bytes of the agent go in, bytes for it come out, and what it reports is kept for the next
+//! tick. The daemon's task drives it over a socket, a simulation over bytes in memory.
 //! Limits: a connection on which no agent answers ends after [`UNHEARD_MAX`]; one frame waits to be
 //! written, and the session bounds the rest.
 
@@ -33,8 +33,8 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// With an agent that is asked for statistics every `period`, and heard with an emergency once
-    /// in every `emergency_period`.
+    /// A conversation with an agent that is asked for statistics every `period`, and may raise an
+    /// emergency once in every `emergency_period`.
     pub fn new(period: Duration, emergency_period: Duration, now: Timestamp) -> Conversation {
         let settings = SessionSettings {
             statistics_period: period,
@@ -44,7 +44,7 @@ impl Conversation {
         Conversation::shared(settings, Arc::default(), Arc::default(), now)
     }
 
-    /// One whose state and calls others see.
+    /// A conversation with state and calls that others see.
     pub(super) fn shared(
         settings: SessionSettings,
         shared: Arc<Shared>,
@@ -62,13 +62,13 @@ impl Conversation {
         self.session.connected(number, now);
     }
 
-    /// The transport is down; whether the agent ever answered on it.
+    /// The transport is down. Returns whether the agent ever answered on it.
     pub fn disconnected(&mut self) -> bool {
         self.session.disconnected();
         self.was_up
     }
 
-    /// Does what is due; `false`: no agent answers, and the connection is to be closed.
+    /// Does what is due. `false`: no agent answers, and the connection has to be closed.
     #[must_use]
     pub fn step(&mut self, now: Timestamp) -> bool {
         self.session.handle_timeout(now);
@@ -80,21 +80,21 @@ impl Conversation {
         } else if now.saturating_since(self.heard_at) >= UNHEARD_MAX {
             return false;
         }
-        // For a guest that does not read, one frame waits here; the session bounds the rest.
+        // If the guest does not read, one frame waits here; the session bounds the rest.
         if self.unsent.is_empty() {
             self.unsent = self.session.poll_transmit().unwrap_or_default();
         }
         true
     }
 
-    /// Takes in bytes, which are not to be read before [`Conversation::unreadable_for`] is over.
+    /// Takes in bytes, which must not be read before [`Conversation::unreadable_for`] is over.
     pub fn receive(&mut self, bytes: &[u8], now: Timestamp) {
         self.session.set_host_facts(self.shared.host_facts());
         self.session.handle_bytes(bytes, now);
     }
 
-    /// For how long nothing is to be read: an agent that floods waits in the kernel's buffer, and
-    /// costs nothing meanwhile.
+    /// For how long nothing must be read: the bytes of an agent that floods wait in the kernel's
+    /// buffer, and cost nothing meanwhile.
     pub fn unreadable_for(&self, now: Timestamp) -> Duration {
         self.session.readable_at().saturating_since(now)
     }
@@ -113,7 +113,7 @@ impl Conversation {
         &self.unsent
     }
 
-    /// Removes the first `count` of them, which were written.
+    /// Removes the first `count` bytes, which were written.
     pub fn mark_written(&mut self, count: usize) {
         self.unsent.drain(..count.min(self.unsent.len()));
     }
@@ -122,18 +122,19 @@ impl Conversation {
         order.carry_out(&mut self.session, &self.shared, now);
     }
 
-    /// Adds what the agent said last to a hypervisor's sample, which says what it may speak of.
+    /// Adds the agent's last report to a hypervisor's sample, which limits what the agent may
+    /// claim.
     pub fn add_to(&self, sample: &mut GuestSample, now: Timestamp) {
         self.shared.set_memory_max(sample.memory_max());
         self.shared.take(now).add_to(sample);
     }
 
-    /// Whether the agent called for a tick since the last call of this.
+    /// Whether the agent has called for a tick since this was last asked.
     pub fn has_called(&self) -> bool {
         self.shared.has_called()
     }
 
-    /// Answers the agent's request of this number, if that is its last one.
+    /// Answers the agent's request of this number, if it is the latest.
     pub fn answer(&mut self, number: u64, answer: Answer, now: Timestamp) {
         self.carry_out(Order::Answer(number, answer), now);
     }

@@ -1,61 +1,67 @@
-//! The ways in which a guest's agent and the daemon come together.
+//! How the connection between the daemon and a guest's agent is made.
 //!
-//! Idea: the daemon connects to a virtio-serial port, and vsock connects to the daemon. With QEMU a
-//! connection comes from the host's kernel, with the guest's number (CID): nobody can have
-//! another's. Cloud Hypervisor and Firecracker make one to a Unix socket that the daemon has for
-//! each guest: who did, the kernel says too. So no guest speaks for another.
+//! Idea: with virtio-serial the daemon connects to a port of the guest; with vsock the agent
+//! connects to the daemon. QEMU's vsock connections come through the host's kernel with the guest's
+//! number (CID), which no other guest can have; whose number it is, its hypervisor says. Cloud
+//! Hypervisor and Firecracker connect to a Unix socket that the daemon has for each guest
+//! ([`HybridSocket`]), and the kernel names the process that does. So no guest can speak for
+//! another.
 //!
 //! Source: vsock(7); docs/vsock.md of Cloud Hypervisor and of Firecracker. Limits: any program in a
-//! guest may connect by vsock, not only root's: it speaks for its own guest.
+//! guest may connect by vsock, not only root's; it speaks for its own guest. All guests connect to
+//! one listener of the kernel's: while one floods it, others may have to try more than once.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ballast_agent_proto::wire::VSOCK_PORT;
+use ballast_model::Timestamp;
 use ballast_qmp::client::peer_pid;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, VsockAddr, bind, getpeername, listen, socket,
 };
 use rustix::net::{SocketFlags, accept_with};
 use tokio::io::Interest;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tracing::info;
 
+use super::connection_limiter::ConnectionLimiter;
+use super::hybrid_socket::HybridSocket;
 use super::latest::Shared;
 use crate::clock;
 
-/// Connections that wait for the kernel's vsock to be accepted.
+/// Vsock connections of the kernel that may wait to be accepted.
 const BACKLOG: i32 = 64;
-/// Pause after a connection could not be accepted, as where there are no more files.
+/// Pause after a connection could not be accepted, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
-/// The log names at most so many contexts that belong to no guest.
+/// Refused connections before a pause, and that pause: so a flood is at most 12 800 refusals a
+/// second, of some microseconds each, and other guests' connections are still found among them.
+const REFUSALS_MAX: u32 = 64;
+const REFUSALS_PAUSE: Duration = Duration::from_millis(5);
+/// Most contexts that belong to no guest and are named in the log.
 const STRANGERS_MAX: usize = 64;
-/// Any context: that of whoever listens.
+/// Listen on any context.
 const CID_ANY: u32 = u32::MAX;
-/// Whoever runs the hypervisor may connect; that it is the hypervisor is looked at after.
-const SOCKET_MODE: u32 = 0o666;
 
-/// Where a guest's agent comes from.
+/// Where the connection of a guest's agent comes from.
 #[derive(Debug)]
 pub(super) enum Door {
-    /// The daemon connects to the port of the guest, a socket of its hypervisor.
+    /// The daemon connects to the guest's port, a socket of its hypervisor.
     Port(PathBuf),
     /// The hypervisor connects to a socket of the daemon.
     Hybrid(HybridSocket),
-    /// The kernel has accepted the connection.
+    /// The kernel accepts vsock connections; the daemon passes them on.
     Vsock(mpsc::Receiver<UnixStream>),
 }
 
 impl Door {
-    /// Waits for a connection; `None`: there is none now, or one that may not be.
+    /// Waits for a connection. `None`: there is none now, or it must not be used.
     pub(super) async fn open(&mut self, shared: &Shared) -> Option<UnixStream> {
         match self {
             Door::Port(path) => {
@@ -72,72 +78,31 @@ impl Door {
     }
 }
 
-/// The socket of the daemon to which the hypervisor of one guest connects.
+/// Where a guest's vsock connections go.
 #[derive(Debug)]
-pub(super) struct HybridSocket {
-    path: PathBuf,
-    listener: Option<UnixListener>,
+struct RouteEntry {
+    sender: mpsc::Sender<UnixStream>,
+    limiter: ConnectionLimiter,
 }
 
-impl HybridSocket {
-    /// For the guest whose vsock device has its socket at `device`; nothing listens yet.
-    pub(super) fn new(device: &Path) -> HybridSocket {
-        let mut path = device.as_os_str().to_owned();
-        path.push(format!("_{VSOCK_PORT}"));
-        HybridSocket { path: path.into(), listener: None }
-    }
-
-    async fn accept(&mut self, shared: &Shared) -> Option<UnixStream> {
-        if self.listener.is_none() {
-            match self.bind() {
-                Ok(listener) => self.listener = Some(listener),
-                Err(error) => {
-                    let text =
-                        format!("cannot listen for its agent at {}: {error}", self.path.display());
-                    shared.warn(&text, clock::now());
-                }
-            }
-        }
-        let (stream, _) = self.listener.as_ref()?.accept().await.ok()?;
-        let pid = peer_pid(&stream);
-        shared.admits(pid, &self.path, clock::now()).then_some(stream)
-    }
-
-    /// Listens; a socket that a daemon before left there is replaced.
-    fn bind(&self) -> io::Result<UnixListener> {
-        if let Ok(file) = fs::symlink_metadata(&self.path)
-            && file.file_type().is_socket()
-        {
-            match std::os::unix::net::UnixStream::connect(&self.path) {
-                Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
-                Err(_) => fs::remove_file(&self.path)?,
-            }
-        }
-        let listener = UnixListener::bind(&self.path)?;
-        fs::set_permissions(&self.path, fs::Permissions::from_mode(SOCKET_MODE))?;
-        Ok(listener)
+impl RouteEntry {
+    /// Where a connection at `now` goes; `None`: there were too many before it.
+    fn admit(&mut self, now: Timestamp) -> Option<mpsc::Sender<UnixStream>> {
+        self.limiter.admits(now).then(|| self.sender.clone())
     }
 }
 
-impl Drop for HybridSocket {
-    fn drop(&mut self) {
-        if self.listener.is_some() {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
+/// Routes of vsock connections, by context.
+type Routes = Arc<Mutex<BTreeMap<u32, RouteEntry>>>;
 
-/// Where the connections of each context go.
-type Routes = Arc<Mutex<BTreeMap<u32, mpsc::Sender<UnixStream>>>>;
-
-/// Accepts the connections of all guests by the kernel's vsock.
+/// Accepts the vsock connections of all guests from the kernel.
 #[derive(Debug)]
 pub(super) struct VsockListener {
     routes: Routes,
     task: AbortHandle,
 }
 
-/// The way of one guest's connections. Dropping it closes it.
+/// The route of one guest's connections. Dropping it closes it.
 #[derive(Debug)]
 pub(super) struct VsockRoute {
     cid: u32,
@@ -157,12 +122,19 @@ impl Drop for VsockListener {
 }
 
 impl VsockListener {
-    /// Listens at the agents' port. Needs a tokio runtime.
+    /// Listens on the agents' port. Needs a tokio runtime.
     ///
     /// # Errors
-    /// The kernel has no vsock, or somebody else listens there.
+    /// The kernel has no vsock, or another process listens there.
     pub(super) fn start() -> io::Result<VsockListener> {
         VsockListener::start_at(VSOCK_PORT)
+    }
+
+    /// One to which nobody connects.
+    #[cfg(test)]
+    pub(super) fn unconnected() -> VsockListener {
+        let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+        VsockListener { routes: Routes::default(), task }
     }
 
     fn start_at(port: u32) -> io::Result<VsockListener> {
@@ -175,122 +147,79 @@ impl VsockListener {
         Ok(VsockListener { routes, task })
     }
 
-    /// The connections of the guest of this context from now on; `None`: it is another guest's.
+    /// Takes the connections of the guest with this context from now on. `None`: another guest has
+    /// the context.
     pub(super) fn route(&self, cid: u32) -> Option<(VsockRoute, mpsc::Receiver<UnixStream>)> {
         let mut routes = lock(&self.routes);
         if routes.contains_key(&cid) {
             return None;
         }
-        // One more may wait until the one before is found to be over.
+        // One more connection may wait until the earlier one is found to be over.
         let (sender, receiver) = mpsc::channel(1);
-        routes.insert(cid, sender);
+        routes.insert(cid, RouteEntry { sender, limiter: ConnectionLimiter::default() });
         Some((VsockRoute { cid, routes: Arc::clone(&self.routes) }, receiver))
     }
 }
 
-/// Accepts connections, and passes each on to its guest. Never ends.
+/// Accepts connections and passes each on to its guest. Never ends.
 async fn accept_all(listener: UnixStream, routes: Routes) {
     let mut strangers = Vec::new();
+    let mut refusals = 0;
     loop {
         let accepted = listener.async_io(Interest::READABLE, || accept(&listener)).await;
-        let Ok((cid, stream)) = accepted else {
+        let Ok((cid, socket)) = accepted else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let sender = lock(&routes).get(&cid).cloned();
-        match sender {
-            Some(sender) => drop(sender.try_send(stream)),
-            None if strangers.len() < STRANGERS_MAX && !strangers.contains(&cid) => {
+        let entry = cid.and_then(|cid| Some(lock(&routes).get_mut(&cid)?.admit(clock::now())));
+        if let Some(Some(sender)) = &entry {
+            if let Ok(stream) = watched(socket) {
+                drop(sender.try_send(stream));
+            }
+            continue;
+        }
+        drop(socket);
+        refusals += 1;
+        if refusals == REFUSALS_MAX {
+            refusals = 0;
+            tokio::time::sleep(REFUSALS_PAUSE).await;
+        }
+        match cid.filter(|_| entry.is_none()) {
+            Some(cid) if strangers.len() < STRANGERS_MAX && !strangers.contains(&cid) => {
                 strangers.push(cid);
                 info!("refused a connection by vsock: no guest is known to have context {cid}");
             }
-            None => {}
+            Some(_) | None => {}
         }
     }
 }
 
-/// Accepts a connection; the context that it comes from.
-fn accept(listener: &UnixStream) -> io::Result<(u32, UnixStream)> {
+/// Accepts a connection. Returns it with its context; `None`: it is over already.
+fn accept(listener: &UnixStream) -> io::Result<(Option<u32>, OwnedFd)> {
     let fd = accept_with(listener.as_fd(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
-    let cid = getpeername::<VsockAddr>(fd.as_raw_fd())?.cid();
-    Ok((cid, watched(fd)?))
+    let cid = getpeername::<VsockAddr>(fd.as_raw_fd()).ok().map(|peer| peer.cid());
+    Ok((cid, fd))
 }
 
-/// A socket that tokio waits for. It knows vsock not at all; but a socket of one family is waited
-/// for, and once it is connected read and written, as that of any other.
+/// A socket that tokio can wait for. tokio does not know vsock, but waits on, reads and writes any
+/// connected stream socket alike.
 fn watched(socket: OwnedFd) -> io::Result<UnixStream> {
     UnixStream::from_std(std::os::unix::net::UnixStream::from(socket))
 }
 
-fn lock(routes: &Routes) -> std::sync::MutexGuard<'_, BTreeMap<u32, mpsc::Sender<UnixStream>>> {
+fn lock(routes: &Routes) -> MutexGuard<'_, BTreeMap<u32, RouteEntry>> {
     routes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agents::latest::AgentNotice;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::AsyncReadExt;
 
-    /// The context of the machine itself, where the module `vsock_loopback` is there.
+    /// The context of this machine itself, which exists with the module `vsock_loopback`.
     const CID_LOCAL: u32 = 1;
-    /// No agent's.
+    /// A port of no agent.
     const PORT: u32 = 29_873;
-
-    fn shared(hypervisor: u32) -> Shared {
-        let shared = Shared::default();
-        shared.set_hypervisor(Some(hypervisor));
-        shared
-    }
-
-    #[tokio::test]
-    async fn the_hypervisor_alone_reaches_the_daemons_socket() {
-        let folder = tempfile::tempdir().unwrap();
-        let device = folder.path().join("v.sock");
-        let path = folder.path().join("v.sock_9873");
-        // What a daemon that was killed left behind.
-        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        let mut door = Door::Hybrid(HybridSocket::new(&device));
-        for (hypervisor, is_let_in) in [(std::process::id(), true), (1, false)] {
-            let shared = shared(hypervisor);
-            let connect = async {
-                loop {
-                    match UnixStream::connect(&path).await {
-                        Ok(stream) => return stream,
-                        Err(_) => tokio::task::yield_now().await,
-                    }
-                }
-            };
-            let (inside, mut outside) = tokio::join!(door.open(&shared), connect);
-            assert_eq!(inside.is_some(), is_let_in);
-            if let Some(mut inside) = inside {
-                outside.write_all(b"agent").await.unwrap();
-                let mut read = [0; 5];
-                inside.read_exact(&mut read).await.unwrap();
-                assert_eq!(&read, b"agent");
-            }
-            let notices = shared.take(clock::now()).notices;
-            let is_warned =
-                matches!(&notices[..], [AgentNotice::Warning(it)] if it.contains("v.sock_9873"));
-            assert_eq!(is_warned, !is_let_in, "{notices:?}");
-        }
-        drop(door);
-        assert!(!path.exists());
-    }
-
-    #[tokio::test]
-    async fn what_another_daemon_listens_on_is_left_to_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("v.sock_9873");
-        let _other = UnixListener::bind(&path).unwrap();
-        let shared = shared(std::process::id());
-        let mut socket = HybridSocket::new(&folder.path().join("v.sock"));
-        assert!(socket.accept(&shared).await.is_none());
-        let notices = shared.take(clock::now()).notices;
-        assert!(matches!(&notices[..], [AgentNotice::Warning(it)] if it.contains("in use")));
-        drop(socket);
-        assert!(path.exists(), "it is the other's");
-    }
 
     #[tokio::test]
     async fn connections_by_vsock_go_to_the_guest_of_their_context() {

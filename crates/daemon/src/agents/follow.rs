@@ -26,7 +26,7 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 /// Size of the read buffer.
 const CHUNK: usize = 4096;
 
-/// Talks to the agent that comes by `door`. Never returns.
+/// Talks to the agent that connects through `door`. Never returns.
 pub(super) async fn follow(mut door: Door, settings: &Settings, mut orders: mpsc::Receiver<Order>) {
     let (shared, urgent) = (Arc::clone(&settings.shared), Arc::clone(&settings.urgent));
     let mut agent = Conversation::shared(settings.session(), shared, urgent, clock::now());
@@ -41,7 +41,7 @@ pub(super) async fn follow(mut door: Door, settings: &Settings, mut orders: mpsc
                 retry = RETRY_FIRST;
             }
         }
-        // However often a guest connects, it is heard no more often than that.
+        // However often a guest connects, it is served no more often than this.
         tokio::time::sleep(retry).await;
         retry = (retry * 2).min(RETRY_MAX);
     }

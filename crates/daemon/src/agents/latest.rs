@@ -19,7 +19,7 @@ use ballast_model::{
 };
 use tokio::sync::Notify;
 
-use super::rate_limited::RateLimited;
+use crate::rate_limited::RateLimited;
 
 /// Balloon statistics older than this are replaced by the agent's: the balloon driver may be gone.
 /// Statistics normally arrive every second, up to two seconds late under pressure.
@@ -79,7 +79,7 @@ struct State {
 pub(crate) struct AgentState {
     /// The agent's own report.
     pub(crate) report: Option<Measured<AgentReport>>,
-    /// Statistics as a balloon has them, for guests whose balloon has none.
+    /// Statistics like a balloon's, for guests whose balloon has none.
     pub(crate) stats: Option<Measured<GuestStats>>,
     /// New lines for the log.
     pub(crate) notices: Vec<AgentNotice>,
@@ -109,6 +109,11 @@ impl Shared {
     /// Sets the process behind the guest's QMP socket.
     pub(super) fn set_hypervisor(&self, pid: Option<u32>) {
         self.hypervisor.store(pid.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// The process behind the guest's QMP socket; `None`: not known.
+    pub(super) fn hypervisor(&self) -> Option<u32> {
+        Some(self.hypervisor.load(Ordering::Relaxed)).filter(|pid| *pid != 0)
     }
 
     /// Whether process `peer`, at the other end of the socket at `path`, may speak for the guest's
@@ -214,7 +219,7 @@ impl Shared {
         urgent.notify_one();
     }
 
-    /// Whether it called for a tick since the last call of this.
+    /// Whether it has called for a tick since this was last asked.
     pub(super) fn has_called(&self) -> bool {
         self.calls.swap(false, Ordering::Relaxed)
     }
@@ -224,7 +229,7 @@ impl Shared {
         self.lock().warn(text.to_owned(), now);
     }
 
-    /// The latest state; takes the new log lines out.
+    /// The latest state. Removes the new log lines.
     pub(super) fn take(&self, now: Timestamp) -> AgentState {
         let mut state = self.lock();
         let request = state.request;
@@ -248,7 +253,7 @@ impl Shared {
         state.is_shrinking
     }
 
-    /// Whether that request is unanswered.
+    /// Whether that request is still unanswered.
     pub(super) fn is_shrinking(&self) -> bool {
         self.lock().is_shrinking
     }
@@ -278,7 +283,7 @@ impl State {
     }
 }
 
-/// The beginning of `text`, with all characters escaped that are not printed as they are.
+/// The beginning of `text`, with unprintable characters escaped.
 fn printable(text: &str) -> String {
     let mut line = String::new();
     for char in text.chars().take(LINE_CHARS_MAX) {

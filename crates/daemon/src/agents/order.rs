@@ -56,7 +56,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer to the request of that number, as it is sent.
+    /// The answer to the request of that number, as a message.
     pub(crate) fn message(&self, number: u64) -> HostMessage {
         let Answer { outcome, bytes, why } = self;
         let why = why.as_deref().map(short);

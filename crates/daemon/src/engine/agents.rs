@@ -38,7 +38,7 @@ pub(super) fn answer(
     snapshot: &Snapshot,
     plan: &Plan,
 ) {
-    // Nothing can be promised while observing, and who is refused memory may shrink programs.
+    // In observe mode nothing can be promised, and a refusal might make the agent shrink programs.
     let answers = controller.held() != Some(Held::Observing);
     for guest in &plan.guests {
         let Some(holds) = guest.allocation else { continue };

@@ -1,7 +1,7 @@
-//! What the engine remembers of each guest between ticks.
+//! The engine's record of each guest between ticks.
 //!
-//! Idea: a record belongs to one process of a hypervisor. A guest that was started anew under its
-//! old name begins with an empty record: what the earlier one held must not be restored to it.
+//! Idea: a record belongs to one process of a hypervisor. A guest that was restarted under its old
+//! name begins with an empty record, because what the earlier one held must not be restored to it.
 //!
 //! Cost: one look-up per guest and tick.
 //! Limits: one record per guest of the last snapshot.
@@ -21,8 +21,8 @@ struct GuestRecord {
     first_held: Option<Bytes>,
     /// The outcome of its last action.
     outcome: Option<(SystemTime, Outcome)>,
-    /// What it brought from another host.
-    taken: Option<CarriedView>,
+    /// State that it brought from another host.
+    carried_in: Option<CarriedView>,
 }
 
 impl GuestRecord {
@@ -37,8 +37,8 @@ impl GuestRecord {
 pub(super) struct GuestRecords(BTreeMap<GuestId, GuestRecord>);
 
 impl GuestRecords {
-    /// Takes in a snapshot. Returns the guests whose record was dropped: they are gone, or their
-    /// process is another.
+    /// Takes in a snapshot. Returns the guests whose records were dropped because they are gone or
+    /// their process changed.
     pub(super) fn align(&mut self, snapshot: &Snapshot) -> Vec<GuestId> {
         let is_same = |id: &GuestId, record: &mut GuestRecord| {
             snapshot.guest(id).is_some_and(|sample| !record.is_of_another(sample))
@@ -61,24 +61,24 @@ impl GuestRecords {
         }
     }
 
-    /// Remembers what a guest brought from another host.
-    pub(super) fn set_taken(&mut self, id: &GuestId, carried: CarriedView) {
+    /// Records the state that a guest brought from another host.
+    pub(super) fn set_carried_in(&mut self, id: &GuestId, carried: CarriedView) {
         if let Some(record) = self.0.get_mut(id) {
-            record.taken = Some(carried);
+            record.carried_in = Some(carried);
         }
     }
 
-    /// What each guest brought from another host.
-    pub(super) fn taken(&self) -> BTreeMap<GuestId, CarriedView> {
-        let taken = |(id, record): (&GuestId, &GuestRecord)| {
-            record.taken.clone().map(|taken| (id.clone(), taken))
+    /// The state that each guest brought from another host.
+    pub(super) fn carried_in(&self) -> BTreeMap<GuestId, CarriedView> {
+        let carried_in = |(id, record): (&GuestId, &GuestRecord)| {
+            record.carried_in.clone().map(|carried| (id.clone(), carried))
         };
-        self.0.iter().filter_map(taken).collect()
+        self.0.iter().filter_map(carried_in).collect()
     }
 
-    /// What this guest brought from another host.
-    pub(super) fn taken_of(&self, id: &GuestId) -> Option<&CarriedView> {
-        self.0.get(id)?.taken.as_ref()
+    /// The state that this guest brought from another host.
+    pub(super) fn carried_in_of(&self, id: &GuestId) -> Option<&CarriedView> {
+        self.0.get(id)?.carried_in.as_ref()
     }
 
     /// Each guest's allocation when it was first seen.

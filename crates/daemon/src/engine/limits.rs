@@ -1,23 +1,24 @@
-//! The limits of all guests, by everybody who says something of them.
+//! The limits of all guests, from all three layers.
 //!
-//! Idea: three say something: settings that live with a guest, the configuration, `ballast set`
-//! ([`LimitLayers`]). What lives with a guest was written by whoever defined it, and may not fit
-//! the rest: then its bounds are left out, which is said, and the rest of it counts.
+//! Idea: there are three layers ([`LimitLayers`]): settings that live with a guest, the
+//! configuration, and `ballast set`. Settings that live with a guest were written by whoever
+//! defined it, and may not fit the rest. Then their bounds are left out, with a warning, and the
+//! rest of them counts.
 //! Cost: O(n) when something changes, O(n²) with a budget and floors that live with guests.
-//! Limits: one entry per guest that something is said of.
+//! Limits: one entry per guest that is in any layer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ballast_control::Settings;
 use ballast_model::{Bytes, GuestChange, GuestId, GuestLimits, LimitLayers, LimitTable};
 
-/// What everybody says.
+/// All layers of all guests.
 #[derive(Clone, Debug)]
 pub(super) struct LimitBook {
     /// The configuration.
     table: LimitTable,
     budget: Option<Bytes>,
-    /// What lives with guests, as far as it counts.
+    /// Settings that live with guests, as far as they count.
     metadata: BTreeMap<GuestId, GuestChange>,
     set: BTreeMap<GuestId, GuestChange>,
 }
@@ -32,7 +33,7 @@ impl LimitBook {
         }
     }
 
-    /// What is said of a guest.
+    /// The layers of a guest.
     pub(super) fn layers(&self, id: &GuestId) -> LimitLayers {
         let of = |all: &BTreeMap<GuestId, GuestChange>| all.get(id).cloned().unwrap_or_default();
         LimitLayers {
@@ -42,10 +43,10 @@ impl LimitBook {
         }
     }
 
-    /// What counts for a guest.
+    /// The limits of a guest.
     pub(super) fn limits(&self, id: &GuestId) -> GuestLimits {
         let of_file = self.table.of(id);
-        // What cannot be changed without the file is in its table alone.
+        // Settings that can only be made in the file are taken from its table.
         let (swap, fence) = (of_file.swap, of_file.fence);
         let base = match self.table.given.contains_key(id) {
             true => GuestLimits { swap, fence, ..self.table.default.clone() },
@@ -54,33 +55,37 @@ impl LimitBook {
         self.layers(id).change().apply(&base)
     }
 
-    /// What counts for every guest that something is said of.
+    /// The limits of every guest that is in a layer.
     pub(super) fn all(&self) -> BTreeMap<GuestId, GuestLimits> {
         let mut ids: BTreeSet<&GuestId> = self.table.named.keys().collect();
         ids.extend(self.metadata.keys().chain(self.set.keys()));
         ids.into_iter().map(|id| (id.clone(), self.limits(id))).collect()
     }
 
-    /// Whether the configuration or `ballast set` name it.
+    /// Whether the configuration or `ballast set` names the guest.
     pub(super) fn is_named(&self, id: &GuestId) -> bool {
         self.table.named.contains_key(id) || self.set.contains_key(id)
     }
 
-    /// Guests that the configuration or `ballast set` name.
+    /// Number of guests that the configuration or `ballast set` names.
     pub(super) fn named(&self) -> usize {
         let only_set = self.set.keys().filter(|id| !self.table.named.contains_key(*id)).count();
         self.table.named.len() + only_set
     }
 
-    /// Takes in a new configuration. What was set is forgotten.
+    /// Takes in a new configuration. Limits from `ballast set` are forgotten.
     pub(super) fn reload(&mut self, settings: &Settings) -> Vec<String> {
         let metadata = std::mem::take(&mut self.metadata);
         *self = LimitBook::new(settings);
-        self.take_in(metadata)
+        self.replace_metadata(metadata)
     }
 
-    /// Takes in what lives with all guests now; says what of that does not count.
-    pub(super) fn take_in(&mut self, metadata: BTreeMap<GuestId, GuestChange>) -> Vec<String> {
+    /// Takes in the settings that live with all guests now. Returns complaints about those that do
+    /// not count.
+    pub(super) fn replace_metadata(
+        &mut self,
+        metadata: BTreeMap<GuestId, GuestChange>,
+    ) -> Vec<String> {
         let mut complaints = Vec::new();
         self.metadata.clear();
         let mut all = self.all();
@@ -108,21 +113,22 @@ impl LimitBook {
         }
     }
 
-    /// Sets something of a guest.
+    /// Changes limits of a guest, as `ballast set` does.
     ///
     /// # Errors
-    /// It does not fit the rest; then the book is of no use.
+    /// The change does not fit the rest; the book must not be used any more.
     pub(super) fn set(&mut self, id: &GuestId, change: &GuestChange) -> Result<(), String> {
         let set = change.over(&self.layers(id).set);
         self.set.insert(id.clone(), set);
         self.check(id)
     }
 
-    /// Sets something that lives with the guest from now on; returns all that does.
+    /// Changes settings that live with the guest from now on. Returns all settings that live with
+    /// it.
     ///
     /// # Errors
     /// As [`LimitBook::set`].
-    pub(super) fn keep(
+    pub(super) fn set_metadata(
         &mut self,
         id: &GuestId,
         change: &GuestChange,
@@ -130,7 +136,7 @@ impl LimitBook {
         let LimitLayers { metadata, file, set } = self.layers(id);
         let kept = change.over(&metadata);
         self.metadata.insert(id.clone(), kept.clone());
-        // Until it is read again, the file does not hide what was just said.
+        // Until the file is read again, it must not hide what was just set.
         let hidden = change.without(&change.without(&file));
         match hidden.over(&set.without(change)) {
             nothing if nothing.is_empty() => self.set.remove(id),
@@ -160,7 +166,7 @@ mod tests {
         GuestChange { floor: Some(Bytes::mib(mib)), ..GuestChange::default() }
     }
 
-    /// A configuration with a budget of a GiB that gives guest `web` 8 shares and a fence.
+    /// A configuration with a budget of 1 GiB that gives guest `web` 8 shares and a fence.
     fn book() -> LimitBook {
         let mut settings = Settings::new(PolicyName::Static);
         settings.guard.budget = Some(Bytes::gib(1));
@@ -176,11 +182,11 @@ mod tests {
         let mut book = book();
         let metadata = GuestChange { shares: Some(3), ..floor(200) };
         let all = [(id("web"), metadata.clone()), (id("db"), metadata)];
-        assert_eq!(book.take_in(all.into()), Vec::<String>::new());
+        assert_eq!(book.replace_metadata(all.into()), Vec::<String>::new());
         let (web, db) = (book.limits(&id("web")), book.limits(&id("db")));
         assert_eq!((web.floor, web.shares, web.fence), (Some(Bytes::mib(200)), 8, true));
         assert_eq!((db.floor, db.shares, db.fence), (Some(Bytes::mib(200)), 3, false));
-        book.take_in(BTreeMap::new());
+        book.replace_metadata(BTreeMap::new());
         assert_eq!((book.limits(&id("web")).floor, book.all().len()), (None, 1));
     }
 
@@ -189,7 +195,7 @@ mod tests {
         let mut book = book();
         let crossed = GuestChange { ceiling: Some(Bytes::mib(100)), shares: Some(3), ..floor(200) };
         let all = [(id("a"), crossed), (id("b"), floor(600)), (id("c"), floor(600))];
-        let complaints = book.take_in(all.into());
+        let complaints = book.replace_metadata(all.into());
         assert!(complaints[0].contains("a: floor and ceiling"), "{complaints:?}");
         assert!(complaints[1].contains("c: the floor that lives with it"), "{complaints:?}");
         let floors = ["a", "b", "c"].map(|it| book.limits(&id(it)).floor);
@@ -201,14 +207,14 @@ mod tests {
     fn what_is_kept_lives_with_the_guest() {
         let mut book = book();
         book.set(&id("web"), &floor(100)).unwrap();
-        book.take_in([(id("web"), GuestChange { priority: Some(2), ..floor(50) })].into());
+        book.replace_metadata([(id("web"), GuestChange { priority: Some(2), ..floor(50) })].into());
         let change = GuestChange { shares: Some(9), ..floor(300) };
-        let kept = book.keep(&id("web"), &change).unwrap();
+        let kept = book.set_metadata(&id("web"), &change).unwrap();
         let expected = GuestChange { priority: Some(2), ..change };
         assert_eq!(kept, expected);
         let sources = book.layers(&id("web")).sources();
-        // The file says something of the shares, and comes back when it is read again.
+        // The file sets the shares, and counts again when it is read again.
         assert_eq!((sources.floor, sources.shares), (LimitSource::Metadata, LimitSource::Set));
-        assert!(book.keep(&id("web"), &floor(2000)).unwrap_err().contains("budget"));
+        assert!(book.set_metadata(&id("web"), &floor(2000)).unwrap_err().contains("budget"));
     }
 }

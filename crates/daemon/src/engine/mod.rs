@@ -1,9 +1,9 @@
 //! The engine: observe, decide, record, act.
 //!
-//! Idea: the engine owns the controller and what is remembered between ticks. It reaches clocks,
+//! Idea: the engine owns the controller and the state that lives between ticks. It reaches clocks,
 //! guests and journal only through a [`World`], so the daemon and a simulation of faults run the
-//! same code. Whoever drives it calls [`Engine::tick`] when [`Engine::due`] has come. The
-//! controller makes every decision; nothing here decides by a guest's memory.
+//! same code. Its driver calls [`Engine::tick`] when [`Engine::due`] has come. The controller makes
+//! every decision; the engine decides nothing about a guest's memory.
 //!
 //! Cost: that of the world and the controller; one record per guest.
 //! Limits: remembers only guests of the last snapshot, and [`NAMED_GUESTS_MAX`] guests' limits.
@@ -45,20 +45,20 @@ pub use crate::pager::{PagingEnd, PagingOutcome};
 pub use operate::NAMED_GUESTS_MAX;
 pub use world::{SampleScope, World};
 
-/// The daemon without its outside.
+/// The daemon without its mechanisms.
 #[derive(Debug)]
 pub struct Engine {
     controller: Controller,
     mode: ModeChoice,
-    /// When it was made, wall clock.
+    /// When the engine was created, wall clock.
     started_at: SystemTime,
     latest: Option<(Snapshot, Arc<Plan>)>,
-    /// What the next tick would do, once somebody has asked.
+    /// What the next tick would do, if that was asked.
     dry_run: Option<Arc<Plan>>,
     guests: GuestRecords,
     /// Outcomes of the last plan, to be recorded with the next.
     unrecorded: Vec<Outcome>,
-    /// What guests brought along since the last tick, to be recorded with the next.
+    /// State that guests brought along since the last tick, to be recorded with the next.
     carried: Vec<CarriedGuest>,
     ticks: u64,
     /// When the last tick began.
@@ -70,19 +70,19 @@ pub struct Engine {
     book: LimitBook,
     is_restoring: bool,
     warnings: WarnOnce,
-    /// What was said to be wrong with the policy's program since it last decided.
+    /// Faults of the policy's program that were reported since it last decided.
     faults: BTreeSet<&'static str>,
     incidents: IncidentWatch,
 }
 
 impl Engine {
-    /// An engine whose first tick is due at once. It goes on where an earlier daemon left off.
+    /// An engine whose first tick is due at once. It continues where an earlier daemon ended.
     pub fn new(settings: Settings, inherited: Inherited, world: &impl World) -> Engine {
         let policy = build(settings.policy, settings.policy_settings.clone());
         Engine::with_policy(settings, policy, inherited, world)
     }
 
-    /// The same with a policy that is not chosen by name, until the settings are loaded anew.
+    /// The same with the given policy, until the settings are loaded again.
     pub fn with_policy(
         mut settings: Settings,
         policy: Box<dyn Policy>,
@@ -136,7 +136,7 @@ impl Engine {
         self.controller.poll_timeout().min(self.all_due())
     }
 
-    /// When the last tick began; when the engine was made, before the first.
+    /// When the last tick began; before the first tick, when the engine was created.
     pub fn ticked_at(&self) -> Timestamp {
         self.ticked_at
     }
@@ -158,8 +158,8 @@ impl Engine {
     }
 
     /// Observes, decides, records and acts, once. A plan is recorded before it is carried out, so
-    /// that whoever comes after this daemon knows what guests were promised; outcomes are recorded
-    /// with the next one.
+    /// that the next daemon knows what guests were promised. Outcomes are recorded with the next
+    /// plan.
     pub async fn tick(&mut self, world: &mut impl World, scope: SampleScope) {
         let wall = world.wall();
         self.dry_run = None;
@@ -167,7 +167,7 @@ impl Engine {
         if scope == SampleScope::All {
             self.sampled_all_at = Some(self.ticked_at);
         }
-        let snapshot = world.look(scope, self.controller.in_transfer().guests()).await;
+        let snapshot = world.sample(scope, self.controller.in_transfer().guests()).await;
         for id in self.guests.align(&snapshot) {
             self.warnings.over(id.as_str());
         }
@@ -188,7 +188,7 @@ impl Engine {
         let recorded =
             Recordable { snapshot: &snapshot, answer: answer.as_ref(), handovers: &handovers };
         self.record(world, wall, recorded, &plan).await;
-        // Before anything is granted, so that nobody runs into a fence that is about to rise.
+        // Before anything is granted, so that no guest runs into a fence that is about to rise.
         let (limits, held) = (&self.controller.settings().limits, self.controller.held());
         world.fence(fences(&snapshot, &plan, &handovers, limits, held.is_some()));
         world.merge(&snapshot, held.is_some());
@@ -198,7 +198,7 @@ impl Engine {
         outcomes.extend(lost(&actions, &outcomes));
         outcomes.extend(waiting);
         for outcome in &outcomes {
-            self.take_in(outcome, world.wall());
+            self.record_outcome(outcome, world.wall());
         }
         for paged in world.page(&plan) {
             paged.log(&mut self.warnings);
@@ -206,8 +206,8 @@ impl Engine {
         agents::answer(world, &self.controller, &snapshot, &plan);
         self.ticks += 1;
         self.warn_of(&plan);
-        self.hear_program(&plan, answer.is_some());
-        self.tell(world, &snapshot, &plan);
+        self.report_program_fault(&plan, answer.is_some());
+        self.report_incidents(world, &snapshot, &plan);
         self.unrecorded = outcomes;
         self.latest = Some((snapshot, plan));
     }
@@ -234,11 +234,11 @@ impl Engine {
             decision_cost: self.decision_cost,
         });
         if !plan.actions.is_empty() || !plan.paging.is_empty() {
-            world.settle().await;
+            world.wait_until_recorded().await;
         }
     }
 
-    /// What is published of the last tick; `None` before the first.
+    /// The published state after the last tick; `None` before the first.
     pub fn view(&self, world: &impl World) -> Option<View> {
         let (snapshot, plan) = self.latest.clone()?;
         let journal = world.journal();
@@ -247,9 +247,9 @@ impl Engine {
             seen_at: world.wall(),
             limits: self.limits(&snapshot),
             limit_sources: self.limit_sources(&snapshot),
-            said: self.said(&snapshot),
+            limit_changes: self.limit_changes(&snapshot),
             thrashed: self.thrashed(&snapshot),
-            taken: self.guests.taken(),
+            carried_in: self.guests.carried_in(),
             snapshot,
             plan: Plan::clone(&plan),
             outcomes: self.guests.outcomes(),
@@ -277,7 +277,7 @@ impl Engine {
         self.sampled_all_at.map_or(Timestamp::ZERO, |at| at + tick)
     }
 
-    fn take_in(&mut self, outcome: &Outcome, at: SystemTime) {
+    fn record_outcome(&mut self, outcome: &Outcome, at: SystemTime) {
         debug!("{}: target {}: {}", outcome.guest, outcome.target, outcome.kind);
         if let OutcomeKind::Failed(how) = &outcome.kind {
             self.warnings.warn(outcome.guest.as_str(), how);
@@ -288,7 +288,7 @@ impl Engine {
         self.guests.set_outcome(at, outcome.clone());
     }
 
-    fn tell(&mut self, world: &mut impl World, snapshot: &Snapshot, plan: &Plan) {
+    fn report_incidents(&mut self, world: &mut impl World, snapshot: &Snapshot, plan: &Plan) {
         let incidents = self.incidents.observe(snapshot, plan);
         for Incident { kind, guest, is_over, text } in &incidents {
             let (event, guest) = (kind.code(), guest.as_ref().map(GuestId::as_str));
@@ -298,20 +298,20 @@ impl Engine {
                 true => info!(event, guest, state = "over", "event {event}{of}: {text}"),
             }
         }
-        world.tell(&incidents);
+        world.report_incidents(&incidents);
     }
 
     fn warn_of(&mut self, plan: &Plan) {
         for note in &plan.notes {
             match note {
-                // Normal in every guest's first seconds: no warning.
+                // Normal in every guest's first seconds, so no warning.
                 Note::Newcomers { .. } => debug!("{note}"),
-                // A policy may lack several inputs; each is warned of once.
+                // A policy may lack several inputs; each gets its own warning.
                 Note::MissingInput { what, .. } => {
                     self.warnings
                         .warn(&format!("policy {}, {what}", plan.policy), &note.to_string());
                 }
-                // As soon as it begins, and when it is over (`hear_program`).
+                // Reported when it begins and when it ends (`report_program_fault`).
                 Note::Unanswered { .. } => {}
                 Note::Unmapped { guest, .. } => {
                     self.warnings.warn(&format!("{guest}, unmapped"), &note.to_string());
@@ -321,8 +321,8 @@ impl Engine {
         }
     }
 
-    /// Says once for each cause that the policy's program did not decide, until it does again.
-    fn hear_program(&mut self, plan: &Plan, is_asked: bool) {
+    /// Reports once for each cause that the policy's program did not decide, until it does again.
+    fn report_program_fault(&mut self, plan: &Plan, is_asked: bool) {
         let fault = plan.notes.iter().find_map(|note| match note {
             Note::Unanswered { fault } => Some((fault, note)),
             _ => None,
@@ -342,10 +342,10 @@ impl Engine {
         snapshot.guests().iter().map(|guest| sources_of(&guest.id)).collect()
     }
 
-    fn said(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, GuestChange> {
-        let said_of = |id: &GuestId| (id.clone(), self.book.layers(id).change());
-        let all = snapshot.guests().iter().map(|guest| said_of(&guest.id));
-        all.filter(|(_, said)| !said.is_empty()).collect()
+    fn limit_changes(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, GuestChange> {
+        let change_of = |id: &GuestId| (id.clone(), self.book.layers(id).change());
+        let all = snapshot.guests().iter().map(|guest| change_of(&guest.id));
+        all.filter(|(_, change)| !change.is_empty()).collect()
     }
 
     fn thrashed(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, Thrashed> {
@@ -360,7 +360,7 @@ impl Engine {
     }
 }
 
-/// What is recorded of a tick beside its plan.
+/// What is recorded of a tick besides its plan.
 #[derive(Clone, Copy)]
 struct Recordable<'a> {
     snapshot: &'a Snapshot,
@@ -368,7 +368,7 @@ struct Recordable<'a> {
     handovers: &'a [Handover],
 }
 
-/// The outcomes of actions that have none: perhaps they were carried out, so they are given again.
+/// Outcomes for actions that have none. Perhaps these were carried out, so they are ordered again.
 fn lost(actions: &[Action], outcomes: &[Outcome]) -> Vec<Outcome> {
     let answered: BTreeSet<&GuestId> = outcomes.iter().map(|outcome| &outcome.guest).collect();
     let outcome = |action: &Action| Outcome {

@@ -23,16 +23,16 @@ pub const NAMED_GUESTS_MAX: usize = 10_000;
 
 /// Most reservations at once.
 const RESERVATIONS_MAX: usize = 64;
-/// How long one may last.
+/// How long a reservation may last.
 const RESERVATION_LASTS_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Most guests that may bring something from other hosts between two ticks.
+/// Most guests whose state from other hosts is taken in between two ticks.
 const CARRIED_MAX: usize = 64;
 
 impl Engine {
-    /// Carries out the command of an operator, `who`, and records it.
+    /// Carries out the command of `who`, and records it.
     ///
     /// # Errors
-    /// Why it is refused, as text for people; then nothing has changed.
+    /// Why it is refused, as text for people. Then nothing has changed.
     pub async fn obey(
         &mut self,
         command: Command,
@@ -68,19 +68,19 @@ impl Engine {
         answer
     }
 
-    /// What the next tick would do, computed from the latest snapshot. The same until the next
-    /// tick, command or configuration: it is computed once, however many ask.
+    /// What the next tick would do, by the latest snapshot. Computed once, however many ask, and
+    /// kept until the next tick, command or configuration.
     ///
     /// # Errors
-    /// There was no tick yet; the text says so to people.
+    /// There was no tick yet; the text tells people so.
     pub fn dry_run(&mut self) -> Result<Arc<Plan>, String> {
         let (snapshot, _) =
             self.latest.as_ref().ok_or("the daemon has not finished its first tick")?;
         Ok(self.dry_run.get_or_insert_with(|| self.controller.dry_run(snapshot)).clone())
     }
 
-    /// Takes in a configuration that was read again: its settings and its text. `Err`, why it could
-    /// not be read: the last good one stays in force.
+    /// Takes in a configuration that was read again: its settings and its text. `Err` says why it
+    /// could not be read; then the last good one stays in force.
     pub fn reload(&mut self, loaded: Result<(Settings, String), String>, world: &mut impl World) {
         self.dry_run = None;
         match loaded {
@@ -145,7 +145,7 @@ impl Engine {
         if count >= RESERVATIONS_MAX {
             return Err(format!("{count} reservations are in force already, which is the most"));
         }
-        // What was reserved since the plan is not taken from it.
+        // Reservations made since the plan are not subtracted from it yet.
         let reserved: Bytes = plan.reservations.iter().map(|it| it.size).sum();
         let budget = plan.budget.distributable.saturating_add(reserved);
         let floors: Bytes = plan.guests.iter().filter_map(|it| Some(it.bounds?.floor)).sum();
@@ -194,7 +194,7 @@ impl Engine {
         Ok(format!("{set}, until the daemon restarts or reloads"))
     }
 
-    /// As [`Engine::set_guest`], and it lives with the guest from now on.
+    /// Like [`Engine::set_guest`], but the limits also live with the guest from now on.
     async fn persist_guest(
         &mut self,
         id: GuestId,
@@ -203,7 +203,7 @@ impl Engine {
     ) -> Result<String, String> {
         self.may_name(&id)?;
         let mut book = self.book.clone();
-        let kept = book.keep(&id, &change)?;
+        let kept = book.set_metadata(&id, &change)?;
         let hidden = change.without(&change.without(&book.layers(&id).file));
         world.persist(&id, &kept).await?;
         let limits = self.put_in_force(book, id.clone());
@@ -218,9 +218,9 @@ impl Engine {
         Ok(format!("{set}, and written where the guest is defined{until}"))
     }
 
-    /// Goes on with a guest where another host's daemon left off. The same once more changes
-    /// nothing: what the guest has spent since, or an operator has set, stays. A floor that the
-    /// budget has no room for is left out, as the guest stands still until it is started here.
+    /// Continues with a guest where another host's daemon ended. Doing this twice changes nothing:
+    /// what the guest has spent since, or an operator has set, stays. A floor that does not fit the
+    /// budget is left out, because the guest stands still until it is started here.
     fn take_carried(
         &mut self,
         id: GuestId,
@@ -232,7 +232,7 @@ impl Engine {
         if snapshot.guest(&id).is_none() {
             return Err(format!("no guest `{id}` here that could have brought anything"));
         }
-        if self.guests.taken_of(&id) == Some(&carried) {
+        if self.guests.carried_in_of(&id) == Some(&carried) {
             return Ok(format!("{id} has brought exactly that before: nothing changes"));
         }
         if self.carried.len() >= CARRIED_MAX {
@@ -266,11 +266,11 @@ impl Engine {
             has(carried.credits.is_some(), ", with its credits"),
             has(thrashed.is_some(), ", with where it thrashed"),
         );
-        self.guests.set_taken(&id, carried);
+        self.guests.set_carried_in(&id, carried);
         Ok(answer)
     }
 
-    /// Whether something may be said of a guest.
+    /// Whether limits of this guest may be set.
     fn may_name(&self, id: &GuestId) -> Result<(), String> {
         let is_there =
             self.latest.as_ref().is_some_and(|(snapshot, _)| snapshot.guest(id).is_some());
@@ -289,7 +289,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Goes by a book in which something of one guest changed.
+    /// Puts a book with changed limits of one guest in force.
     fn put_in_force(&mut self, book: LimitBook, id: GuestId) -> GuestLimits {
         self.book = book;
         let limits = self.book.limits(&id);
@@ -297,9 +297,9 @@ impl Engine {
         limits
     }
 
-    /// Takes in what lives with all guests now.
+    /// Takes in the settings that live with all guests now.
     pub(super) fn take_in_settings(&mut self, settings: BTreeMap<GuestId, GuestChange>) {
-        let complaints = self.book.take_in(settings);
+        let complaints = self.book.replace_metadata(settings);
         self.warn_of_settings(&complaints);
         self.controller.handle_event(Event::ReplaceLimits(self.book.all()));
     }

@@ -1,7 +1,7 @@
 //! Restores every guest's first allocation when the daemon stops.
 //!
-//! Idea: floor and ceiling of each guest become what it held when it was first seen; then ticks
-//! move the memory as safely as ever.
+//! Idea: floor and ceiling of each guest become its first allocation; then ordinary ticks move the
+//! memory, as safely as ever.
 
 use std::collections::BTreeMap;
 

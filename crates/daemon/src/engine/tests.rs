@@ -19,7 +19,7 @@ use crate::view::Command;
 
 /// Memory of a guest at boot, and of the budget.
 const BOOT: Bytes = Bytes::gib(1);
-/// What each of two guests has by shares.
+/// What each of two guests gets by shares.
 const HALF: Bytes = Bytes::mib(512);
 
 fn obey(engine: &mut Engine, command: Command, world: &mut MemoryWorld) {
@@ -48,24 +48,24 @@ struct MemoryWorld {
     scopes: Vec<SampleScope>,
     fences: Vec<FenceOrder>,
     ticks_recorded: u64,
-    /// The last tick, and what happened since.
+    /// The last tick, and the events since.
     recorded: Option<TickEntry>,
     since_recorded: Vec<Recorded>,
     events: Vec<Recorded>,
-    /// What the poor guest's agent asks for, and what it was answered.
+    /// The request of the poor guest's agent, and the answers to it.
     request: Option<MemoryRequest>,
     answers: Vec<Answer>,
-    /// What lives with guests, once somebody wrote it.
+    /// Settings that live with guests, if any were written.
     settings: BTreeMap<GuestId, GuestChange>,
     are_settings_new: bool,
     refuses_settings: bool,
-    /// What the policy's program answers to each question; `None`: there is no program.
+    /// The answer of the policy's program to a question; `None`: there is no program.
     program: Option<fn(&Question) -> PolicyAnswer>,
     questions: u64,
     /// Whether merging was left alone at each tick.
     merging_held: Vec<bool>,
     /// Incidents that the engine reported.
-    told: Vec<Incident>,
+    incidents: Vec<Incident>,
 }
 
 impl World for MemoryWorld {
@@ -77,7 +77,7 @@ impl World for MemoryWorld {
         SystemTime::UNIX_EPOCH + self.since_start
     }
 
-    async fn look(&mut self, scope: SampleScope, _: &[GuestId]) -> Snapshot {
+    async fn sample(&mut self, scope: SampleScope, _: &[GuestId]) -> Snapshot {
         self.scopes.push(scope);
         let host = HostSample {
             memory_total: Some(Bytes::gib(16)),
@@ -149,8 +149,8 @@ impl World for MemoryWorld {
         self.answers.push(answer);
     }
 
-    fn tell(&mut self, incidents: &[Incident]) {
-        self.told.extend_from_slice(incidents);
+    fn report_incidents(&mut self, incidents: &[Incident]) {
+        self.incidents.extend_from_slice(incidents);
     }
 
     fn record_tick(&mut self, tick: Tick<'_>) {
@@ -200,7 +200,7 @@ fn poor_and_rich() -> (Engine, MemoryWorld) {
     (Engine::new(settings_with(Mode::Balance), Inherited::default(), &world), world)
 }
 
-/// The settings of [`poor_and_rich`], with a mode that the configuration file says.
+/// The settings of [`poor_and_rich`], with the mode of the configuration file.
 fn settings_with(mode: Mode) -> Settings {
     let mut settings = Settings::new(PolicyName::Static);
     settings.mode = mode;
@@ -210,7 +210,7 @@ fn settings_with(mode: Mode) -> Settings {
     settings
 }
 
-/// The daemon after this one, started in the same boot of the host or in another one.
+/// The next daemon, started in the same boot of the host or in another one.
 fn restarted(world: &MemoryWorld, mode: Mode, boot: &str) -> Engine {
     let start = Start {
         wall: SystemTime::UNIX_EPOCH,
@@ -225,7 +225,7 @@ fn restarted(world: &MemoryWorld, mode: Mode, boot: &str) -> Engine {
     Engine::new(settings_with(mode), Inherited::of(Left { last, events }, boot), world)
 }
 
-/// Ticks whenever one is due, for so many seconds.
+/// Ticks whenever one is due, for this many seconds.
 fn run(engine: &mut Engine, world: &mut MemoryWorld, seconds: u64) {
     let end = world.since_start + Duration::from_secs(seconds);
     while world.since_start < end {
@@ -258,7 +258,7 @@ fn fences_rise_before_grants_and_fall_with_a_pause() {
     settings.guard.host_reserve = Bytes::ZERO;
     settings.limits.default.fence = true;
     engine.reload(Ok((settings, String::new())), &mut world);
-    // That grants come after is asserted by the world.
+    // The world asserts that grants come after.
     run(&mut engine, &mut world, 20);
     assert_eq!(held(&world), [HALF, HALF]);
     let beyond = |fence: &FenceOrder| fence.height.saturating_sub(HALF);
@@ -291,12 +291,12 @@ fn a_violated_floor_is_told_of_until_it_is_kept() {
     let change = GuestChange { floor: Some(Bytes::mib(400)), ..GuestChange::default() };
     obey(&mut engine, Command::SetGuest("poor".parse().unwrap(), change), &mut world);
     run(&mut engine, &mut world, 60);
-    let [begun] = &world.told[..] else { panic!("{:?}", world.told) };
+    let [begun] = &world.incidents[..] else { panic!("{:?}", world.incidents) };
     assert_eq!(begun.text, "holds 256MiB, less than its floor of 400MiB");
     obey(&mut engine, Command::Resume, &mut world);
     run(&mut engine, &mut world, 60);
     assert!(held(&world)[0] >= Bytes::mib(400));
-    assert!(world.told.iter().map(|it| it.is_over).eq([false, true]), "{:?}", world.told);
+    assert!(world.incidents.iter().map(|it| it.is_over).eq([false, true]), "{:?}", world.incidents);
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn a_set_mode_outlives_daemons_boots_and_equal_reloads() {
     let (mut engine, mut world) = poor_and_rich();
     run(&mut engine, &mut world, 3);
     obey(&mut engine, Command::SetMode(Mode::Observe), &mut world);
-    // Before a tick recorded it, and after.
+    // Both before a tick recorded the mode, and after.
     for _ in 0..2 {
         for boot in ["first", "second"] {
             assert_eq!(restarted(&world, Mode::Balance, boot).mode(), Mode::Observe, "{boot}");
@@ -402,7 +402,7 @@ fn what_cannot_be_reserved_is_refused_with_what_can() {
         let why = reserve(&mut engine, name, mib, lasts).unwrap_err();
         assert!(why.contains(part), "{why}");
     }
-    // Within one tick, too.
+    // This also counts within one tick.
     reserve(&mut engine, "new", 300, minute).unwrap();
     let why = reserve(&mut engine, "newer", 469, minute).unwrap_err();
     assert!(why.contains("468MiB at most") && why.contains("other reservations 300MiB"), "{why}");
@@ -529,7 +529,7 @@ fn settings_that_live_with_a_guest_count_until_they_go() {
     assert_eq!(sources[&rich].ceiling.as_str(), "metadata");
 }
 
-/// The rich guest gets that size, or its floor if that is more, and the poor one the rest.
+/// The rich guest gets `mib`, or its floor if that is more; the poor one gets the rest.
 fn rich_has(question: &Question, mib: u64) -> PolicyAnswer {
     let [poor, rich] = question.problem.contenders() else { panic!("{question:?}") };
     let of_rich = rich.floor.max(Bytes::mib(mib));
@@ -549,7 +549,7 @@ fn a_program_decides_and_its_answers_are_recorded() {
     run(&mut engine, &mut world, 20);
     assert_eq!(held(&world), [Bytes::mib(424), Bytes::mib(600)]);
     assert!(world.questions >= 5, "{}", world.questions);
-    // Recorded with the tick that it was asked for, and with no other.
+    // An answer is recorded with the tick that asked for it, and with no other.
     let mut recorded = Vec::new();
     for _ in 0..4 {
         run(&mut engine, &mut world, 1);
@@ -581,7 +581,7 @@ fn merging_is_left_alone_while_nothing_is_moved() {
     assert!(!world.merging_held.contains(&false));
 }
 
-/// What the rich guest brings: it thrashed with less than it holds.
+/// The state that the rich guest brings: it thrashed with less than it holds.
 fn carried(credits: u64) -> CarriedView {
     let limits = GuestChange { shares: Some(1100), ..GuestChange::default() };
     let thrashed = ThrashedView { least_bytes: 700 << 20, left_ms: 30_000, pause_ms: 60_000 };
@@ -598,8 +598,8 @@ fn a_guest_is_not_shrunk_below_where_it_thrashed_elsewhere() {
     let (mut engine, mut world) = poor_and_rich();
     obey(&mut engine, Command::Pause, &mut world);
     run(&mut engine, &mut world, 1);
-    let told = take(&mut engine, &mut world, carried(5)).unwrap();
-    assert!(told.contains("shares 1100") && told.contains("where it thrashed"), "{told}");
+    let answer = take(&mut engine, &mut world, carried(5)).unwrap();
+    assert!(answer.contains("shares 1100") && answer.contains("where it thrashed"), "{answer}");
     let Some(Recorded::Command { who, command, .. }) = world.events.last() else { panic!() };
     let words = "carried rich --shares 1100 --credits 5 --thrashed-at 700MiB --for 30000ms \
                  --pause 60000ms";
@@ -611,7 +611,7 @@ fn a_guest_is_not_shrunk_below_where_it_thrashed_elsewhere() {
     assert_eq!(given.limits, carried(5).limits);
     let left = given.thrashed.unwrap().left_ms;
     assert!(left > 0 && left < 10_000, "the span has gone on: {left}");
-    // Also after a restart, which finds it in the journal.
+    // This also holds after a restart, which finds it in the journal.
     let mut engine = restarted(&world, Mode::Balance, "first");
     run(&mut engine, &mut world, 2);
     assert_eq!(held(&world)[1], Bytes::mib(700));
@@ -631,13 +631,13 @@ fn what_was_carried_counts_once() {
     assert!(take(&mut engine, &mut world, carried(5)).unwrap().contains("nothing changes"));
     let view = engine.view(&world).unwrap();
     assert_eq!(view.limits[&"rich".parse().unwrap()].shares, 7, "what an operator said since");
-    assert_eq!(view.taken[&"rich".parse().unwrap()], carried(5));
+    assert_eq!(view.carried_in[&"rich".parse().unwrap()], carried(5));
     run(&mut engine, &mut world, 1);
     assert_eq!(world.recorded.as_ref().unwrap().carried, []);
-    // Another process of that name brought nothing.
+    // Another process of the same name brought nothing.
     world.guests[1].start_ticks += 1;
     run(&mut engine, &mut world, 1);
-    assert!(engine.view(&world).unwrap().taken.is_empty());
+    assert!(engine.view(&world).unwrap().carried_in.is_empty());
 }
 
 #[test]
@@ -646,8 +646,8 @@ fn a_floor_without_room_is_left_out_and_said() {
     run(&mut engine, &mut world, 1);
     let mut it = carried(5);
     it.limits.floor = Some(BOOT + Bytes::mib(1));
-    let told = take(&mut engine, &mut world, it.clone()).unwrap();
-    assert!(told.contains("its floor is left out") && told.contains("budget"), "{told}");
+    let answer = take(&mut engine, &mut world, it.clone()).unwrap();
+    assert!(answer.contains("its floor is left out") && answer.contains("budget"), "{answer}");
     let limits = &engine.view(&world).unwrap().limits[&"rich".parse().unwrap()];
     assert_eq!((limits.floor, limits.shares), (None, 1100));
     it.limits = GuestChange { shares: Some(0), ..GuestChange::default() };
@@ -657,7 +657,7 @@ fn a_floor_without_room_is_left_out_and_said() {
     assert!(refused.unwrap_err().contains("no guest `gone`"));
 }
 
-/// Under a policy of rent; and a controller that is fed with what was recorded decides the same.
+/// Under a policy of rent. A controller that is fed from the records decides the same.
 #[test]
 fn credits_go_on_and_a_record_of_it_decides_alike() {
     let (_, mut world) = poor_and_rich();

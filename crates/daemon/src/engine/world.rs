@@ -1,11 +1,10 @@
-//! What the engine needs from outside.
+//! The engine's interface to the outside.
 //!
 //! Idea: one trait has every clock, sample, order and record of a tick. The daemon implements it
-//! over the host; a simulation implements it over memory, with virtual time and faults of its own
-//! choice. A simulation's [`World::look`] and [`World::act`] may be ready at once, so that no
-//! runtime is needed to drive the engine.
+//! over the host. A simulation implements it over memory, with virtual time and chosen faults; its
+//! [`World::sample`] and [`World::act`] may be ready at once, so that the engine needs no runtime.
 //!
-//! Limits: an implementation bounds every wait: the engine waits for `look` and `act`.
+//! Limits: an implementation bounds every wait: the engine waits for `sample` and `act`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -32,13 +31,13 @@ pub enum SampleScope {
     Urgent,
 }
 
-/// The outside of an [`Engine`](super::Engine).
+/// Everything outside of an [`Engine`](super::Engine).
 ///
-/// By default no guest has an agent, the host pages and fences nobody, and no program decides.
+/// By default no guest has an agent, the host pages and fences no guest, and no program decides.
 #[expect(async_fn_in_trait, reason = "one thread drives an engine: its futures need not be Send")]
 pub trait World {
-    /// Time since any origin on a clock that never goes back, in nanoseconds. Decisions and ages
-    /// go by it, so it includes time in which the machine was suspended.
+    /// Time since any origin, in nanoseconds, on a clock that never goes back. Decisions and ages
+    /// use it, so it includes time in which the machine was suspended.
     fn monotonic(&self) -> Duration;
 
     /// [`World::monotonic`] in the milliseconds of the model.
@@ -49,35 +48,36 @@ pub trait World {
     /// The wall clock, for people and journals only.
     fn wall(&self) -> SystemTime;
 
-    /// Samples the host and its guests within a bounded time: with [`SampleScope::Urgent`] at least
-    /// the guests `in_transfer`; older readings of the rest are reused.
-    async fn look(&mut self, scope: SampleScope, in_transfer: &[GuestId]) -> Snapshot;
+    /// Samples the host and its guests within a bounded time. With [`SampleScope::Urgent`] it
+    /// samples at least the guests `in_transfer`, and reuses older readings of the rest.
+    async fn sample(&mut self, scope: SampleScope, in_transfer: &[GuestId]) -> Snapshot;
 
     /// Whether there is a program for the policy `external`.
     fn has_program(&self) -> bool {
         false
     }
 
-    /// Asks that program, within a bounded time; the answer is a fault if there is none.
+    /// Asks that program, within a bounded time. The answer is a fault if there is none.
     async fn ask(&mut self, question: &Question) -> PolicyAnswer {
         let _ = question;
         PolicyAnswer::Fault(AnswerFault::NotAsked)
     }
 
     /// Carries out `actions`, at most one per guest, within a bounded time. An action without an
-    /// outcome counts as failed, and perhaps carried out.
+    /// outcome counts as failed, but may have been carried out.
     async fn act(&mut self, actions: &[Action]) -> Vec<Outcome>;
 
-    /// The settings that live with guests, after [`World::look`]; `None`: as at the last call.
+    /// The settings that live with guests, as of the last [`World::sample`]; `None`: unchanged
+    /// since the last call.
     fn changed_settings(&mut self) -> Option<BTreeMap<GuestId, GuestChange>> {
         None
     }
 
-    /// Writes all settings that are to live with a guest to where it is defined, within a bounded
-    /// time.
+    /// Writes all settings that should live with a guest to where the guest is defined, within a
+    /// bounded time.
     ///
     /// # Errors
-    /// They were not written; says why.
+    /// Why they were not written.
     async fn persist(&mut self, guest: &GuestId, settings: &GuestChange) -> Result<(), String> {
         let _ = settings;
         Err(format!("{guest} has nowhere to keep settings"))
@@ -88,7 +88,7 @@ pub trait World {
         let _ = fences;
     }
 
-    /// Tunes the host's merging of like pages by a snapshot, without waiting; while nothing is
+    /// Adjusts the host's merging of equal pages by a snapshot, without waiting. While nothing is
     /// moved (`is_held`) it is left as it was found.
     fn merge(&mut self, snapshot: &Snapshot, is_held: bool) {
         let _ = (snapshot, is_held);
@@ -101,7 +101,7 @@ pub trait World {
     }
 
     /// Whether a guest's balloon must wait before the guest goes from `holds` to `target`, because
-    /// programs in the guest release memory first; `free` is what it has in no use, if known.
+    /// programs in the guest release memory first. `free` is the guest's unused memory, if known.
     fn must_wait(
         &mut self,
         guest: &GuestId,
@@ -123,21 +123,22 @@ pub trait World {
         let _ = (guest, number, answer);
     }
 
-    /// Tells the operator what began and what is over, without waiting.
-    fn tell(&mut self, incidents: &[Incident]) {
+    /// Reports incidents that begin and end to the operator, without waiting.
+    fn report_incidents(&mut self, incidents: &[Incident]) {
         let _ = incidents;
     }
 
     /// Records a tick before its plan is carried out, without waiting.
     fn record_tick(&mut self, tick: Tick<'_>);
 
-    /// Waits, for a bounded time, until what was recorded so far outlives this process.
-    async fn settle(&mut self) {}
+    /// Waits, for a bounded time, until what was recorded so far would survive the end of this
+    /// process.
+    async fn wait_until_recorded(&mut self) {}
 
     /// Records what happened between ticks, without waiting.
     fn record_event(&mut self, event: Event);
 
-    /// Guests that are left out because there are too many.
+    /// Number of guests that are left out because there are too many.
     fn guests_refused(&self) -> usize {
         0
     }

@@ -1,4 +1,4 @@
-//! Real scripts are run: what they get, and what becomes of those that hang, fail or print much.
+//! Runs real scripts: what they get, and what happens to those that hang, fail or print much.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -95,7 +95,7 @@ async fn a_program_that_takes_too_long_dies_with_its_children() {
     let child = script.text("child").unwrap();
     wait_for("the child's end", || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", child.trim())).ok();
-        // Whoever takes orphans in may not have waited for it.
+        // The process that inherits orphans may not have waited for it.
         stat.is_none_or(|stat| stat.contains(") Z ")).then_some(())
     });
 }
@@ -126,7 +126,7 @@ async fn failures_name_what_is_wrong() {
 
 #[test]
 fn one_of_a_kind_runs_at_a_time() {
-    // Whoever finds the folder there was started beside another.
+    // If the folder exists already, another run is in progress.
     let script = Script::new(
         "mkdir $here/$BALLAST_EVENT || echo beside >>$here/beside
          read line; echo $BALLAST_GUEST >>$here/$BALLAST_EVENT.order
@@ -135,7 +135,7 @@ fn one_of_a_kind_runs_at_a_time() {
     );
     let mut program = EventProgram::new(script.settings.clone());
     let short = Incident { kind: IncidentKind::HostShort, guest: None, ..stuck("a") };
-    program.tell(at(), &[stuck("a"), stuck("b"), stuck("c"), short]);
+    program.report_incidents(at(), &[stuck("a"), stuck("b"), stuck("c"), short]);
     // Kinds do not wait for each other.
     wait_for("one of each kind", || {
         script.text("host-short.order").zip(script.text("guest-stuck.order"))
@@ -161,7 +161,7 @@ fn beyond_a_full_queue_incidents_are_dropped() {
     }
     let why = program.queue((at(), stuck("c"))).unwrap_err();
     assert!(why.contains("wait for it already"), "{why}");
-    // With its folder the script ends.
+    // The script ends when its folder is gone.
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn runs_of_a_kind_keep_their_distance() {
     script.settings.apart = Duration::from_secs(3600);
     let mut program = EventProgram::new(script.settings.clone());
     let short = Incident { kind: IncidentKind::HostShort, guest: None, ..stuck("a") };
-    program.tell(at(), &[stuck("a"), stuck("b"), short]);
+    program.report_incidents(at(), &[stuck("a"), stuck("b"), short]);
     // The second guest has to wait; the host's event came after it.
     wait_for("two runs", || script.text("order").filter(|order| order.lines().count() == 2));
     assert!(!script.text("order").unwrap().contains('b'));

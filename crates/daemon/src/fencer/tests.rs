@@ -1,4 +1,4 @@
-//! Tests of the fencer: of its threads, over cgroups as plain files.
+//! Tests of the fencer's threads, over cgroups made of plain files.
 //!
 //! Limits: they need a file system with extended attributes, and print `SKIPPED` elsewhere.
 
@@ -13,7 +13,7 @@ use super::*;
 /// Deadline of every wait, generous for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SWAP: SwapBounds = SwapBounds { use_max_percent: 100, reserve: Bytes::ZERO };
-/// The start time that `stat` says.
+/// The start time in `stat`.
 const START_TICKS: u64 = 1;
 
 /// A host where this process is the guest `web`, alone in a cgroup.
@@ -64,7 +64,7 @@ impl FakeHost {
         fs::write(path, format!("{pid}\n8\n")).unwrap();
     }
 
-    /// Leaves a fence behind, as a daemon that is killed does.
+    /// Leaves a fence behind, as a killed daemon does.
     fn leave(&self, mib: u64) {
         let process = process();
         let mut fence = Fence::open(self.0.path(), process.pid, Some(START_TICKS)).unwrap();
@@ -91,7 +91,7 @@ fn at(mib: u64) -> Fences {
     Fences::Set(vec![FenceOrder { guest, process, height, takes: false }])
 }
 
-/// Gives the order, as ticks do, until `is_so`.
+/// Repeats the order, as ticks do, until `is_so`.
 fn until(fencer: &mut Fencer, fences: &Fences, mut is_so: impl FnMut(&Fencer) -> bool) {
     let begun = Instant::now();
     let web = web();
@@ -136,7 +136,7 @@ fn a_fence_that_was_left_is_lifted_or_taken_over() {
     host.leave(300);
     let mut fencer = host.fencer();
     until(&mut fencer, &Fences::Set(vec![]), |_| host.limit() == "max");
-    // This daemon has looked at the process: it lifts nothing more of it.
+    // This daemon has checked the process already, and lifts nothing more around it.
     host.leave(310);
     until(&mut fencer, &Fences::Set(vec![]), |fencer| fencer.looking.is_none());
     assert_eq!(host.limit(), text(310));
@@ -154,7 +154,7 @@ fn what_keeps_a_fence_from_standing_is_told() {
     until(&mut fencer, &at(300), |fencer| trouble(fencer).is_some());
     let told = trouble(&fencer).unwrap();
     assert!(told.contains("expected a cgroup for the guest alone"), "{told}");
-    // Trouble found since the last order is warned of with the next one.
+    // Trouble found since the last order is logged with the next one.
     fencer.obey(at(300), [(&web(), process())].into_iter());
     assert!(fencer.warnings.over("web (fence)"), "it was warned of");
     assert_eq!(host.limit(), "max");
@@ -165,7 +165,8 @@ fn another_process_gets_a_fence_of_its_own() {
     let Some(host) = FakeHost::new() else { return };
     let mut fencer = host.fencer();
     until(&mut fencer, &at(300), |_| host.limit() == text(300));
-    // Under the same name a process that has ended already: the old fence is lifted, and none set.
+    // Under the same name there is now a process that has ended: the old fence is lifted, and no
+    // new one is set.
     let other = ProcessId { start_ticks: 2, ..process() };
     let (guest, height) = (web(), Bytes::mib(300));
     let order = FenceOrder { guest, process: other, height, takes: false };

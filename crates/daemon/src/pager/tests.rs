@@ -23,8 +23,8 @@ const HELD: Bytes = Bytes::mib(160);
 const OWED: Bytes = Bytes::mib(40);
 /// Tolerance: the kernel batches its counts per CPU.
 const SLACK: Bytes = Bytes::mib(2);
-/// By how much more a page-out may shrink the process. While swap is slow, the kernel unmaps more
-/// pages until the first ones are written: 16 MiB more were seen on a loaded machine.
+/// How much more than ordered a page-out may shrink the process. While swap is slow, the kernel
+/// unmaps more pages until the first ones are written: 16 MiB more were seen on a loaded machine.
 const BEYOND_MAX: Bytes = OWED;
 /// Deadline of every wait, generous for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -91,8 +91,8 @@ impl Guest {
             not_tried(&format!("{}: {error}", folder.display()));
             return None;
         }
-        // dd reads everything into one buffer, then blocks on writing it, because no process reads
-        // it.
+        // dd reads everything into one buffer, then blocks on writing it, because nothing reads its
+        // output.
         let procs = folder.join("cgroup.procs");
         let script = format!(
             "echo $$ > {} && exec dd bs={} count=1 iflag=fullblock status=none",
@@ -115,7 +115,11 @@ impl Guest {
     }
 
     fn resident(&self) -> Bytes {
-        VmmProcess::open(Path::new(PROC), self.child.id(), None).unwrap().resident().unwrap()
+        self.vmm().resident().unwrap()
+    }
+
+    fn vmm(&self) -> VmmProcess {
+        VmmProcess::open(Path::new(PROC), self.child.id(), None).unwrap()
     }
 
     fn order(&self, resident: Bytes, generation: u64) -> Order {
@@ -126,7 +130,8 @@ impl Guest {
             generation: Generation(generation),
             deadline: clock::now() + PATIENCE,
         };
-        Order { paging, pid: self.child.id(), resident: self.resident(), coldness: None }
+        let process = ProcessId { pid: self.child.id(), start_ticks: self.vmm().start_time() };
+        Order { paging, process, resident: self.resident(), coldness: None }
     }
 
     /// Whether its memory is unchanged.
@@ -166,7 +171,7 @@ fn settings(way: PagingWay) -> PagerSettings {
 fn final_outcome(pager: &mut Pager) -> PagingOutcome {
     let mut end = None;
     wait_for("the order to end", || {
-        end = pager.paged().into_iter().find(|paged| paged.end.is_some());
+        end = pager.take_outcomes().into_iter().find(|paged| paged.end.is_some());
         end.is_some()
     });
     end.unwrap()
@@ -247,6 +252,48 @@ fn the_cgroup_is_used_only_without_permission_for_the_process() {
 }
 
 #[test]
+fn an_order_with_an_old_size_pages_out_nothing_more() {
+    let _turn = turn();
+    let Some(_swap) = SwapArea::new() else { return };
+    let Some(mut guest) = Guest::new() else { return };
+    let effective = capabilities(None).unwrap().effective;
+    if !effective.contains(CapabilitySet::SYS_NICE | CapabilitySet::SYS_PTRACE) {
+        return not_tried("CAP_SYS_NICE and CAP_SYS_PTRACE are missing");
+    }
+    let to = guest.resident().saturating_sub(OWED);
+    let order = guest.order(to, 1);
+    let mut pager = Pager::new(Some(settings(PagingWay::Process)));
+    wait_for("the process to shrink to its target", || {
+        pager.obey(vec![order.clone()]);
+        final_outcome(&mut pager);
+        guest.resident() <= to.saturating_add(SLACK)
+    });
+    pager.obey(vec![order]);
+    let again = final_outcome(&mut pager);
+    assert!(matches!(again.end, Some(PagingEnd::Finished(_))), "{again:?}");
+    assert!(again.moved <= SLACK, "{again:?}");
+    assert!(guest.is_intact());
+}
+
+#[test]
+fn an_old_size_never_raises_what_is_paged_out() {
+    let mut order = order_of("web");
+    (order.resident, order.paging.resident) = (Bytes::mib(100), Bytes::mib(60));
+    for (now, expected) in [(130, 40), (100, 40), (75, 15), (60, 0), (20, 0)] {
+        assert_eq!(page_out_amount(&order, Bytes::mib(now)), Bytes::mib(expected), "{now}");
+    }
+}
+
+#[test]
+fn what_a_process_occupies_is_read_when_asked() {
+    let ram = GuestRam::AtLeast(RAM_MIN);
+    let held = vec![1_u8; HELD.get() as usize];
+    let own = GuestMemory::open(Path::new(PROC), std::process::id(), None, ram).unwrap();
+    assert!(occupied_now(&own).unwrap() >= HELD);
+    std::hint::black_box(&held);
+}
+
+#[test]
 fn a_shared_cgroup_is_left_alone() {
     let _turn = turn();
     let Some(guest) = Guest::new() else { return };
@@ -273,11 +320,13 @@ fn dropped_orders_and_a_stopped_daemon_leave_no_limit() {
     let slow = PagerSettings { per_second: Bytes::mib(4), ..settings(PagingWay::Cgroup) };
     let mut pager = Pager::new(Some(slow));
     pager.obey(vec![guest.order(Bytes::mib(8), 1)]);
-    wait_for("something to be moved", || pager.paged().iter().any(|it| it.moved > Bytes::ZERO));
+    wait_for("something to be moved", || {
+        pager.take_outcomes().iter().any(|it| it.moved > Bytes::ZERO)
+    });
     pager.obey(Vec::new());
     wait_for("more to be moved", || {
         pager.obey(vec![guest.order(Bytes::mib(8), 2)]);
-        pager.paged().iter().any(|it| it.moved > Bytes::ZERO)
+        pager.take_outcomes().iter().any(|it| it.moved > Bytes::ZERO)
     });
     drop(pager);
     assert_eq!(group.limit(), Ok(None));
@@ -289,7 +338,7 @@ fn dropped_orders_and_a_stopped_daemon_leave_no_limit() {
     assert!(guest.is_intact());
 }
 
-/// Stands for a step: of guest `hangs` it never ends, of guest `panics` it panics.
+/// Stands in for a step: for guest `hangs` it never ends, for guest `panics` it panics.
 fn misbehave(inbox: &Inbox<Assignment>, outcomes: &SyncSender<PagingOutcome>) {
     while let Letter::Order(Assignment { order, .. }) = inbox.wait(None) {
         let guest = order.paging.guest;
@@ -314,7 +363,25 @@ fn order_of(guest: &str) -> Order {
         generation: Generation(1),
         deadline: Timestamp::ZERO,
     };
-    Order { paging, pid: 1, resident: Bytes::ZERO, coldness: None }
+    let process = ProcessId { pid: 1, start_ticks: 0 };
+    Order { paging, process, resident: Bytes::ZERO, coldness: None }
+}
+
+#[test]
+fn a_process_that_has_a_reused_pid_is_not_paged() {
+    let process = ProcessId { pid: std::process::id(), start_ticks: 0 };
+    for mechanism in [Mechanism::PageOut, Mechanism::PageIn] {
+        for way in [PagingWay::Auto, PagingWay::Process, PagingWay::Cgroup] {
+            let mut order = Order { process, ..order_of("web") };
+            order.paging.mechanism = mechanism;
+            let mut pager = Pager::new(Some(settings(way)));
+            pager.obey(vec![order]);
+            let refused = final_outcome(&mut pager);
+            assert_eq!((refused.moved, refused.way), (Bytes::ZERO, None));
+            let Some(PagingEnd::Refused(why)) = refused.end else { panic!("{:?}", refused.end) };
+            assert_eq!(why.code(), "reused", "{why} ({mechanism}, {way:?})");
+        }
+    }
 }
 
 #[test]
@@ -324,12 +391,12 @@ fn a_guest_whose_paging_hangs_holds_up_no_other() {
     let mut moved = 0;
     wait_for("the others", || {
         pager.obey(orders());
-        let paged = pager.paged();
+        let paged = pager.take_outcomes();
         assert!(paged.iter().all(|paged| paged.guest.as_str() == "works"));
         moved += paged.len();
         moved >= 20
     });
-    // Of one guest there is never more than one thread, and the one that panicked starts again.
+    // A guest never has more than one thread, and the thread that panicked is replaced.
     assert!(pager.workers.len() <= 3, "{:?}", pager.workers.keys());
     wait_for("the thread that panicked to be seen and started again", || {
         pager.obey(orders());

@@ -1,4 +1,4 @@
-//! Programs that answer, and programs that do anything else.
+//! Programs that answer, and programs that misbehave.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use ballast_policy::{Contender, Problem};
 
 use super::*;
 
-/// Long enough for a shell on a machine that is busy otherwise.
+/// Long enough for a shell on a busy machine.
 const PATIENT: Duration = Duration::from_secs(60);
 
 fn question() -> Question {
@@ -17,7 +17,7 @@ fn question() -> Question {
     Question::about(problem, Bytes::mib(100)).unwrap()
 }
 
-/// A program in the shell's language.
+/// A program in shell.
 fn program(script: &str, deadline: Duration) -> PolicyProgram {
     PolicyProgram::new(ExternalSettings {
         program: "/bin/sh".into(),
@@ -34,7 +34,7 @@ fn code(answer: &PolicyAnswer) -> &'static str {
     }
 }
 
-/// Asks until the answer is of that kind.
+/// Asks until there is an answer of this kind.
 async fn until(program: &mut PolicyProgram, wanted: &str) -> PolicyAnswer {
     let begun = Instant::now();
     loop {
@@ -62,7 +62,7 @@ async fn each_question_gets_its_own_answer() {
 
 #[tokio::test]
 async fn the_environment_is_its_own() {
-    // Cargo sets the first of them, whoever runs the tests the second.
+    // Cargo sets the first variable, and the user's login the second.
     let script = format!("test -z \"$CARGO_MANIFEST_DIR$HOME\" && test \"$PWD\" = / && {GOOD}");
     assert_eq!(code(&program(&script, PATIENT).ask(&question()).await), "targets");
 }
@@ -104,7 +104,7 @@ async fn how_it_ended_is_told() {
     let answer = program.ask(&question()).await;
     let PolicyAnswer::Fault(fault) = &answer else { panic!("{answer:?}") };
     assert!(fault.to_string().contains("exit status: 3"), "{fault}");
-    // It rests, and the cause stays the same.
+    // It pauses, and the cause stays the same.
     assert_eq!(program.ask(&question()).await, answer);
     assert!(program.running.is_none());
 }

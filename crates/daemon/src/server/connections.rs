@@ -1,9 +1,10 @@
 //! Accepts connections and limits their number and duration.
 //!
-//! Idea: each accepted connection's peer is identified and takes one of a bounded number of places.
-//! Readers have separate places, so they cannot keep the owner out, and so has the page's port.
-//! Every connection has a time limit, also one whose client does not read; one that is in use then
-//! ends after its answer.
+//! Idea: each connection's peer is identified and takes one of a bounded number of places. Readers
+//! have separate places, so they cannot keep the owner out; so has the page's port. Every
+//! connection has a time limit, even if its client does not read. A connection that is in use then
+//! ends after its answer. Whoever may connect can be refused at will, so the log has refusals of a
+//! kind at a limited rate.
 
 use std::future::Future;
 use std::io;
@@ -23,20 +24,22 @@ use tokio::task::JoinSet;
 use super::access::{Access, AccessPolicy, Peer};
 use super::page::Way;
 use super::socket::Socket;
+use crate::rate_limited::RateLimited;
 
 /// Most concurrent connections of the daemon's user and root.
 const WRITERS_MAX: usize = 32;
-/// Most concurrent connections of everybody else.
+/// Most concurrent connections of other users.
 pub(super) const READERS_MAX: usize = 32;
-/// Most concurrent connections through the page's port, of whoever has an account on this machine.
+/// Most concurrent connections through the page's port, which anyone with an account on this
+/// machine can open.
 pub(super) const VISITORS_MAX: usize = 32;
 /// Time limit for receiving a request's head.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long a connection takes requests; a polling client opens a new one then.
+/// How long a connection takes requests; after that, a polling client opens a new one.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(105);
-/// Time that the last answer has then.
+/// Time for the last answer after that.
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(15);
-/// How long a connection's live events go on: less than it takes requests, so that they end well.
+/// How long a connection sends live events: less than it takes requests, so that they end in order.
 pub(super) const STREAM_TIME_MAX: Duration = Duration::from_secs(100);
 /// Most bytes of a request's head, and of its buffered body.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -55,16 +58,29 @@ pub(super) struct Entrances<'a> {
     pub(super) socket: &'a Socket,
     /// What its peers may do.
     pub(super) policy: AccessPolicy,
-    /// The page's port, if it has one.
+    /// The page's port, if there is one.
     pub(super) port: Option<&'a std::net::TcpListener>,
 }
 
-/// A stream of either kind: one type, so that the server is in the program once.
+/// A stream of either kind: one type, so that the program has the server's code only once.
 trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// A connection, and the way it came.
+/// Places for connections of one kind.
+struct Places {
+    free: Arc<Semaphore>,
+    /// What the log says of those that found no place.
+    refusals: RateLimited,
+}
+
+impl Places {
+    fn new(most: usize) -> Places {
+        Places { free: Arc::new(Semaphore::new(most)), refusals: RateLimited::default() }
+    }
+}
+
+/// A connection, by its entrance.
 enum Stream {
     Socket(UnixStream),
     Port(TcpStream),
@@ -80,8 +96,9 @@ pub(super) async fn serve(
 ) -> io::Result<()> {
     let socket = entrances.socket.listener()?;
     let mut port = entrances.port.map(|it| TcpListener::from_std(it.try_clone()?)).transpose()?;
-    let [writers, readers, visitors] =
-        [WRITERS_MAX, READERS_MAX, VISITORS_MAX].map(|most| Arc::new(Semaphore::new(most)));
+    let [mut writers, mut readers, mut visitors] =
+        [WRITERS_MAX, READERS_MAX, VISITORS_MAX].map(Places::new);
+    let [mut unaccepted, mut unidentified] = <[RateLimited; 2]>::default();
     let mut connections = JoinSet::new();
     tokio::pin!(shutdown);
     loop {
@@ -90,7 +107,7 @@ pub(super) async fn serve(
             Some(_) = connections.join_next() => continue,
             taken = socket.accept() => taken.map(|(stream, _)| Stream::Socket(stream)),
             taken = accepted(port.as_ref()) => match taken {
-                // Whatever becomes of the port, the socket is served.
+                // Whatever happens to the port, the socket is served.
                 Err(error) if !is_temporary(&error) => {
                     tracing::warn!("the page's port takes no more connections: {error}");
                     port = None;
@@ -102,29 +119,29 @@ pub(super) async fn serve(
         let stream = match taken {
             Ok(stream) => stream,
             Err(error) if is_temporary(&error) => {
-                tracing::warn!("the API cannot accept a connection: {error}");
+                unaccepted.warn(format!("the API cannot accept a connection: {error}"));
                 tokio::time::sleep(EXHAUSTED_PAUSE).await;
                 continue;
             }
             Err(error) => return Err(error),
         };
         let (way, places, who) = match &stream {
-            Stream::Port(_) => (Way::Port, &visitors, "somebody at the page's port".to_owned()),
+            Stream::Port(_) => (Way::Port, &mut visitors, "somebody at the page's port".to_owned()),
             Stream::Socket(stream) => match identify(stream) {
                 Ok(peer) => {
                     let access = entrances.policy.access(&peer);
-                    let places = if access == Access::Write { &writers } else { &readers };
+                    let places = if access == Access::Write { &mut writers } else { &mut readers };
                     (Way::Socket { access, uid: peer.uid }, places, format!("user {}", peer.uid))
                 }
                 Err(error) => {
-                    tracing::warn!("the API cannot identify a peer: {error}");
+                    unidentified.warn(format!("the API cannot identify a peer: {error}"));
                     continue;
                 }
             },
         };
         // Close the connection at once: waiting would let readers keep the owner out.
-        let Ok(place) = places.clone().try_acquire_owned() else {
-            tracing::warn!("the API refuses {who}: too many connections");
+        let Ok(place) = Arc::clone(&places.free).try_acquire_owned() else {
+            places.refusals.warn(format!("the API refuses {who}: too many connections"));
             continue;
         };
         let router = router.clone().layer(Extension(way)).layer(Extension(Began(Instant::now())));
@@ -143,11 +160,11 @@ pub(super) async fn serve(
     Ok(())
 }
 
-/// The next connection to the port; without one, none ever comes.
+/// The next connection to the port; without a port, none ever comes.
 async fn accepted(port: Option<&TcpListener>) -> io::Result<TcpStream> {
     let Some(port) = port else { return std::future::pending().await };
     let (stream, _) = port.accept().await?;
-    // Events are small, and wait for nothing.
+    // Events are small and must not be delayed.
     let _ = stream.set_nodelay(true);
     Ok(stream)
 }
@@ -178,7 +195,7 @@ pub(super) async fn converse(
 /// Whether accepting connections may work again later.
 pub(super) fn is_temporary(error: &io::Error) -> bool {
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-    // What befell a connection before it was accepted, as Linux says it of TCP.
+    // Errors of a TCP connection before it was accepted, as Linux reports them.
     let of_network = [Errno::NETDOWN, Errno::PROTO, Errno::HOSTUNREACH, Errno::NETUNREACH];
     Errno::from_io_error(error)
         .is_some_and(|code| exhausted.contains(&code) || of_network.contains(&code))

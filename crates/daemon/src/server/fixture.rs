@@ -28,14 +28,14 @@ pub fn seen_at() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_323_045)
 }
 
-/// A server on `socket` for its own user, whose page tells explanations by the guest's name.
+/// A server on `socket` for its own user. Its page explains a guest by its name.
 pub fn config(socket: PathBuf) -> ServerConfig {
     ServerConfig {
         socket,
         group: None,
         page: PageSettings::default(),
         journal: None,
-        // None of a test's programs replays.
+        // No test's program replays.
         replay: ReplayProgram {
             program: "/nonexistent/ballast".into(),
             ..ReplayProgram::default()
@@ -45,8 +45,8 @@ pub fn config(socket: PathBuf) -> ServerConfig {
     }
 }
 
-/// What a request on the page's port may do that carries these headers, whatever is in them, while
-/// nobody is logged in; `None`: it is to another name.
+/// The access of a request with these headers, whatever they contain, on the page's port while
+/// nobody is logged in. `None`: it names another host.
 pub fn access_on_port(host: &[u8], cookie: &[u8]) -> Option<Access> {
     let mut request = Request::builder().uri("/v1/pause");
     for (name, value) in [(header::HOST, host), (header::COOKIE, cookie)] {
@@ -120,7 +120,7 @@ fn with_agent(guest: GuestSample) -> GuestSample {
     }
 }
 
-/// Its page touches are followed.
+/// Adds a tracker's report.
 fn tracked(guest: GuestSample, working_set: u64, tracking: Tracking) -> GuestSample {
     let report = TrackerReport {
         working_set: Bytes::mib(working_set),
@@ -135,7 +135,7 @@ fn tracked(guest: GuestSample, working_set: u64, tracking: Tracking) -> GuestSam
     }
 }
 
-/// It is to have a fence.
+/// Adds a fence.
 fn fenced(guest: GuestSample, limit: Option<Bytes>, trouble: Option<&str>) -> GuestSample {
     let fence = Fence { limit, trouble: trouble.map(str::to_owned) };
     GuestSample { fence: Some(fence), ..guest }
@@ -286,9 +286,9 @@ pub fn view() -> View {
         started_at: seen_at() - Duration::from_secs(7380),
         seen_at: seen_at(),
         limit_sources: BTreeMap::new(),
-        said: BTreeMap::new(),
+        limit_changes: BTreeMap::new(),
         thrashed: BTreeMap::new(),
-        taken: BTreeMap::new(),
+        carried_in: BTreeMap::new(),
         limits: samples.iter().map(|sample| (sample.id.clone(), limits.clone())).collect(),
         snapshot: Snapshot::new(NOW, host, samples),
         plan,

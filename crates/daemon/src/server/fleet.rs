@@ -1,9 +1,10 @@
-//! `GET /v1/fleet`: the fleet that the host is in, as `ballast-fleet` knows it.
+//! `GET /v1/fleet`: the host's fleet, as `ballast-fleet` knows it.
 //!
-//! Idea: the daemon knows nothing of fleets and, under its unit, reaches no network. It passes the
-//! question on to the program that is in the fleet, on the socket beside its own, and the answer
-//! back. However many pages ask, the program is asked once in [`FRESH_FOR`].
-//! Limits: an answer within [`TIME_MAX`], of [`ballast_api::REPLY_BYTES_MAX`].
+//! Idea: the daemon knows nothing of fleets and, under its unit, reaches no network. It forwards
+//! the question to the program that is in the fleet, on the socket beside its own, and returns the
+//! answer. However many pages ask, the program is asked once in [`FRESH_FOR`].
+//! Limits: the answer must come within [`TIME_MAX`], and has at most
+//! [`ballast_api::REPLY_BYTES_MAX`].
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,11 +20,11 @@ use tokio::time::Instant;
 
 use super::reply::Refusal;
 
-/// For how long an answer is given again.
+/// How long an answer is reused.
 const FRESH_FOR: Duration = Duration::from_secs(5);
-/// How long an answer may take: the program reads all keys of etcd.
+/// How long an answer may take; the program reads all keys of etcd.
 const TIME_MAX: Duration = Duration::from_secs(10);
-/// What makes a host a member.
+/// The file that makes a host a member.
 const CONFIG_FILE: &str = "/etc/ballast/fleet.toml";
 
 /// The program that is asked, and its last answer.
@@ -32,7 +33,7 @@ struct Fleet {
     last: Mutex<Option<(Instant, Result<FleetReply, String>)>>,
 }
 
-/// The route, for requests that passed the door, of the daemon on `socket`.
+/// The route of the daemon on `socket`, for requests that passed the door.
 pub(super) fn router(socket: &Path) -> Router {
     let client = Client::new(fleet_socket(socket)).with_timeout(TIME_MAX);
     let fleet = Arc::new(Fleet { client, last: Mutex::default() });
@@ -40,7 +41,7 @@ pub(super) fn router(socket: &Path) -> Router {
 }
 
 async fn answer(State(fleet): State<Arc<Fleet>>) -> Result<Json<FleetReply>, Refusal> {
-    // Whoever comes meanwhile waits for the same answer.
+    // Other requests wait here for the same answer.
     let mut last = fleet.last.lock().await;
     let fresh = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH_FOR);
     let answer = match fresh {

@@ -1,8 +1,8 @@
-//! The latest view in a text format of Prometheus.
+//! The latest view in Prometheus' text formats.
 //!
 //! Idea: every scrape encodes one view; no state is kept. Unknown values have no sample. Units are
-//! in the names; a guest's name is the label `guest`. The library writes OpenMetrics; the
-//! classic format is made from that.
+//! in the names; a guest's name is the label `guest`. The library writes OpenMetrics; the classic
+//! format is derived from that.
 //! Cost: linear in the guests.
 
 use std::fmt;
@@ -131,7 +131,7 @@ fn host(registry: &mut Registry, view: &View) {
             registry.register_with_unit(name, help, Unit::Bytes, gauge);
         }
     }
-    // Beside the budget, not in it: 0 while all floors fit.
+    // Shown beside the budget, not as a part of it: 0 while all floors fit.
     let shortfall = view.plan.notes.iter().find_map(|note| match note {
         Note::Infeasible { shortfall } => Some(*shortfall),
         _ => None,
@@ -154,7 +154,7 @@ fn host(registry: &mut Registry, view: &View) {
     }
 }
 
-/// Merging of like pages (KSM); a kernel without it has no samples.
+/// Merging of equal pages (KSM); a kernel without it has no samples.
 fn merging(registry: &mut Registry, merging: Option<&PageMerging>) {
     let Some(merging) = merging else { return };
     for (name, help, value) in [

@@ -1,9 +1,9 @@
 //! Metrics on a TCP port, for Prometheus, which does not scrape Unix sockets.
 //!
-//! Idea: off unless configured. The port answers `GET /metrics` and nothing else, to everybody who
-//! reaches it. The log and the status say of a port that cannot be had, which is tried again every
-//! [`RETRY_AFTER`]; everything else goes on meanwhile.
-//! Limits: [`SCRAPERS_MAX`] connections at once; one more is closed. No encryption.
+//! Idea: off unless configured. The port answers `GET /metrics` and nothing else, to everyone who
+//! can reach it. A port that cannot be opened is reported in the log and the status, and tried
+//! again every [`RETRY_AFTER`]; everything else goes on meanwhile.
+//! Limits: at most [`SCRAPERS_MAX`] connections; further ones are closed. No encryption.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -20,9 +20,9 @@ use tracing::{info, warn};
 
 use super::connections::{EXHAUSTED_PAUSE, converse, is_temporary};
 
-/// Most concurrent connections; a Prometheus has one.
+/// Most concurrent connections; one Prometheus has one.
 const SCRAPERS_MAX: usize = 8;
-/// Time until a port that could not be had is tried again.
+/// Time until a port that could not be opened is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// The port, and what is wrong with it.
@@ -43,7 +43,7 @@ impl MetricsPort {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Serves `router` there without end.
+    /// Serves `router` there forever.
     pub(super) async fn serve(&self, router: Router) -> Infallible {
         let mut warned = None;
         loop {
@@ -91,7 +91,7 @@ impl MetricsPort {
     }
 }
 
-/// [`MetricsPort::serve`], or nothing without end where no port is configured.
+/// [`MetricsPort::serve`]; waits forever if no port is configured.
 pub(super) async fn serve_if_any(port: Option<&MetricsPort>, router: Router) -> Infallible {
     match port {
         Some(port) => port.serve(router).await,
@@ -99,10 +99,10 @@ pub(super) async fn serve_if_any(port: Option<&MetricsPort>, router: Router) -> 
     }
 }
 
-/// Takes connections until that fails for good.
+/// Takes connections until that fails permanently.
 async fn accept(listener: &TcpListener, router: &Router) -> io::Error {
     let places = Arc::new(Semaphore::new(SCRAPERS_MAX));
-    // Dropping it closes them.
+    // Dropping this closes the connections.
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {

@@ -1,11 +1,10 @@
-//! The daemon's API and its page: HTTP over a Unix socket, and, where that is configured, over a
-//! loopback port.
+//! The daemon's API and its page: HTTP over a Unix socket and, if configured, over a loopback port.
 //!
 //! Idea: the server serves the daemon's latest view and passes commands to its main loop; it knows
-//! nothing else of the daemon ([`Handle`]). Access control on the socket is by Unix users: its mode
-//! keeps strangers out, and each connection's peer credentials are checked again. On the port it is
-//! by tokens (`page/`). A port that cannot be opened is said, and the socket is served without it.
-//! Metrics alone may have a TCP port beside both ([`MetricsPort`]).
+//! nothing else of the daemon ([`Handle`]). On the socket, access is by Unix users: the socket's
+//! mode keeps strangers out, and each connection's peer credentials are checked as well. On the
+//! port, access is by tokens (`page/`). If the port cannot be opened, that is reported and only the
+//! socket is served. Metrics may also have a TCP port of their own ([`MetricsPort`]).
 //!
 //! Use: [`Server::bind`] while the daemon starts (it fails while another daemon listens), then
 //! [`Server::run`] as a task or on a thread with its own runtime. Dropping the server removes the
@@ -42,7 +41,7 @@ pub use self::socket::SocketError;
 pub use self::what_if::ReplayProgram;
 use crate::view::Handle;
 
-/// Where the API listens, who may use it, and what the page shows beside it.
+/// Where the API listens, who may use it, and what the page shows.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// Path of the socket; a missing parent folder is created.
@@ -51,13 +50,13 @@ pub struct ServerConfig {
     pub group: Option<String>,
     /// The page's port and names.
     pub page: PageSettings,
-    /// The journal that the page's plots begin with; `None`: they begin when it is opened.
+    /// The journal with which the page's plots begin; `None`: they begin when the page is opened.
     pub journal: Option<PathBuf>,
-    /// What replays that journal under other policies.
+    /// The program that replays that journal under other policies.
     pub replay: ReplayProgram,
-    /// How the page tells an explanation.
+    /// Renders an explanation for the page.
     pub explain: Explain,
-    /// A TCP port for metrics alone; `None`: only the socket has them.
+    /// A TCP port for metrics only; `None`: only the socket has them.
     pub metrics: Option<MetricsPort>,
 }
 
@@ -94,7 +93,7 @@ pub enum ServerError {
     },
 }
 
-/// A listening socket that is not served yet: connections wait in its queue.
+/// A listening socket that is not served yet; connections wait in its queue.
 pub struct Server {
     socket: socket::Socket,
     policy: AccessPolicy,
@@ -105,11 +104,11 @@ pub struct Server {
 
 impl Server {
     /// Opens the socket, replacing a stale one, and restricts it to the daemon's user and the
-    /// group; then the page's port, if it is to have one. Needs no runtime.
+    /// group. Then opens the page's port, if configured. Needs no runtime.
     ///
     /// # Errors
     /// Another daemon listens, the group is unknown, or the socket cannot be created. A port that
-    /// cannot be opened is no error ([`Server::port_error`]).
+    /// cannot be opened is not an error here ([`Server::port_error`]).
     pub fn bind(config: &ServerConfig) -> Result<Server, ServerError> {
         let group = config.group.as_deref().map(find_group).transpose()?;
         let socket = socket::Socket::bind(&config.socket, group)?;
@@ -128,12 +127,12 @@ impl Server {
         self.socket.path()
     }
 
-    /// Where the page's port is open; `None`: nowhere.
+    /// The address of the page's port; `None`: it is not open.
     pub fn port(&self) -> Option<std::net::SocketAddr> {
         self.port.as_ref().map(|port| port.address)
     }
 
-    /// Why the page's port is not open though it is to be.
+    /// Why the page's port is not open although it is configured.
     pub fn port_error(&self) -> Option<&PortError> {
         self.port_error.as_ref()
     }
@@ -151,7 +150,7 @@ impl Server {
         self.run_for(Peer::of, handle, shutdown).await
     }
 
-    /// The same, with another way to tell whose a connection is.
+    /// As [`Server::run`], with another way to identify a connection's peer.
     async fn run_for(
         self,
         identify: impl Fn(&tokio::net::UnixStream) -> std::io::Result<Peer>,
@@ -179,6 +178,7 @@ impl Server {
             explain: config.explain,
             journal: config.journal,
             journal_reader: Arc::new(Semaphore::new(1)),
+            wrong_tokens: Arc::default(),
         };
         let router = site_router(site, asked);
         let entrances = connections::Entrances { socket: &socket, policy, port: listener.as_ref() };
@@ -195,7 +195,7 @@ impl Server {
     }
 }
 
-/// The API and the page behind one door; `asked` is answered by other programs.
+/// The API and the page behind one door. Routes in `asked` are answered by other programs.
 fn site_router(site: Site, asked: Router) -> Router {
     let keys = Arc::clone(&site.keys);
     routes::router(site.handle.clone())

@@ -58,7 +58,7 @@ pub(super) fn router(handle: Handle) -> Router {
         .with_state(handle)
 }
 
-/// Metrics and nothing else, for a port where nobody is asked who they are.
+/// Metrics and nothing else, for a port without access control.
 pub(super) fn only_metrics(handle: Handle) -> Router {
     Router::new()
         .route(path::METRICS, get(metrics))
@@ -180,7 +180,7 @@ async fn carried(
 ) -> Result<Json<CarriedReply>, Refusal> {
     let view = latest(&handle)?;
     let id = known_guest(&view, &name)?;
-    Ok(Json(CarriedReply::new(name, view.carried(&id), view.taken.get(&id).cloned())))
+    Ok(Json(CarriedReply::new(name, view.carried(&id), view.carried_in.get(&id).cloned())))
 }
 
 async fn take_carried(
@@ -251,7 +251,7 @@ async fn unreserve(
     command(&handle, &visitor, Command::Unreserve(guest_to_come(&name)?)).await
 }
 
-/// The name of a guest that need not be there.
+/// The name of a guest that need not exist.
 fn guest_to_come(name: &str) -> Result<GuestId, Refusal> {
     name.parse().map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "bad-name", error))
 }
@@ -374,7 +374,7 @@ async fn ask<Q, A>(
     }
 }
 
-/// A request's body, within its bounds of size and time.
+/// A request's body, within the limits of size and time.
 pub(super) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Refusal> {
     let too_slow = || {
         let text = format!("the request's body did not come within {}s", BODY_TIME_MAX.as_secs());

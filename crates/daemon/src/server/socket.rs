@@ -149,7 +149,7 @@ fn remove_stale(path: &Path) -> Result<(), SocketError> {
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Ok(_) => Err(SocketError::Taken(path.to_owned())),
-        // A full queue of waiting connections, for one, means that somebody listens.
+        // A full queue of waiting connections, for example, shows that a process listens.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             Err(SocketError::Taken(path.to_owned()))
         }

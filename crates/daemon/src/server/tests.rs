@@ -1,4 +1,4 @@
-//! Tests of the server over a real socket; of the daemon only the handle exists.
+//! Tests of the server over a real socket. Of the daemon, only the handle exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -40,7 +40,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A server that takes every client for `peer`; its daemon has finished the first tick.
+    /// A server that takes every client for `peer`. Its daemon has finished the first tick.
     fn start(peer: Peer) -> Bench {
         Bench::configured(peer, |_| {})
     }
@@ -271,7 +271,7 @@ async fn an_unknown_name_gets_the_nearest_known_one() {
     .assert_eq(&error.2);
 }
 
-/// A pause with more left than it has.
+/// A pause with more time left than its whole length.
 const ENDLESS: &str = r#"{"thrashed": {"least_bytes": 4096, "left_ms": 2, "pause_ms": 1}}"#;
 
 #[tokio::test]
@@ -280,7 +280,7 @@ async fn what_goes_along_with_a_guest_is_told() {
     let mut view = fixture::view();
     let grow = fixture::id("grow");
     let said = GuestChange { shares: Some(7), ..GuestChange::default() };
-    view.said.insert(grow.clone(), said.clone());
+    view.limit_changes.insert(grow.clone(), said.clone());
     let until = view.snapshot.taken_at + Duration::from_secs(9);
     let (least, pause) = (Bytes::mib(300), Duration::from_secs(60));
     view.thrashed.insert(grow.clone(), Thrashed { least, until, pause });

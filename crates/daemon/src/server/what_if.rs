@@ -1,14 +1,14 @@
 //! `GET /v1/what-if`: the daemon's own journal under another policy, by replay.
 //!
-//! Idea: the program that runs here is started once more, as `ballast advise` at the lowest
-//! priority. A replay takes a core for seconds and as much memory as it needs, and the daemon is
-//! there for its guests: another process can be killed. One runs at a time, whoever asks. It ends
-//! when its client leaves, when its time is over, and with the daemon, however that ends: it asks
-//! the kernel for that itself.
+//! Idea: the running program is started once more, as `ballast advise`, at the lowest priority. A
+//! replay takes a core for seconds and as much memory as it needs, so it must not run in the
+//! daemon; another process can be killed. One runs at a time, whoever asks. It ends when its client
+//! leaves, when its time is over, and with the daemon, however that ends: it asks the kernel for
+//! that itself.
 //!
 //! Cost: a process, for as long as it runs.
-//! Limits: an answer within [`TIME_MAX`], of [`ADVICE_BYTES_MAX`]. Between two requests there is no
-//! pause: a reader can keep one process at the lowest priority busy.
+//! Limits: the answer must come within [`TIME_MAX`], and has at most [`ADVICE_BYTES_MAX`]. There is
+//! no pause between two requests: a reader can keep one process at the lowest priority busy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,37 +34,38 @@ use crate::operator_program;
 
 /// How long a replay may take: less than a connection may last.
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// Most bytes of an advice: it is a megabyte for a thousand guests, and has 4,096 at most.
+/// Most bytes of an advice, which is a megabyte for a thousand guests, and has at most 4,096 of
+/// them.
 const ADVICE_BYTES_MAX: u64 = 16 << 20;
-/// Most bytes of what is wrong.
+/// Most bytes of an error message.
 const ERROR_BYTES_MAX: u64 = 4096;
-/// What is replayed if nothing is said: a day.
+/// The default span of a replay: a day.
 const SINCE_S: u64 = 86_400;
-/// The longest time that `ballast advise` looks at.
+/// The longest span that `ballast advise` accepts.
 const SINCE_S_MAX: u64 = 366 * 86_400;
 
-/// What replays a journal.
+/// The program that replays a journal.
 #[derive(Clone, Debug)]
 pub struct ReplayProgram {
-    /// The program, which takes what `ballast` takes.
+    /// The program, which takes the arguments of `ballast`.
     pub program: PathBuf,
     /// How long it may take.
     pub time_max: Duration,
 }
 
 impl Default for ReplayProgram {
-    /// The very program that runs here, also where another version has taken its place since.
+    /// The running program itself, even if another version has replaced its file since.
     fn default() -> Self {
         ReplayProgram { program: "/proc/self/exe".into(), time_max: TIME_MAX }
     }
 }
 
-/// What the route works with.
+/// The state of the route.
 #[derive(Clone)]
 struct WhatIf {
     program: ReplayProgram,
     journal: Option<PathBuf>,
-    /// Who holds it may run the program.
+    /// A permit to run the program.
     turn: Arc<Semaphore>,
 }
 
@@ -122,15 +123,15 @@ async fn what_if(
     Ok(Json(WhatIfReply::new(advice)))
 }
 
-/// Whether a browser sends this for a page of somebody else's, who cannot read the answer but could
-/// have the host work for nothing.
+/// Whether a browser sends this request for a page of another site. Such a page cannot read the
+/// answer, but could make the host work for nothing.
 fn is_of_another_site(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
     site.is_some_and(|site| site != b"same-origin" && site != b"none")
 }
 
 impl ReplayProgram {
-    /// What `ballast advise` says of a journal.
+    /// The advice of `ballast advise` about a journal.
     async fn replay(
         &self,
         journal: &Path,
@@ -170,7 +171,7 @@ impl ReplayProgram {
 
     fn start(&self, journal: &Path, policy: Option<PolicyName>, since_s: u64) -> io::Result<Child> {
         let mut command = operator_program::command(&self.program);
-        // It runs in another folder.
+        // It runs in another folder, so the path must be absolute.
         command.args(["advise", "--json", "--journal"]).arg(std::path::absolute(journal)?);
         command.args(["--since", &format!("{since_s}s")]);
         if let Some(policy) = policy {
@@ -182,7 +183,7 @@ impl ReplayProgram {
     }
 }
 
-/// What a program left.
+/// Exit status and output of a program.
 struct Replayed {
     status: ExitStatus,
     advice: Vec<u8>,
@@ -197,7 +198,7 @@ async fn finish(child: &mut Child) -> io::Result<Replayed> {
     Ok(Replayed { status: child.wait().await?, advice, errors })
 }
 
-/// Reads to the end, or so many bytes and closes.
+/// Reads to the end, or until `bytes_max`.
 async fn read(from: Option<impl AsyncRead + Unpin>, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(from) = from {

@@ -1,21 +1,22 @@
 //! Follows one guest by DAMON, window by window.
 //!
 //! Idea: the touched pages of a sample go through the same analysis as the tracker's, so that a
-//! working set means the same. DAMON tells which pages were touched in a window and not in which
+//! working set means the same. DAMON reports which pages were touched in a window, but not in which
 //! order; they are taken in a random order, fixed by a hash. The assumption: within a window, a
 //! page of any age is as likely to be touched early as late. Distances between windows are exact:
-//! what was touched since the window of the last touch. The working set needs no more. Within a
-//! window, they are those of random accesses: of a loop over 76 MiB, in which every touch has that
-//! distance, half of the touches seem to miss only below 61 to 64 MiB.
+//! what was touched since the window of the last touch. The working set needs no more. Distances
+//! within a window are those of random accesses: for a loop over 76 MiB, in which every touch has
+//! that distance, half of the touches seem to miss only below 61 to 64 MiB.
 //!
-//! In huge pages one touch sets the accessed bit of 2 MiB. With more than [`HUGE_MAX`] of its
-//! memory in them, a guest's working set is an upper bound, said to be one, and has no curve.
+//! In a huge page one touch sets the accessed bit of 2 MiB. If more than [`HUGE_MAX`] of a guest's
+//! memory is in huge pages, its working set is an upper bound, marked as such, and has no curve.
 //!
 //! Cost: that of the analysis; every [`LOOK_WINDOWS`] windows a read of `maps` and `smaps`, some 10
 //! ms for a guest of some hundred MiB.
-//! Limits: touched less than once a window, a page looks as old as its last touched window. Memory
-//! that is plugged in is sampled from the next look on, and the analysis begins anew. By size
-//! alone, large buffers of the hypervisor pass for guest memory.
+//! Limits: a page that is touched less than once a window looks as old as its last touched window.
+//! Memory that is plugged in is sampled from the next look on, and the analysis starts anew.
+//! Because memory is recognized by size alone, large buffers of the hypervisor count as guest
+//! memory.
 
 use std::ops::Range;
 use std::path::Path;
@@ -30,26 +31,26 @@ use ballast_tracker_proto::HashKind;
 use ballast_working_set::{Analysis, AnalysisSettings, IntervalTouches, Sampling};
 
 use super::damon_hub::{DamonHub, Membership, SAMPLES};
-use super::row::{Row, Seen};
+use super::row::{Row, WatchedInterval};
 use super::source::{SourceError, WorkingSetSource};
 use crate::pager::RAM_MIN;
 
-/// Share of a guest's memory in huge pages above which its working set is an upper bound. Up to it,
-/// a working set is too large by that share of the guest's memory at most.
+/// Share of a guest's memory in huge pages above which its working set is an upper bound. Below it,
+/// the working set is too large by at most that share of the guest's memory.
 pub(super) const HUGE_MAX: f64 = 0.05;
-/// Smallest piece of guest memory that is sampled. What is smaller, directly beside, is the
-/// hypervisor's own, and comes and goes.
+/// Smallest piece of guest memory that is sampled. Smaller adjacent pieces are the hypervisor's
+/// own, and come and go.
 const PIECE_MIN: Bytes = Bytes::mib(16);
 /// Pages of a huge page.
 pub(super) const HUGE_PAGES: u64 = 512;
-/// Windows between two looks at the guest's mappings.
+/// Windows between two checks of the guest's mappings.
 const LOOK_WINDOWS: u64 = 16;
-/// How long no window may come, beside its own length twice.
+/// How long windows may fail to come, in addition to twice their length.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Time between two looks whether to go on.
+/// Time between two checks whether to go on.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// A guest that is sampled. Dropping it ends that without a trace.
+/// A guest that is sampled. Dropping it ends the sampling without a trace.
 pub struct DamonFollower {
     hub: Arc<DamonHub>,
     memory: GuestMemory,
@@ -65,12 +66,12 @@ pub struct DamonFollower {
 }
 
 impl DamonFollower {
-    /// Starts to sample the guest of process `pid`, which started at `start_ticks` if that is
-    /// given; `seed` picks the pages.
+    /// Starts to sample the guest of process `pid`, with start time `start_ticks` if given; `seed`
+    /// picks the pages.
     ///
     /// # Errors
-    /// DAMON cannot be used, or samples as many guests as it can; the process is gone or has no
-    /// guest memory.
+    /// DAMON cannot be used, or already samples as many guests as it can; or the process is gone or
+    /// has no guest memory.
     pub fn begin(
         hub: Arc<DamonHub>,
         pid: u32,
@@ -97,8 +98,8 @@ impl DamonFollower {
         })
     }
 
-    /// Looks at the guest's mappings; samples it anew if its memory is another.
-    fn look(&mut self) -> Result<(), SourceError> {
+    /// Checks the guest's mappings, and samples it anew if its memory changed.
+    fn check_mappings(&mut self) -> Result<(), SourceError> {
         let regions = regions(&self.memory)?;
         self.huge = huge(&self.memory, &regions);
         if regions != self.regions {
@@ -110,12 +111,12 @@ impl DamonFollower {
         Ok(())
     }
 
-    fn row(&self, length: Duration, cost: Duration, seen: Option<Seen>) -> Row {
+    fn row(&self, length: Duration, cost: Duration, seen: Option<WatchedInterval>) -> Row {
         let memory = (Bytes::pages(self.chosen.all), self.known);
         Row::without_rest(self.began.elapsed(), length, memory, cost, seen)
     }
 
-    fn seen(&mut self, touches: &[u64], length: Duration) -> Seen {
+    fn watched_interval(&mut self, touches: &[u64], length: Duration) -> WatchedInterval {
         let share = self.chosen.share();
         let watched = Sampling { share, ..Sampling::ALL };
         let interval = IntervalTouches { watched, touches, lost: 0, length };
@@ -125,7 +126,7 @@ impl DamonFollower {
             true => (TrackingSource::DamonHuge, HUGE_PAGES),
             false => (TrackingSource::Damon, 1),
         };
-        Seen {
+        WatchedInterval {
             source,
             working_set: seen.report.working_set,
             touched: seen.touched,
@@ -149,7 +150,7 @@ impl WorkingSetSource for DamonFollower {
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(Row, Vec<u64>), SourceError> {
         if self.windows > 0 && self.windows.is_multiple_of(LOOK_WINDOWS) {
-            self.look()?;
+            self.check_mappings()?;
         }
         let (began, patience) = (Instant::now(), self.hub.longest_window() * 2 + PATIENCE);
         let window = loop {
@@ -166,16 +167,16 @@ impl WorkingSetSource for DamonFollower {
         self.windows += 1;
         let pages = window.touched.iter().filter_map(|&at| self.chosen.numbers.get(at as usize));
         let touches = in_random_order(pages.copied().collect(), self.windows);
-        let seen = self.seen(&touches, window.length);
+        let seen = self.watched_interval(&touches, window.length);
         self.known = Some(seen.working_set);
         Ok((self.row(window.length, window.cost, Some(seen)), touches))
     }
 
-    /// All guests have windows of one length: this one has it already.
+    /// All guests have windows of one length, so this does nothing.
     fn set_length(&mut self, _: Duration) {}
 }
 
-/// Pages in an order that has nothing to do with their place, another one for each `window`.
+/// Pages in an order that is independent of their place and differs for each `window`.
 fn in_random_order(mut pages: Vec<u64>, window: u64) -> Vec<u64> {
     let hash = HashKind::Mix { seed: window };
     pages.sort_by_key(|&page| hash.of(page));
@@ -190,7 +191,7 @@ fn open(pid: u32, start_ticks: Option<u64>) -> Result<GuestMemory, ReclaimError>
     GuestMemory::open(Path::new(PROC), pid, start_ticks, GuestRam::AtLeast(RAM_MIN))
 }
 
-/// How large the memory of the guest of process `pid` is, and how much of it is in huge pages.
+/// The size of the memory of the guest of process `pid`, and how much of it is in huge pages.
 ///
 /// # Errors
 /// The process is gone or has no guest memory.
@@ -207,10 +208,9 @@ fn regions(memory: &GuestMemory) -> Result<Vec<Range<u64>>, SourceError> {
     Ok(large.map(|region| region.range.start()..region.range.end()).collect())
 }
 
-/// The share of huge pages; where it cannot be read, none.
+/// The share of huge pages; zero if it cannot be read.
 fn huge(memory: &GuestMemory, regions: &[Range<u64>]) -> HugeShare {
-    let path = Path::new(PROC).join(format!("{}/smaps", memory.vmm().pid()));
-    let smaps = std::fs::read(path).unwrap_or_default();
+    let smaps = memory.vmm().read("smaps").unwrap_or_default();
     HugeShare::of(&String::from_utf8_lossy(&smaps), regions)
 }
 
@@ -218,8 +218,8 @@ fn huge(memory: &GuestMemory, regions: &[Range<u64>]) -> HugeShare {
 mod tests {
     use super::*;
 
-    /// One analysis of all pages in the order of their touches, and one of a sixteenth without it,
-    /// of a guest that goes through `sizes` pages in turn, window by window: both working sets.
+    /// Both working sets of a guest that goes through `sizes` pages in turn, window by window: from
+    /// all pages in the order of their touches, and from a sixteenth without order.
     fn working_sets(sizes: &[u64]) -> Vec<(f64, f64)> {
         let mut exact = Analysis::new(AnalysisSettings::default());
         let mut sampled = Analysis::new(AnalysisSettings::default());

@@ -1,15 +1,16 @@
 //! One DAMON for all guests of a program.
 //!
-//! Idea: a kernel has one set of DAMON's files and guests have a thread each. So one thread more
-//! has the [`DamonSession`]; guests join and leave, and take their windows as they come. While
-//! nobody is sampled, DAMON is free for others. Why DAMON fails hardly ever has to do with one
-//! guest: after a failure all are refused for a growing pause, and then one of them tries.
+//! Idea: a kernel has one set of DAMON files, but each guest has its own thread. So one more thread
+//! has the [`DamonSession`]; guests join, leave, and fetch their windows as they come. While no
+//! guest is sampled, DAMON is free for other programs. A failure of DAMON hardly ever concerns a
+//! single guest: after a failure all guests are refused for a growing pause, and then one of them
+//! tries again.
 //!
-//! A window costs the same however long it is: windows are lengthened until the kernel's thread
+//! A window costs the same however long it is, so windows are lengthened until the kernel's thread
 //! keeps within [`BUDGET`].
-//! Cost: one thread, which looks ten times a second; the kernel's, within its budget.
-//! Limits: [`GUESTS_MAX`] guests; when some join or leave, all lose the window in progress.
-//! Windows that a guest does not take are dropped, the oldest first.
+//! Cost: one thread, which checks ten times a second, and the kernel's thread, within its budget.
+//! Limits: [`GUESTS_MAX`] guests. When guests join or leave, all lose the window in progress.
+//! Windows that a guest does not fetch are dropped, the oldest first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -24,33 +25,34 @@ use ballast_host::{PROC, give_up_raised_priority};
 
 use super::source::SourceError;
 
-/// Pages sampled of each guest: the standard error of a working set of a tenth of memory is then a
-/// tenth of it, and less where touched memory is contiguous, which the hash samples evenly.
+/// Pages sampled of each guest. With this many, the standard error of a working set of a tenth of
+/// memory is a tenth of it, and less where touched memory is contiguous, because the hash samples
+/// it evenly.
 pub(super) const SAMPLES: usize = 1024;
 /// Most guests sampled.
 const GUESTS_MAX: usize = SAMPLES_MAX / SAMPLES;
 /// Share of one core that the kernel's thread may take, for all guests.
 const BUDGET: f64 = 0.01;
-/// Longest window to which that may lead: with one that is lost, the next comes before a working
-/// set is stale (30 s).
+/// Longest window that may result: if one window is lost, the next comes before a working set is
+/// stale (30 s).
 pub(super) const WINDOW_MAX: Duration = Duration::from_secs(12);
 /// Windows over which the cost is measured.
 const WINDOWS_MEASURED: u32 = 4;
-/// Windows kept for a guest that does not take them.
+/// Windows kept for a guest that does not fetch them.
 const WINDOWS_MAX: usize = 4;
-/// Time between two looks.
+/// Time between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Longest wait of a guest that joins for DAMON to be taken into use; it takes some milliseconds.
+/// Longest wait of a joining guest until DAMON is in use; that takes some milliseconds.
 const JOIN_PATIENCE: Duration = Duration::from_secs(3);
 /// Longest wait for more guests to join or leave, so that DAMON is set up once for all of them.
 const SETTLE_MAX: Duration = Duration::from_secs(1);
 /// Pause after a failure: the first and the longest.
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Longest wait for the thread to leave DAMON as it was; it takes some milliseconds.
+/// Longest wait for the thread to restore DAMON; that takes some milliseconds.
 const END_PATIENCE: Duration = Duration::from_secs(3);
 
-/// DAMON, shared by the guests of this program. Dropping it leaves nothing behind.
+/// DAMON, shared by the guests of this program. Dropping it restores DAMON.
 #[derive(Debug)]
 pub struct DamonHub {
     shared: Arc<HubShared>,
@@ -71,7 +73,7 @@ struct HubState {
     guests: BTreeMap<u64, SampledGuest>,
     /// Number of the next guest to join.
     next: u64,
-    /// Counts changes of what is sampled.
+    /// Counts changes of the set of sampled pages.
     generation: u64,
     /// Whether DAMON is in use by this program.
     is_open: bool,
@@ -90,7 +92,7 @@ struct Refusal {
 
 #[derive(Debug)]
 struct SampledGuest {
-    /// `None`: which pages to sample is not known yet.
+    /// `None`: the pages to sample are not known yet.
     target: Option<DamonTarget>,
     windows: VecDeque<GuestWindow>,
     failure: Option<Arc<DamonError>>,
@@ -99,14 +101,14 @@ struct SampledGuest {
 /// What was seen of a guest in one window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GuestWindow {
-    /// The positions of the touched pages among those sampled.
+    /// The positions of the touched pages among the sampled ones.
     pub(super) touched: Vec<u32>,
     pub(super) length: Duration,
-    /// The guest's part of the kernel's processor time since the window before.
+    /// The guest's part of the kernel's processor time since the previous window.
     pub(super) cost: Duration,
 }
 
-/// A guest that is sampled, until this is dropped.
+/// A guest's membership; dropping it ends its sampling.
 #[derive(Debug)]
 pub(super) struct Membership {
     shared: Arc<HubShared>,
@@ -114,7 +116,7 @@ pub(super) struct Membership {
 }
 
 impl DamonHub {
-    /// Samples nobody yet. Windows are at least `shortest` long, and at least [`WINDOW_MIN`].
+    /// Without guests yet. Windows are at least `shortest` long, and at least [`WINDOW_MIN`].
     pub fn new(shortest: Duration) -> DamonHub {
         DamonHub::of(DamonPaths::default(), shortest)
     }
@@ -124,16 +126,16 @@ impl DamonHub {
         DamonHub { shared: Arc::default(), paths, shortest, thread: Mutex::default() }
     }
 
-    /// Longest that a window may be.
+    /// The longest that a window may be.
     pub(super) fn longest_window(&self) -> Duration {
         self.shortest.max(WINDOW_MAX)
     }
 
-    /// Takes a place for one guest more and waits until DAMON is in use: before that, it is no use
-    /// to look for the guest's memory.
+    /// Takes a place for one more guest and waits until DAMON is in use. Before that, there is no
+    /// point in looking for the guest's memory.
     ///
     /// # Errors
-    /// [`SourceError::Full`]; or why DAMON cannot be used, as found now or a moment ago.
+    /// [`SourceError::Full`], or why DAMON cannot be used, as found now or recently.
     pub(super) fn join(&self) -> Result<Membership, SourceError> {
         let membership = self.take_place()?;
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,7 +159,7 @@ impl DamonHub {
         let now = Instant::now();
         match &mut state.refusal {
             Some(refusal) if now < refusal.until => return Err(Arc::clone(&refusal.error).into()),
-            // This guest tries; the others wait for what it finds.
+            // This guest tries; the others wait for the result.
             Some(refusal) => refusal.until = now + refusal.pause,
             None => {}
         }
@@ -201,7 +203,7 @@ impl Membership {
         guest.and_then(|guest| guest.failure.take()).map_or(Ok(()), Err)
     }
 
-    /// Samples these pages of the guest from now on.
+    /// From now on, samples these pages of the guest.
     pub(super) fn sample(&self, target: DamonTarget) {
         let mut state = self.shared.lock();
         if let Some(guest) = state.guests.get_mut(&self.number) {
@@ -213,7 +215,7 @@ impl Membership {
         self.shared.changed.notify_all();
     }
 
-    /// The guest's next window, waiting up to `longest` for it; `None`: not yet.
+    /// The guest's next window, waiting up to `longest` for it; `None`: it has not come.
     ///
     /// # Errors
     /// DAMON cannot be used, or was turned off.
@@ -254,7 +256,7 @@ impl HubState {
         self.guests.values().any(|guest| guest.failure.is_none())
     }
 
-    /// The guests that are to be sampled, by number.
+    /// The guests to sample, by number.
     fn sampled(&self) -> Vec<(u64, DamonTarget)> {
         let guests = self.guests.iter().filter(|(_, guest)| guest.failure.is_none());
         guests.filter_map(|(&number, guest)| Some((number, guest.target.clone()?))).collect()
@@ -266,7 +268,7 @@ impl HubShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a window for a guest, if that is still there.
+    /// Keeps a window for a guest, if the guest is still a member.
     fn hand_on(&self, number: u64, window: GuestWindow) {
         let mut state = self.lock();
         state.refusal = None;
@@ -280,7 +282,7 @@ impl HubShared {
         self.changed.notify_all();
     }
 
-    /// Tells all guests why nothing more is seen.
+    /// Tells all guests why no more windows come.
     fn fail(&self, error: DamonError) {
         let error = Arc::new(error);
         let mut state = self.lock();
@@ -298,24 +300,24 @@ impl HubShared {
 /// DAMON in use, with the guests that it samples.
 struct Served {
     session: DamonSession,
-    /// The guests' numbers, by the positions of their targets.
+    /// The guests' numbers, in the order of the targets.
     numbers: Vec<u64>,
     shortest: Duration,
     window: Duration,
-    /// The kernel's processor time when windows were handed on last.
+    /// The kernel's processor time when windows were last passed on.
     cost: Duration,
     measured: Measured,
 }
 
-/// What windows of one length have cost so far.
+/// Cost so far of windows of the present length.
 #[derive(Default)]
 struct Measured {
-    /// Windows, of all guests.
+    /// Number of windows, of all guests.
     windows: u32,
     cost: Duration,
 }
 
-/// Serves the guests until it is over.
+/// Serves the guests until the hub is closed.
 fn serve(shared: &HubShared, shortest: Duration, paths: &DamonPaths) {
     give_up_raised_priority();
     let mut served: Option<Served> = None;
@@ -367,7 +369,7 @@ fn serve(shared: &HubShared, shortest: Duration, paths: &DamonPaths) {
 }
 
 impl Served {
-    /// Takes DAMON into use; nobody is sampled yet.
+    /// Takes DAMON into use, without guests yet.
     fn begin(paths: &DamonPaths, shortest: Duration) -> Result<Served, DamonError> {
         let session = DamonSession::begin(paths.clone())?;
         Ok(Served {
@@ -380,9 +382,9 @@ impl Served {
         })
     }
 
-    /// Samples `guests` from now on, in place of those before.
+    /// From now on, samples `guests` instead of the earlier ones.
     fn watch(&mut self, mut guests: Vec<(u64, DamonTarget)>) -> Result<(), DamonError> {
-        // The kernel refuses all guests if one has ended.
+        // The kernel refuses all guests if one of them has ended.
         guests.retain(|(_, target)| Path::new(PROC).join(target.pid.to_string()).exists());
         let (numbers, targets): (Vec<u64>, Vec<DamonTarget>) = guests.into_iter().unzip();
         self.numbers = numbers;
@@ -394,7 +396,7 @@ impl Served {
         Ok(())
     }
 
-    /// Hands on the windows that have ended; lengthens or shortens those that follow.
+    /// Passes on the windows that have ended. Lengthens or shortens those that follow.
     fn read(&mut self, shared: &HubShared) -> Result<(), DamonError> {
         let windows = self.session.read()?;
         if windows.is_empty() {
@@ -432,10 +434,10 @@ impl Served {
     }
 }
 
-/// The length of later windows if a window of all guests costs `each` and is `now` long: `now`,
-/// unless that is beyond the budget, or much within it and longer than `shortest`.
+/// The length of later windows if one window of all guests costs `each` and has length `now`. This
+/// is `now`, unless that is beyond the budget, or is far within it and longer than `shortest`.
 fn window_within_budget(now: Duration, each: Duration, shortest: Duration) -> Duration {
-    /// So that the next ones are not a little beyond it again.
+    /// Keeps the next windows from being slightly beyond the budget again.
     const HEADROOM: f64 = 1.2;
     let share = each.as_secs_f64() / now.as_secs_f64();
     if (BUDGET / 2.0..=BUDGET).contains(&share) {
@@ -475,7 +477,7 @@ mod tests {
         for guest in &guests {
             assert!(is_absent(&guest.next(Duration::ZERO).unwrap_err()));
         }
-        // Nobody joins before the pause is over, then one does, and the others wait for it.
+        // No guest joins before the pause is over; then one does, and the others wait for it.
         let until = |at| hub.shared.lock().refusal.as_mut().unwrap().until = at;
         until(Instant::now() + PAUSE_MAX);
         assert!(absent(hub.join()));
@@ -483,7 +485,7 @@ mod tests {
         until(Instant::now());
         let one = hub.take_place().unwrap();
         assert!(absent(hub.take_place()));
-        // It was seen: all may join.
+        // A window came: all may join.
         hub.shared.hand_on(one.number, window(1));
         assert!(hub.take_place().is_ok());
     }

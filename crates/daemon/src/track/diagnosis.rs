@@ -1,10 +1,10 @@
 //! Which sources of working sets work on this host, guest by guest, and why the others do not.
 //!
-//! Idea: each source is asked what it would ask itself before it starts, so that a diagnosis and
-//! what the daemon then does agree.
-//! Cost: some 10 ms a guest, for its mappings.
-//! Limits: a tracker is not connected to, as it has one client at a time. DAMON is taken into use
-//! for an instant, which stops what a killed daemon left.
+//! Idea: each source runs the checks that it would run before it starts, so that the diagnosis
+//! agrees with what the daemon then does.
+//! Cost: some 10 ms per guest, for its mappings.
+//! Limits: does not connect to a tracker, because a tracker has one client at a time. Takes DAMON
+//! into use for an instant, which stops a session that a killed daemon left.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use ballast_damon::{DamonError, DamonPaths, DamonSession};
 use ballast_host::PROC;
 use ballast_reclaim::{PageGenerations, ReclaimError};
 use ballast_tracker::{
-    Hypervisor, TrackerError, check_bits_tell, check_shared, hypervisors, memory_paths_at,
+    Hypervisor, TrackerError, check_referenced_bits, check_shared, hypervisors, memory_paths_at,
 };
 use serde::Serialize;
 
@@ -20,14 +20,14 @@ use super::damon::{HUGE_MAX, memory_in_huge_pages};
 use super::mglru;
 use super::source::SourceError;
 
-/// Whether a source works, and why not.
+/// Whether a source works, and if not, why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceFinding {
     /// Whether it works.
     pub works: bool,
-    /// What to know of it; why it does not work.
+    /// A remark; if the source does not work, the reason.
     pub note: String,
-    /// What to do for it to work, if anything helps.
+    /// What would make it work, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -35,7 +35,7 @@ pub struct SourceFinding {
 /// The sources for one guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GuestDiagnosis {
-    /// Its name, where the hypervisor's command line has one.
+    /// Its name, if the hypervisor's command line has one.
     pub guest: Option<String>,
     /// The hypervisor's process.
     pub pid: u32,
@@ -56,7 +56,7 @@ pub struct TrackingDiagnosis {
     pub damon: SourceFinding,
     /// The generations of pages, for any guest that has a cgroup of its own.
     pub mglru: SourceFinding,
-    /// Every guest that runs.
+    /// Every running guest.
     pub guests: Vec<GuestDiagnosis>,
 }
 
@@ -71,7 +71,7 @@ impl SourceFinding {
 }
 
 impl GuestDiagnosis {
-    /// The source that `source = "auto"` takes; `None`: none works.
+    /// The source that `source = "auto"` chooses; `None`: none works.
     pub fn best(&self) -> Option<&'static str> {
         let sources = [
             ("library", &self.library),
@@ -84,18 +84,18 @@ impl GuestDiagnosis {
 }
 
 impl TrackingDiagnosis {
-    /// Looks at this host and all its guests.
+    /// Checks this host and all its guests.
     pub fn of_host() -> TrackingDiagnosis {
         let is_root = rustix::process::geteuid().is_root();
-        let damon = of_damon(DamonSession::probe(DamonPaths::default()), is_root);
+        let damon = damon_finding(DamonSession::probe(DamonPaths::default()), is_root);
         let guests = hypervisors(Path::new(PROC));
-        let guests = guests.iter().map(|guest| of_guest(guest, &damon)).collect();
-        let mglru = of_mglru(PageGenerations::probe(Path::new("/")), is_root);
+        let guests = guests.iter().map(|guest| guest_diagnosis(guest, &damon)).collect();
+        let mglru = mglru_finding(PageGenerations::probe(Path::new("/")), is_root);
         TrackingDiagnosis { damon, mglru, guests }
     }
 }
 
-fn of_damon(probed: Result<(), DamonError>, is_root: bool) -> SourceFinding {
+fn damon_finding(probed: Result<(), DamonError>, is_root: bool) -> SourceFinding {
     match probed {
         Ok(()) => SourceFinding::works("nobody uses it"),
         Err(DamonError::Ours) => {
@@ -116,19 +116,19 @@ fn of_damon(probed: Result<(), DamonError>, is_root: bool) -> SourceFinding {
     }
 }
 
-fn of_guest(guest: &Hypervisor, damon: &SourceFinding) -> GuestDiagnosis {
+fn guest_diagnosis(guest: &Hypervisor, damon: &SourceFinding) -> GuestDiagnosis {
     let paths = memory_paths_at(Path::new(PROC), guest.pid);
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     let is_shared = check_shared(guest.pid, &paths, 0);
     GuestDiagnosis {
         guest: guest.name.clone(),
         pid: guest.pid,
-        library: of_library(guest.tracker.is_some(), &is_shared),
-        damon: of_pages_of(guest.pid, damon.clone()),
-        mglru: of_mglru_for(guest.pid),
-        referenced: match check_bits_tell(Path::new(PROC), guest.pid).and(is_shared) {
+        library: library_finding(guest.tracker.is_some(), &is_shared),
+        damon: pages_finding(guest.pid, damon.clone()),
+        mglru: mglru_finding_of(guest.pid),
+        referenced: match check_referenced_bits(Path::new(PROC), guest.pid).and(is_shared) {
             Ok(()) => SourceFinding::works("with `referenced = true` under [tracking]"),
-            // Its remedy is another source.
+            // The remedy is another source.
             Err(TrackerError::Kvm) => SourceFinding::fails(
                 "the guest runs under KVM, so its process's referenced bits do not show what it touches",
                 None,
@@ -138,7 +138,7 @@ fn of_guest(guest: &Hypervisor, damon: &SourceFinding) -> GuestDiagnosis {
     }
 }
 
-fn of_library(is_preloaded: bool, is_shared: &Result<(), TrackerError>) -> SourceFinding {
+fn library_finding(is_preloaded: bool, is_shared: &Result<(), TrackerError>) -> SourceFinding {
     const PRELOAD: &str = "restart the guest with LD_PRELOAD=libballast_track.so, \
         BALLAST_TRACK_SOCKET=PATH and shared memory (docs/tracking.md)";
     match (is_preloaded, is_shared) {
@@ -148,7 +148,7 @@ fn of_library(is_preloaded: bool, is_shared: &Result<(), TrackerError>) -> Sourc
     }
 }
 
-fn of_mglru(probed: Result<(), ReclaimError>, is_root: bool) -> SourceFinding {
+fn mglru_finding(probed: Result<(), ReclaimError>, is_root: bool) -> SourceFinding {
     match probed {
         Ok(()) => SourceFinding::works("for guests that have a cgroup of their own"),
         Err(error) => {
@@ -157,10 +157,10 @@ fn of_mglru(probed: Result<(), ReclaimError>, is_root: bool) -> SourceFinding {
     }
 }
 
-fn of_mglru_for(pid: u32) -> SourceFinding {
+fn mglru_finding_of(pid: u32) -> SourceFinding {
     const OWN: &str = "give the guest's hypervisor a memory cgroup of its own (docs/tracking.md)";
     match mglru::probe(pid) {
-        Ok(()) => of_pages_of(pid, SourceFinding::works("its cgroup is its own")),
+        Ok(()) => pages_finding(pid, SourceFinding::works("its cgroup is its own")),
         Err(SourceError::Memory(error)) => SourceFinding::fails(
             error.to_string(),
             matches!(error, ReclaimError::NoCgroup { .. } | ReclaimError::SharedCgroup { .. })
@@ -173,8 +173,8 @@ fn of_mglru_for(pid: u32) -> SourceFinding {
     }
 }
 
-/// What the kernel sees of a guest's pages, if it may at all, which `host` says.
-fn of_pages_of(pid: u32, host: SourceFinding) -> SourceFinding {
+/// Whether the kernel sees the guest's pages, provided that it sees any (`host`).
+fn pages_finding(pid: u32, host: SourceFinding) -> SourceFinding {
     const SPLIT: &str =
         "write never to /sys/kernel/mm/transparent_hugepage/enabled before the guest starts";
     if !host.works {
@@ -220,47 +220,53 @@ mod tests {
     }
 
     #[test]
-    fn what_ails_damon_is_told_with_its_remedy() {
-        assert!(of_damon(Ok(()), true).works);
-        assert!(of_damon(Err(DamonError::Ours), true).works, "the daemon's own use is no fault");
+    fn damon_findings_name_cause_and_remedy() {
+        assert!(damon_finding(Ok(()), true).works);
+        assert!(
+            damon_finding(Err(DamonError::Ours), true).works,
+            "the daemon's own use is no fault"
+        );
         let absent = || DamonError::Absent(PathBuf::from("/sys/x"));
         assert_eq!(
-            of_damon(Err(absent()), true),
+            damon_finding(Err(absent()), true),
             SourceFinding::fails(absent().to_string(), Some("boot a kernel that has it"))
         );
-        let told = of_damon(Err(DamonError::NoTracefs(PathBuf::from("/sys/t"))), true);
+        let told = damon_finding(Err(DamonError::NoTracefs(PathBuf::from("/sys/t"))), true);
         assert_eq!(told.remedy.as_deref(), Some("mount -t tracefs tracefs /sys/t"));
         let denied = || DamonError::System {
             what: "open",
             path: PathBuf::from("/sys/x"),
             source: std::io::ErrorKind::PermissionDenied.into(),
         };
-        assert_eq!(of_damon(Err(denied()), false).remedy.as_deref(), Some("run this as root"));
-        assert_eq!(of_damon(Err(denied()), true).remedy, None);
+        assert_eq!(damon_finding(Err(denied()), false).remedy.as_deref(), Some("run this as root"));
+        assert_eq!(damon_finding(Err(denied()), true).remedy, None);
     }
 
     #[test]
-    fn what_ails_page_generations_is_told() {
-        assert!(of_mglru(Ok(()), false).works);
+    fn mglru_findings_name_the_cause() {
+        assert!(mglru_finding(Ok(()), false).works);
         let off = || ReclaimError::Unreadable { path: "/sys/x".into(), why: "turned off".into() };
-        assert_eq!(of_mglru(Err(off()), true), SourceFinding::fails("/sys/x: turned off", None));
-        assert_eq!(of_mglru(Err(off()), false).remedy.as_deref(), Some("run this as root"));
+        assert_eq!(
+            mglru_finding(Err(off()), true),
+            SourceFinding::fails("/sys/x: turned off", None)
+        );
+        assert_eq!(mglru_finding(Err(off()), false).remedy.as_deref(), Some("run this as root"));
     }
 
     #[test]
     fn a_library_needs_shared_memory() {
         let private = TrackerError::Private { private: 4096 };
-        assert!(of_library(true, &Ok(())).works);
-        let told = of_library(true, &Err(private));
+        assert!(library_finding(true, &Ok(())).works);
+        let told = library_finding(true, &Err(private));
         assert!(!told.works && told.note.contains("share=on"), "{told:?}");
-        assert!(!of_library(false, &Ok(())).works);
+        assert!(!library_finding(false, &Ok(())).works);
     }
 
     #[test]
     fn a_process_without_guest_memory_has_no_source() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let idle = Hypervisor { pid: child.id(), name: None, tracker: None };
-        let told = of_guest(&idle, &SourceFinding::works("nobody uses it"));
+        let told = guest_diagnosis(&idle, &SourceFinding::works("nobody uses it"));
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(told.best(), None, "{told:?}");

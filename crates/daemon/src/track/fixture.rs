@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, MissCurve, TrackingSource};
 
-use super::row::{Row, Seen};
+use super::row::{Row, WatchedInterval};
 
 /// An interval of one second; if watched, its working set is 200 MiB.
 pub fn row(second: u64, is_watched: bool) -> Row {
     let step = Bytes::mib(100);
     let curve = MissCurve::new(step, Duration::from_secs(1), vec![50, 20, 0]);
-    let seen = Seen {
+    let seen = WatchedInterval {
         source: TrackingSource::Library,
         working_set: Bytes::mib(200),
         touched: Bytes::mib(150),

@@ -1,10 +1,10 @@
 //! Tracks one guest, interval by interval.
 //!
-//! Idea: the planner decides what to watch, the tracker watches it, and the planner learns the
+//! Idea: the planner decides what to watch, the tracker watches it, and the planner gets the
 //! touches and the cost. This blocks, so it runs in a thread.
 //!
 //! While tracking rests, a signal still detects new phases: data-TLB misses if the CPU counts them,
-//! else touches of a [`tiny`](super::tiny) sample.
+//! otherwise touches of a [`tiny`](super::tiny) sample.
 //!
 //! Limits: a fixed seed picks the sample's granules, so a smaller sample is part of a larger one.
 
@@ -26,7 +26,7 @@ use ballast_tracker_proto::{
 use ballast_working_set::{FinishedInterval, WatchPlan, WatchPlanner, WatchPlannerSettings};
 
 use super::coldness::WatchHistory;
-use super::row::{Row, Seen};
+use super::row::{Row, WatchedInterval};
 use super::tiny::{self, TinySample, WorkingSetShift};
 
 /// How a guest is tracked.
@@ -36,7 +36,7 @@ pub struct FollowSettings {
     pub interval: Duration,
     /// What to watch, and when.
     pub planner: WatchPlannerSettings,
-    /// Picks the sampled granules.
+    /// Seed that picks the sampled granules.
     pub seed: u64,
 }
 
@@ -106,7 +106,7 @@ impl Follower {
         })
     }
 
-    /// Ends the tracking and returns what was learned of the guest.
+    /// Ends the tracking. Returns what was learned about the guest.
     pub fn end(self) -> Remembered {
         Remembered { regions: self.tracking.regions().to_vec(), planner: self.planner }
     }
@@ -116,7 +116,7 @@ impl Follower {
         &self.tracking
     }
 
-    /// Which of its pages are cold; `None` while unknown.
+    /// The guest's cold pages; `None` while unknown.
     pub fn coldness(&self) -> Option<Coldness> {
         self.history.coldness(&self.planner.order(), self.known?, self.seed)
     }
@@ -131,7 +131,7 @@ impl Follower {
         self.planner.set_budget(limit);
     }
 
-    /// What the tracker has counted since its client connected.
+    /// The tracker's counters since its client connected.
     ///
     /// # Errors
     /// The tracker is gone or has given up.
@@ -139,8 +139,8 @@ impl Follower {
         self.tracking.client().heartbeat()
     }
 
-    /// Watches nothing for a while, so that the guest runs as if it were not tracked; what is known
-    /// of it stays.
+    /// Watches nothing for a while, so that the guest runs as if it were not tracked. What is known
+    /// of it is kept.
     ///
     /// # Errors
     /// The tracker is gone or has given up.
@@ -178,7 +178,8 @@ impl Follower {
         pass(&mut self.tracking, began, self.interval, go_on)?;
         let mut observed = self.tracking.end_interval()?;
         for page in observed.iter_mut().flat_map(|observed| &mut observed.touches) {
-            // Which page of a granule was touched first is chance: report the granule's first page.
+            // Which page of a granule was touched first is chance, so the granule's first page is
+            // reported.
             *page = mode.granule.first_page(mode.granule.of(*page));
         }
         let length = began.elapsed();
@@ -224,7 +225,7 @@ impl Follower {
         };
         let Some((seen, observed)) = seen.zip(observed) else { return Ok((row, Vec::new())) };
         self.history.add(mode, self.tracking.regions());
-        row.seen = Some(Seen {
+        row.seen = Some(WatchedInterval {
             source: TrackingSource::Library,
             working_set: seen.report.working_set,
             touched: seen.touched,
@@ -354,7 +355,7 @@ pub(super) fn pass(
         if left.is_zero() {
             break;
         }
-        tracking.pass(left.min(Duration::from_millis(100)))?;
+        tracking.track_for(left.min(Duration::from_millis(100)))?;
     }
     Ok(())
 }
@@ -368,7 +369,7 @@ fn memory_of(tracking: &TrackingSession) -> Bytes {
 }
 
 /// The device that gives an unprivileged hypervisor a userfaultfd. `None`: this process may not
-/// open it, and the hypervisor needs the privilege itself.
+/// open it, so the hypervisor needs the privilege itself.
 fn device() -> Option<OwnedFd> {
     let options = std::fs::OpenOptions::new().read(true).write(true).clone();
     options.open(Path::new("/dev/userfaultfd")).ok().map(OwnedFd::from)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ballast_model::{Bytes, MissCurve, TrackingSource};
 use serde::{Deserialize, Serialize};
 
-use super::row::{Row, Seen};
+use super::row::{Row, WatchedInterval};
 
 /// An interval in JSON; the figures of watching are absent if it was not watched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,12 +21,12 @@ pub struct IntervalJson {
     next: Option<String>,
     cost_share: f64,
     #[serde(flatten)]
-    seen: Option<SeenJson>,
+    seen: Option<WatchedIntervalJson>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct SeenJson {
-    /// Recordings of before there was another have none.
+struct WatchedIntervalJson {
+    /// Absent in recordings from when there was only one source.
     #[serde(default)]
     source: TrackingSource,
     working_set_bytes: u64,
@@ -46,7 +46,7 @@ struct SeenJson {
 impl From<&Row> for IntervalJson {
     fn from(row: &Row) -> Self {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let seen = row.seen.as_ref().map(|seen| SeenJson {
+        let seen = row.seen.as_ref().map(|seen| WatchedIntervalJson {
             source: seen.source,
             working_set_bytes: seen.working_set.get(),
             touched_bytes: seen.touched.get(),
@@ -77,7 +77,7 @@ impl From<&Row> for IntervalJson {
 }
 
 impl IntervalJson {
-    /// The interval, without `step` and `moved`, which JSON does not have.
+    /// The interval without `step` and `moved`, which JSON does not contain.
     ///
     /// # Errors
     /// Names the impossible figure.
@@ -86,7 +86,7 @@ impl IntervalJson {
             Duration::try_from_secs_f64(seconds).map_err(|error| format!("{name}: {error}"))
         };
         let length = time("length_s", self.length_s)?;
-        let seen = self.seen.as_ref().map(|seen| seen.seen(length)).transpose()?;
+        let seen = self.seen.as_ref().map(|seen| seen.to_interval(length)).transpose()?;
         Ok(Row {
             at: time("at_s", self.at_s)?,
             length,
@@ -102,8 +102,8 @@ impl IntervalJson {
     }
 }
 
-impl SeenJson {
-    fn seen(&self, length: Duration) -> Result<Seen, String> {
+impl WatchedIntervalJson {
+    fn to_interval(&self, length: Duration) -> Result<WatchedInterval, String> {
         let curve = match (self.miss_step_bytes, &self.misses) {
             (Some(step), Some(misses)) => {
                 let curve = MissCurve::new(Bytes::new(step), length, misses.clone());
@@ -111,7 +111,7 @@ impl SeenJson {
             }
             _ => None,
         };
-        Ok(Seen {
+        Ok(WatchedInterval {
             source: self.source,
             working_set: Bytes::new(self.working_set_bytes),
             touched: Bytes::new(self.touched_bytes),

@@ -1,8 +1,8 @@
-//! What a guest's tracking thread found last.
+//! The latest result of a guest's tracking thread.
 //!
-//! Idea: a report lasts while tracking rests. What is seen at rest renews it, or moves it. So does
-//! what watching took from the page table: a page that was revoked is missing there until it is
-//! touched, also while tracking rests or has ended.
+//! Idea: a report stays valid while tracking rests. What is seen at rest renews it, or moves it.
+//! The effect of watching on the page table also stays: a page that was revoked is missing there
+//! until it is touched, even while tracking rests or after it has ended.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,10 +18,10 @@ pub(super) struct Latest {
     pub(super) report: Option<(TrackerReport, Instant)>,
     pub(super) tracking: Tracking,
     pub(super) coldness: Option<Arc<Coldness>>,
-    /// The part of the guest's memory that may be missing from the page table: the largest that was
-    /// watched since all of it was last found there.
+    /// The part of the guest's memory that may be missing from the page table: the largest part
+    /// that was watched since all of it was last found there.
     pub(super) hidden: Share,
-    /// The part that was watched last: the next interval may revoke as much.
+    /// The part that was watched last; the next interval may revoke as much.
     watched_last: Share,
 }
 
@@ -37,9 +37,9 @@ impl Latest {
         }
     }
 
-    /// Notes how the guest was tracked in an interval that ended.
+    /// Records how the guest was tracked in an interval that ended.
     pub(super) fn track(&mut self, tracking: Tracking) {
-        // Other sources revoke nothing.
+        // Only the tracker revokes pages.
         if tracking.state == TrackingState::Watching {
             self.watched_last = tracking.watched.unwrap_or_default();
             self.hidden = self.hidden.max(self.watched_last);
@@ -48,7 +48,7 @@ impl Latest {
     }
 
     /// All of the guest's memory was found in the page table.
-    pub(super) fn show(&mut self) {
+    pub(super) fn found_in_page_table(&mut self) {
         self.hidden = self.watched_last;
     }
 
@@ -60,7 +60,7 @@ impl Latest {
     }
 
     /// Tracking rests and the working set shifted: updates the report, up to `tracked` memory.
-    pub(super) fn move_by(
+    pub(super) fn scale_by(
         &mut self,
         WorkingSetShift { before, now }: WorkingSetShift,
         tracked: Bytes,
@@ -71,7 +71,7 @@ impl Latest {
         }
     }
 
-    /// Notes why tracking fails; `state` is what that leaves.
+    /// Records why tracking fails; `state` is the resulting state.
     pub(super) fn fail(&mut self, state: TrackingState, trouble: String) {
         self.tracking = Tracking { trouble: Some(trouble), ..Tracking::new(state) };
         self.coldness = None;
@@ -96,10 +96,10 @@ mod tests {
         };
         let mut latest =
             Latest { report: Some((report, seen)), ..Latest::new(TrackingState::Resting) };
-        latest.move_by(WorkingSetShift { before: 100, now: 150 }, Bytes::mib(512));
+        latest.scale_by(WorkingSetShift { before: 100, now: 150 }, Bytes::mib(512));
         let (shifted, at) = latest.report.clone().unwrap();
         assert!(shifted.working_set == Bytes::mib(90) && at > seen);
-        latest.move_by(WorkingSetShift { before: 1, now: 10 }, Bytes::mib(512));
+        latest.scale_by(WorkingSetShift { before: 1, now: 10 }, Bytes::mib(512));
         assert_eq!(latest.report.unwrap().0.working_set, Bytes::mib(512));
     }
 

@@ -1,18 +1,20 @@
 //! Follows one guest by the generations of its cgroup's pages (MGLRU).
 //!
-//! Idea: the kernel ages the cgroup at the end of each interval and so tells how much was touched
-//! in it ([`PageGenerations`]). That is the working set; which pages it were is not told, so there
-//! is no curve, and what a guest returns to after more than an interval does not count.
+//! Idea: the kernel ages the cgroup at the end of each interval, and so reports how much was
+//! touched in it ([`PageGenerations`]). That is the working set. It does not report which pages
+//! were touched, so there is no curve, and memory to which a guest returns after more than an
+//! interval does not count.
 //!
-//! In huge pages one touch ages 2 MiB, as with DAMON: then the figure is an upper bound.
+//! In a huge page one touch ages 2 MiB, as with DAMON; then the figure is an upper bound.
 //!
-//! A guest that is not seen looks idle and would lose its memory. So no figure is believed before
-//! more than [`TRUSTED`] was seen once, unless the guest does not run ([`Trust`]), and the guest's
-//! memory must be in the generations ([`LISTED_MIN`]).
-//! Cost: a walk over all memory of the cgroup an interval, which is lengthened, up to
-//! [`WINDOW_MAX`], to keep that within the budget; of more memory than that allows the share is
-//! higher, up to [`COST_MAX`]. Every [`LOOK_INTERVALS`] a read of `maps` and `smaps`.
-//! Limits: those of [`PageGenerations`]: what the hypervisor itself touches counts, some MiB.
+//! A guest whose touches are not seen would look idle and lose its memory. So no figure is believed
+//! before more than [`TRUSTED`] was seen once, unless the guest does not run ([`Trust`]), and the
+//! guest's memory must be in the generations ([`LISTED_MIN`]).
+//! Cost: a walk over all memory of the cgroup in each interval. Intervals are lengthened, up to
+//! [`WINDOW_MAX`], to keep that within the budget; with more memory than that allows, the share is
+//! higher, up to [`COST_MAX`]. Every [`LOOK_INTERVALS`] intervals, a read of `maps` and `smaps`.
+//! Limits: those of [`PageGenerations`]: memory that the hypervisor itself touches counts too, some
+//! MiB.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,31 +22,31 @@ use std::time::{Duration, Instant};
 use ballast_host::PROC;
 use ballast_model::{Bytes, TrackingSource};
 use ballast_reclaim::{Aging, PageGenerations};
-use ballast_tracker::{TrackerError, check_bits_tell};
+use ballast_tracker::{TrackerError, check_referenced_bits};
 
 use super::damon::{HUGE_MAX, HUGE_PAGES, memory_in_huge_pages};
 use super::damon_hub::WINDOW_MAX;
-use super::row::{Row, Seen};
+use super::row::{Row, WatchedInterval};
 use super::source::{SourceError, WorkingSetSource, interval_within};
 
 /// The first kernel whose aging asks KVM what its guests touched.
 const ASKS_KVM_SINCE: (u32, u32) = (6, 12);
-/// Intervals between two looks at the guest's mappings.
+/// Intervals between two checks of the guest's mappings.
 const LOOK_INTERVALS: u64 = 16;
-/// More than this must have been seen once, of a guest that runs: one under Linux that does nothing
-/// touches more in a second.
+/// A running guest must have been seen once to touch more than this. A Linux guest that does
+/// nothing touches more in a second.
 const TRUSTED: Bytes = Bytes::kib(256);
-/// Intervals in which a guest runs and shows less, until it is given up.
+/// Intervals in which a guest runs but shows less, until it is given up.
 const UNSEEN_MAX: u32 = 3;
 /// A guest runs if it uses at least this share of a processor.
 const RUNS: f64 = 0.01;
 /// Least share of the guest's memory that must be in generations.
 const LISTED_MIN: f64 = 0.9;
-/// Intervals in a row in which the kernel itself ages too often, until the guest is given up.
+/// Successive intervals in which the kernel itself ages too often, until the guest is given up.
 const CROWDED_MAX: u32 = 5;
 /// Highest share of one core.
 const COST_MAX: f64 = 0.1;
-/// Time between two looks whether to go on.
+/// Time between two checks whether to go on.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// A guest whose pages are aged. Dropping it ends that.
@@ -63,25 +65,25 @@ pub struct MglruFollower {
     trust: Trust,
 }
 
-/// Whether what the generations show of a guest is to be believed.
+/// Whether the generations of a guest are believed to show its touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
     /// It was seen to touch memory.
     Seen,
-    /// Not yet, in so many intervals in which it ran.
+    /// Not yet, in this many intervals in which it ran.
     Unseen(u32),
 }
 
 impl Trust {
-    /// Judges an interval of this `length` by the memory touched and the processor time `used` in
-    /// it; whether its figure is to be believed.
+    /// Judges an interval of this `length` by the memory `touched` and the processor time `used` in
+    /// it. Returns whether its figure is believed.
     fn judge(&mut self, touched: Bytes, used: Option<Duration>, length: Duration) -> bool {
         let Trust::Unseen(intervals) = self else { return true };
         if touched > TRUSTED {
             *self = Trust::Seen;
             return true;
         }
-        // One whose processor time is not known may run.
+        // A guest whose processor time is unknown may run.
         if used.is_some_and(|used| used < length.mul_f64(RUNS)) {
             return true;
         }
@@ -94,12 +96,12 @@ impl MglruFollower {
     /// Starts to age the guest of process `pid`, in intervals of at least `shortest`.
     ///
     /// # Errors
-    /// This kernel would not see what the guest touches; the process has no cgroup of its own, or
+    /// This kernel does not see what the guest touches; the process has no cgroup of its own, or
     /// its memory is not charged there; the kernel has no such LRU, or it is turned off; an aging
-    /// takes too long; the process is gone or has no guest memory.
+    /// takes too long; or the process is gone or has no guest memory.
     pub fn begin(pid: u32, shortest: Duration) -> Result<MglruFollower, SourceError> {
         let mut generations = find(pid)?;
-        // What the first one finds was touched at any time.
+        // Memory found by the first aging may have been touched at any time.
         let first = generations.age()?;
         let mut follower = MglruFollower {
             pid,
@@ -114,13 +116,13 @@ impl MglruFollower {
             known: None,
             trust: Trust::Unseen(0),
         };
-        follower.look(first)?;
+        follower.check_memory(first)?;
         Ok(follower)
     }
 
-    /// Looks at the guest's memory, just after an aging.
-    fn look(&mut self, aged: Aging) -> Result<(), SourceError> {
-        // Another process may have joined the cgroup, or the setting have changed.
+    /// Checks the guest's memory, just after an aging.
+    fn check_memory(&mut self, aged: Aging) -> Result<(), SourceError> {
+        // Another process may have joined the cgroup, or the setting may have changed.
         find(self.pid)?;
         let (memory, huge) = memory_in_huge_pages(self.pid)?;
         (self.memory, self.is_huge) = (memory, huge.ratio() > HUGE_MAX);
@@ -132,7 +134,8 @@ impl MglruFollower {
         Ok(())
     }
 
-    /// Waits for an interval's end, unless it ends early, and ages; how long the interval was.
+    /// Waits for an interval's end, unless it ends early, and ages. Returns the aging and the
+    /// interval's length.
     fn age(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<(Aging, Duration), SourceError> {
         let began = Instant::now();
         while go_on() {
@@ -148,17 +151,17 @@ impl MglruFollower {
         Ok((aged, began.elapsed()))
     }
 
-    fn row(&self, length: Duration, cost: Duration, seen: Option<Seen>) -> Row {
+    fn row(&self, length: Duration, cost: Duration, seen: Option<WatchedInterval>) -> Row {
         let memory = (self.memory, self.known);
         Row::without_rest(self.began.elapsed(), length, memory, cost, seen)
     }
 
-    fn seen(&self, touched: Bytes) -> Seen {
+    fn watched_interval(&self, touched: Bytes) -> WatchedInterval {
         let (source, granule_pages) = match self.is_huge {
             true => (TrackingSource::MglruHuge, HUGE_PAGES),
             false => (TrackingSource::Mglru, 1),
         };
-        Seen {
+        WatchedInterval {
             source,
             working_set: touched,
             touched,
@@ -190,7 +193,7 @@ impl WorkingSetSource for MglruFollower {
             }
             self.intervals += 1;
             if self.intervals.is_multiple_of(LOOK_INTERVALS) {
-                self.look(aged)?;
+                self.check_memory(aged)?;
             }
             let Some(touched) = aged.touched else {
                 crowded += 1;
@@ -202,10 +205,11 @@ impl WorkingSetSource for MglruFollower {
             let after = self.generations.processor_time();
             let used = after.zip(before).map(|(after, before)| after.saturating_sub(before));
             if self.trust.judge(touched, used, length) {
-                // What the hypervisor touches beside is no more than the guest's memory.
+                // With what the hypervisor itself touches, still no more than the guest's memory.
                 let touched = touched.min(self.memory);
                 self.known = Some(touched);
-                return Ok((self.row(length, aged.took, Some(self.seen(touched))), Vec::new()));
+                let watched = self.watched_interval(touched);
+                return Ok((self.row(length, aged.took, Some(watched)), Vec::new()));
             }
             if let Trust::Unseen(UNSEEN_MAX..) = self.trust {
                 return Err(SourceError::Unseen(UNSEEN_MAX, TRUSTED));
@@ -222,12 +226,12 @@ impl WorkingSetSource for MglruFollower {
     }
 }
 
-/// The generations of the guest of process `pid`, where they show what it touches.
+/// The generations of the guest of process `pid`, if they show what it touches.
 ///
 /// # Errors
 /// Those of [`MglruFollower::begin`].
 pub(super) fn find(pid: u32) -> Result<PageGenerations, SourceError> {
-    match check_bits_tell(Path::new(PROC), pid) {
+    match check_referenced_bits(Path::new(PROC), pid) {
         Err(TrackerError::Kvm) => {
             let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
             if !asks_kvm(release.trim()) {
@@ -239,17 +243,17 @@ pub(super) fn find(pid: u32) -> Result<PageGenerations, SourceError> {
     Ok(PageGenerations::find(Path::new("/"), pid)?)
 }
 
-/// Whether the guest of process `pid` could be aged now; nothing is aged.
+/// Whether the guest of process `pid` could be aged now. Ages nothing.
 ///
 /// # Errors
-/// Those of [`MglruFollower::begin`], but what only agings show.
+/// Those of [`MglruFollower::begin`], except what only agings show.
 pub(super) fn probe(pid: u32) -> Result<(), SourceError> {
     let listed = find(pid)?.listed()?;
     let (_, huge) = memory_in_huge_pages(pid)?;
     check_listed(listed, Bytes::new(huge.resident))
 }
 
-/// Checks that the generations have the guest's memory.
+/// Checks that the generations contain the guest's memory.
 fn check_listed(listed: Bytes, resident: Bytes) -> Result<(), SourceError> {
     if (listed.get() as f64) < LISTED_MIN * resident.get() as f64 {
         return Err(SourceError::Unlisted { listed, resident });
@@ -257,12 +261,12 @@ fn check_listed(listed: Bytes, resident: Bytes) -> Result<(), SourceError> {
     Ok(())
 }
 
-/// The longest interval, where none is to be shorter than `shortest`.
+/// The longest interval, given the shortest one.
 fn longest(shortest: Duration) -> Duration {
     WINDOW_MAX.max(shortest)
 }
 
-/// Whether the kernel of this release asks KVM what its guests touched; not where that is not to be
+/// Whether the kernel of this release asks KVM what its guests touched; `false` if that cannot be
 /// told.
 fn asks_kvm(release: &str) -> bool {
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());

@@ -2,8 +2,8 @@
 //!
 //! Idea: [`Follower`] connects one guest's tracker (`crates/tracker`) with the state machines that
 //! turn touches into a working set and plan the next interval (`crates/working-set`).
-//! [`DamonFollower`] does so for a guest without a tracker, by the kernel's DAMON (`crates/damon`);
-//! [`MglruFollower`] counts what the kernel's multi-generational LRU saw. Each is a
+//! [`DamonFollower`] does this with the kernel's DAMON (`crates/damon`) for a guest without a
+//! tracker, and [`MglruFollower`] with the kernel's multi-generational LRU. Each is a
 //! [`WorkingSetSource`]: an interval yields a [`Row`]. `ballast track` prints the rows; the daemon
 //! passes them to its policy.
 
@@ -34,7 +34,7 @@ pub use follow::{FollowSettings, Follower};
 pub use interval_json::IntervalJson;
 pub use mglru::MglruFollower;
 pub use record::Recording;
-pub use row::{Row, Seen};
+pub use row::{Row, WatchedInterval};
 pub use sampler::Sampler;
 pub use service::{HIDES_LITTLE, PresentGuest, Service, TrackingStatus};
 pub use shared::ServiceSettings;

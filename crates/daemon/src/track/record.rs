@@ -1,6 +1,6 @@
 //! Records intervals and touches to files that other commands read.
 //!
-//! Idea: `series.csv` has one row per interval, with the columns `ballast imt` reads and all
+//! Idea: `series.csv` has one row per interval, with the columns that `ballast imt` reads and all
 //! others, among them every phase signal ([`Signals`]). `pages.pg` has the touched pages in order
 //! as 64-bit numbers for `ballast mrc`, a granule as its first page. Both are flushed after each
 //! interval, so an interrupted recording is usable.

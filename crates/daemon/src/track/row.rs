@@ -30,18 +30,18 @@ pub struct Row {
     /// CPU time of the tracker plus time lost by the guest, in rest too.
     pub cost: Duration,
     /// The figures of watching; `None` if tracking rested.
-    pub seen: Option<Seen>,
+    pub seen: Option<WatchedInterval>,
 }
 
 impl Row {
-    /// An interval of a source that never rests, of a guest that has been watched for `at`: its
-    /// length, the size of its memory, the last known working set, the cost, and what was seen.
+    /// An interval of a source that never rests, for a guest watched for `at`: its length, the size
+    /// of its memory, the last known working set, the cost, and the figures of watching.
     pub(super) fn without_rest(
         at: Duration,
         length: Duration,
         (tracked, known): (Bytes, Option<Bytes>),
         cost: Duration,
-        seen: Option<Seen>,
+        seen: Option<WatchedInterval>,
     ) -> Row {
         Row {
             at,
@@ -65,8 +65,8 @@ impl Row {
 
 /// The figures of a watched interval.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
-    /// What saw it.
+pub struct WatchedInterval {
+    /// The source.
     pub source: TrackingSource,
     /// The working set.
     pub working_set: Bytes,
@@ -86,7 +86,7 @@ pub struct Seen {
     pub touches: u64,
     /// Number of lost touches.
     pub lost: u64,
-    /// Time one trap stops the guest.
+    /// Time for which one trap stops the guest.
     pub trap: Duration,
     /// Time it took to revoke access.
     pub revoked_in: Duration,

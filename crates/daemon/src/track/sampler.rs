@@ -18,7 +18,7 @@ use ballast_tracker::{TrackableGuest, TrackerError, TrackingSession, WatchSettin
 use ballast_tracker_proto::{Granule, GranuleSample, HashKind, RegionSpec, WatchMode};
 
 use super::follow::{attach, pass};
-use super::row::{Row, Seen};
+use super::row::{Row, WatchedInterval};
 
 /// A guest that is sampled. Dropping it ends the sampling without a trace.
 pub struct Sampler {
@@ -90,7 +90,7 @@ impl Sampler {
         let estimate = SamplingPeriod { picked, touched, allocation: memory }.estimate();
         self.known = estimate.map(|estimate| estimate.wss).or(self.known);
         row.known = self.known;
-        row.seen = estimate.map(|estimate| Seen {
+        row.seen = estimate.map(|estimate| WatchedInterval {
             source: TrackingSource::Library,
             working_set: estimate.wss,
             touched: estimate.wss,

@@ -3,14 +3,14 @@
 //! Idea: each tick names the present guests, their processes and allocations. Each guest gets a
 //! thread (`thread.rs`), which stores its latest report for the next tick. The daemon never waits
 //! for it. If tracking fails, it is retried with growing pauses, and the reason is reported once. A
-//! thread that panics is reported and replaced, after a pause. A report belongs to one process, by
-//! its PID and its start time: what was seen of an earlier process is not told of one that uses its
-//! PID again.
+//! thread that panics is reported, and replaced after a pause. A report belongs to one process, by
+//! its PID and start time, so reports of an earlier process are not given for one that reuses its
+//! PID.
 //!
 //! Cost: that of the trackers, at most `budget` of a core each and `budget_total` together; of
 //! DAMON, that of its one kernel thread.
-//! Limits: [`GUESTS_MAX`] guests; [`THREADS_MAX`] threads, with those that hang in guests that are
-//! gone.
+//! Limits: [`GUESTS_MAX`] guests; [`THREADS_MAX`] threads, including those that hang for guests
+//! that are gone.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,15 +27,16 @@ use super::damon_hub::DamonHub;
 use super::latest::Latest;
 use super::shared::{ServiceSettings, Shared};
 use super::thread::track_process;
-use crate::worker::words;
+use crate::worker::panic_text;
 
 /// Most guests tracked.
 const GUESTS_MAX: usize = 256;
 /// Most threads at once.
 const THREADS_MAX: usize = 2 * GUESTS_MAX;
-/// Pause after a thread panicked. It is long: a fault of the program does not go away by itself.
+/// Pause after a thread panicked. It is long because a programming fault does not go away by
+/// itself.
 const RESTART_AFTER: Duration = Duration::from_secs(10);
-/// Watching this part of a guest's memory hides so little of it that no decision changes.
+/// Watching this part of a guest's memory hides so little that no decision changes.
 pub const HIDES_LITTLE: Share = Share::from_millionths(20_000);
 
 /// The tracked guests.
@@ -44,14 +45,14 @@ pub struct Service {
     settings: ServiceSettings,
     work: Work,
     followed: BTreeMap<GuestId, Followed>,
-    /// What tracking one guest may cost, as a share of one core.
+    /// Most that tracking one guest may cost, as a share of one core.
     budget: f64,
     damon: Arc<DamonHub>,
     /// Each thread holds one more reference.
     threads: Arc<()>,
 }
 
-/// What the thread of a process does.
+/// The work of a guest's thread.
 type Work = fn(ProcessId, &ServiceSettings, &Shared);
 
 /// One tracked guest.
@@ -59,11 +60,11 @@ type Work = fn(ProcessId, &ServiceSettings, &Shared);
 struct Followed {
     process: ProcessId,
     shared: Arc<Shared>,
-    /// `None`: it could not be started, or was seen to end.
+    /// `None`: it could not be started, or was found to have ended.
     thread: Option<JoinHandle<()>>,
-    /// When another thread takes the place of one that panicked.
+    /// When another thread replaces one that panicked.
     restart_at: Option<Instant>,
-    /// The trouble reported last.
+    /// The trouble that was last reported.
     reported: Option<String>,
 }
 
@@ -110,8 +111,8 @@ impl Service {
         }
     }
 
-    /// Stops tracking all guests but these, given by name and process, and shares the budget of all
-    /// among those left that are tracked otherwise than by DAMON.
+    /// Stops tracking all other guests, given by name and process, and shares the total budget
+    /// among the remaining ones that are not tracked by DAMON.
     pub fn keep(&mut self, mut is_there: impl FnMut(&GuestId, ProcessId) -> bool) {
         self.followed.retain(|id, followed| is_there(id, followed.process));
         let has_cost = |followed: &&Followed| {
@@ -145,7 +146,7 @@ impl Service {
         followed.status()
     }
 
-    /// Sets whether the host may soon page a guest: then its cold pages are kept up to date.
+    /// Sets whether the host may soon page a guest. Then its cold pages are kept up to date.
     pub fn expect_paging(&self, id: &GuestId, is_expected: bool) {
         if let Some(followed) = self.followed.get(id) {
             followed.shared.expects_paging.store(is_expected, Ordering::Relaxed);
@@ -172,19 +173,19 @@ impl Service {
         })
     }
 
-    /// Whether much of a guest's memory may be missing from its process's page table, because a
-    /// tracker has revoked it: this daemon's, now or before, or one of another client that keeps
-    /// this one out.
+    /// Whether much of a guest's memory may be missing from its process's page table because a
+    /// tracker has revoked it: this daemon's tracking, now or before, or that of another client
+    /// that keeps this one out.
     pub fn hides_memory(&self, id: &GuestId) -> bool {
         self.latest_of(id, |latest| {
             latest.tracking.state == TrackingState::Failing || latest.hidden > HIDES_LITTLE
         })
     }
 
-    /// All of a guest's memory was found in its process's page table.
+    /// Records that all of a guest's memory was found in its process's page table.
     pub fn show_memory(&self, id: &GuestId) {
         if let Some(followed) = self.followed.get(id) {
-            followed.shared.update(Latest::show);
+            followed.shared.update(Latest::found_in_page_table);
         }
     }
 
@@ -230,11 +231,11 @@ impl Service {
 }
 
 impl Followed {
-    /// Notes whether the thread panicked.
+    /// Records whether the thread panicked.
     fn look_after_thread(&mut self) {
         let ended = self.thread.take_if(|thread| thread.is_finished());
         if let Some(Err(panic)) = ended.map(JoinHandle::join) {
-            let trouble = format!("its tracking thread panicked: {}", words(&*panic));
+            let trouble = format!("its tracking thread panicked: {}", panic_text(&*panic));
             self.shared.update(|latest| {
                 latest.fail(TrackingState::Failing, trouble);
                 latest.report = None;
@@ -243,7 +244,7 @@ impl Followed {
         }
     }
 
-    /// Whether its time to start another thread has come.
+    /// Whether it is time to start another thread.
     fn must_restart(&self) -> bool {
         self.restart_at.is_some_and(|at| Instant::now() >= at)
     }
@@ -262,7 +263,7 @@ impl Followed {
 }
 
 impl Drop for Service {
-    /// Tells all threads to stop, and leaves DAMON to others.
+    /// Tells all threads to stop, and frees DAMON for other programs.
     fn drop(&mut self) {
         self.followed.clear();
         self.damon.close();
@@ -310,7 +311,7 @@ mod tests {
         ProcessId { pid, start_ticks: 5 }
     }
 
-    /// Stands for tracking: of process 1 it hangs, of others it panics.
+    /// Stands in for tracking: for process 1 it hangs, for others it panics.
     fn misbehave(process: ProcessId, _: &ServiceSettings, _: &Shared) {
         match process.pid {
             1 => loop {
@@ -381,7 +382,7 @@ mod tests {
         let present =
             PresentGuest { id: &id, process: process(1), allocation: None, is_running: true };
         let refused = (0..=THREADS_MAX).find_map(|_| {
-            // The guest is gone and returns, but its thread hangs.
+            // The guest goes and returns, but its thread hangs.
             service.keep(|_, _| false);
             service.status(present).new_trouble
         });
@@ -405,7 +406,7 @@ mod tests {
             (TrackingState::Absent, None, false),
             (TrackingState::Failing, None, true),
             (TrackingState::Watching, Some(Share::WHOLE), true),
-            // What was revoked stays so until it is touched.
+            // What was revoked stays revoked until it is touched.
             (TrackingState::Resting, None, true),
             (TrackingState::Watching, little, true),
             (TrackingState::Waiting, None, true),
@@ -425,7 +426,7 @@ mod tests {
         }
     }
 
-    /// Stands for tracking: it reports the start time as a working set.
+    /// Stands in for tracking: it reports the start time as the working set.
     fn report(process: ProcessId, _: &ServiceSettings, shared: &Shared) {
         let working_set = Bytes::new(process.start_ticks);
         let report = TrackerReport { working_set, curve: None, source: TrackingSource::Library };

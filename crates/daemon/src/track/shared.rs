@@ -1,7 +1,7 @@
-//! What the daemon and the thread of a tracked guest share.
+//! State shared by the daemon and the thread of a tracked guest.
 //!
-//! Limits: the daemon never waits for the thread; while it tracks, the thread looks at what the
-//! daemon wants ten times a second.
+//! Limits: the daemon never waits for the thread; while it tracks, the thread checks the daemon's
+//! wishes ten times a second.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,9 +18,9 @@ use super::latest::Latest;
 /// How guests are tracked.
 #[derive(Clone, Debug)]
 pub struct ServiceSettings {
-    /// By what guests are watched.
+    /// The source by which guests are watched.
     pub source: SourceChoice,
-    /// Settings for guests with a tracker; the interval is every source's.
+    /// Settings for guests with a tracker; the interval is that of all sources.
     pub follow: FollowSettings,
     /// Largest cost of tracking a guest, as a share of one core.
     pub budget: f64,
@@ -78,7 +78,7 @@ impl Shared {
         (bytes > 0).then_some(Bytes::new(bytes))
     }
 
-    /// What tracking the guest may cost now, as a share of one core.
+    /// Most that tracking the guest may cost now, as a share of one core.
     pub(super) fn budget(&self) -> f64 {
         f64::from_bits(self.budget.load(Ordering::Relaxed))
     }
@@ -91,7 +91,7 @@ impl Shared {
         change(&mut self.latest.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Waits for `time`, or until the thread is to stop and unparked; `false`: it is to stop.
+    /// Waits for `time`, or until the thread is stopped and unparked. `false`: it has to stop.
     pub(super) fn wait(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         while !self.stop.load(Ordering::Relaxed) {

@@ -1,9 +1,9 @@
-//! What watches one guest: the tracker in its hypervisor, the kernel's DAMON, the kernel's
-//! multi-generational LRU, or statistical sampling.
+//! The sources that watch one guest: the tracker in its hypervisor, the kernel's DAMON, the
+//! kernel's multi-generational LRU, or statistical sampling.
 //!
-//! Idea: every source yields one [`Row`] an interval; who uses them does not ask which it is, but
-//! what a figure is worth stands in it ([`TrackingSource`](ballast_model::TrackingSource)).
-//! Limits: what one source alone can tell, such as cold pages, is optional.
+//! Idea: every source yields one [`Row`] per interval. Its users need not know the source; the row
+//! says how good its figures are ([`TrackingSource`](ballast_model::TrackingSource)).
+//! Limits: what only one source can report, such as cold pages, is optional.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,16 +20,16 @@ use super::sampler::Sampler;
 /// Why a source cannot watch a guest, or has stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The tracker.
+    /// The tracker failed.
     #[error(transparent)]
     Tracker(#[from] TrackerError),
-    /// DAMON, for all guests.
+    /// DAMON failed, for all guests.
     #[error(transparent)]
     Damon(#[from] Arc<DamonError>),
-    /// The guest's memory is not found in its hypervisor.
+    /// The guest's memory was not found in its hypervisor.
     #[error(transparent)]
     Memory(#[from] ReclaimError),
-    /// More guests than DAMON is set up for.
+    /// DAMON already samples as many guests as it can.
     #[error("DAMON samples {0} guests already, which is the most")]
     Full(usize),
     /// The kernel does not see what guests under KVM touch.
@@ -38,7 +38,7 @@ pub enum SourceError {
          ages pages: Linux 6.12 does"
     )]
     Blind(String),
-    /// Hardly any memory was seen to be touched while the guest ran.
+    /// Hardly any touched memory was seen while the guest ran.
     #[error(
         "in {0} intervals in which the guest ran, its cgroup's generations showed no more than {1} \
          touched: this kernel does not see what it touches; another source does"
@@ -56,12 +56,12 @@ pub enum SourceError {
         /// The guest's memory in its hypervisor.
         resident: Bytes,
     },
-    /// Reclaim ages the guest's pages, too.
+    /// Reclaim ages the guest's pages too.
     #[error(
         "the kernel itself ages the guest's pages so often that {0} intervals in a row told nothing"
     )]
     Crowded(u32),
-    /// Aging walks over too much memory.
+    /// Aging has to walk over too much memory.
     #[error("an aging of the guest's pages takes {0:?}, expected at most {1:?}: it has too many")]
     Costly(Duration, Duration),
     /// No window of the guest was complete.
@@ -70,7 +70,7 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// Whether the error will persist as long as the hypervisor lives, so that retrying is useless.
+    /// Whether the error lasts as long as the hypervisor lives, so that retrying is useless.
     pub fn is_lasting(&self) -> bool {
         match self {
             SourceError::Tracker(error) => error.is_lasting(),
@@ -103,7 +103,7 @@ pub trait WorkingSetSource {
     /// Sets the length of later intervals.
     fn set_length(&mut self, length: Duration);
 
-    /// Limits the cost of later intervals to a share of one core, above 0 and at most 1, where the
+    /// Limits the cost of later intervals to a share of one core, above 0 and at most 1, if the
     /// source's cost can be limited.
     fn set_budget(&mut self, _: f64) {}
 
@@ -112,12 +112,12 @@ pub trait WorkingSetSource {
         Bytes::ZERO
     }
 
-    /// Which pages are cold; `None` while unknown.
+    /// The guest's cold pages; `None` while unknown.
     fn coldness(&self) -> Option<Coldness> {
         None
     }
 
-    /// Ends it; what the next one of this guest can use.
+    /// Ends the watching. Returns state for the next source of this guest.
     fn end(self: Box<Self>) -> Option<Remembered> {
         None
     }
@@ -171,8 +171,7 @@ impl WorkingSetSource for Sampler {
     }
 }
 
-/// The interval at which readings that take `cost` each use `share` of the time; the caller bounds
-/// it.
+/// The interval at which readings that cost `cost` take `share` of the time; the caller bounds it.
 pub(super) fn interval_within(cost: Duration, share: f64) -> Duration {
     Duration::try_from_secs_f64(cost.as_secs_f64() / share).unwrap_or(Duration::MAX)
 }

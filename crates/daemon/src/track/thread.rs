@@ -1,9 +1,9 @@
-//! What the thread of a tracked guest does.
+//! The work of a tracked guest's thread.
 //!
 //! Idea: it watches the guest by the best source that works: the tracker in its hypervisor, the
-//! kernel's DAMON, the generations of its pages, the kernel's referenced bits. What fails is
-//! retried with growing pauses, or given up for the next if it will not work as long as the guest
-//! lives.
+//! kernel's DAMON, the generations of its pages, the kernel's referenced bits. A source that fails
+//! is retried with growing pauses, or given up for the next one if it cannot work as long as the
+//! guest lives.
 //!
 //! Referenced bits, if configured, give a working set but no curve; the interval is chosen so that
 //! the cost stays within the budget.
@@ -24,18 +24,18 @@ use ballast_tracker::{check_shared, clear_referenced, memory_paths_at, reference
 use super::damon::DamonFollower;
 use super::follow::{Follower, Remembered};
 use super::mglru::MglruFollower;
-use super::row::{Row, Seen};
+use super::row::{Row, WatchedInterval};
 use super::shared::{ServiceSettings, Shared};
 use super::source::{SourceError, WorkingSetSource, interval_within};
 
-/// Pause between two attempts: the first and the longest. The first is short, because on a busy
-/// host the daemon may just have missed the second for which a tracker waits.
+/// Pause between two attempts: the first and the longest. The first is short because, on a busy
+/// host, the daemon may just have missed the second for which a tracker waits.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 /// Longest interval of the referenced bits: in a longer one, a guest touches all its memory.
 const REFERENCED_MAX: Duration = Duration::from_secs(120);
 
-/// Starts to watch a guest; takes its size, if known, and what its last source left.
+/// Starts to watch a guest. Takes its size, if known, and what its last source left.
 type Open<'a> = dyn Fn(Option<Bytes>, Option<Remembered>) -> Result<Box<dyn WorkingSetSource>, SourceError>
     + 'a;
 
@@ -74,7 +74,7 @@ pub(super) fn track_process(process: ProcessId, settings: &ServiceSettings, shar
             let seed = settings.follow.seed;
             Ok(Box::new(DamonFollower::begin(hub, pid, Some(start_ticks), seed)?))
         };
-        // Somebody else may leave DAMON soon; the bits are there now.
+        // Another program may free DAMON soon, but the bits are available now.
         let may_give_up = |error: &SourceError| error.is_lasting() || has_bits;
         let Some(error) = track(&open, TrackingState::Absent, may_give_up, shared) else {
             return;
@@ -85,7 +85,7 @@ pub(super) fn track_process(process: ProcessId, settings: &ServiceSettings, shar
         let open = |_, _| -> Result<Box<dyn WorkingSetSource>, SourceError> {
             Ok(Box::new(MglruFollower::begin(pid, settings.follow.interval)?))
         };
-        // Hardly any host that lacks DAMON has it: where it is not asked for, it is tried once.
+        // Hardly any host that lacks DAMON has MGLRU, so `auto` tries it only once.
         let may_give_up = |error: &SourceError| is_auto || error.is_lasting() || has_bits;
         let Some(error) = track(&open, TrackingState::Absent, may_give_up, shared) else {
             return;
@@ -95,8 +95,8 @@ pub(super) fn track_process(process: ProcessId, settings: &ServiceSettings, shar
     by_bits(pid, settings, shared, &why.join("; "));
 }
 
-/// Tracks a guest by one source until stopped; a guest that cannot be tracked is `failing`. `Some`:
-/// why that cannot work, if it may give up.
+/// Tracks a guest by one source until stopped. A guest that cannot be tracked is in state
+/// `failing`. `Some`: why this cannot work, if it may be given up.
 fn track(
     open: &Open<'_>,
     failing: TrackingState,
@@ -153,7 +153,7 @@ fn follow(
         let expects_paging = shared.expects_paging.load(Ordering::Relaxed);
         let coldness = if expects_paging { source.coldness().map(Arc::new) } else { None };
         let report = row.seen.map(|seen| {
-            let Seen { working_set, curve, source, .. } = seen;
+            let WatchedInterval { working_set, curve, source, .. } = seen;
             (TrackerReport { working_set, curve, source }, Instant::now())
         });
         shared.update(|latest| {
@@ -162,7 +162,7 @@ fn follow(
             if report.is_some() {
                 latest.report = report;
             } else if let Some(moved) = moved {
-                latest.move_by(moved, holds);
+                latest.scale_by(moved, holds);
             } else if is_same_phase {
                 latest.confirm();
             }
@@ -186,7 +186,7 @@ fn tracking_of(row: &Row) -> Tracking {
     }
 }
 
-/// Tracks a guest by referenced bits until stopped; `why` says why nothing better is used.
+/// Tracks a guest by referenced bits until stopped; `why` is why no better source is used.
 fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: &str) {
     if !settings.referenced {
         return shared.update(|latest| latest.fail(TrackingState::Absent, why.to_owned()));

@@ -1,14 +1,14 @@
 //! The tiny sample that stays watched while tracking rests.
 //!
-//! Idea: a few hundred of the pages watched otherwise trap once per interval while the guest uses
-//! them. Their number, scaled to all pages, detects a new phase. It costs a fraction of the full
-//! sample, changes as soon as the guest uses more or less memory, and is the same figure whether
-//! tracking is on or rests. In an interval in which it jumps (see `estimate`), the working set is
-//! scaled in proportion until the next watched interval measures it.
+//! Idea: a few hundred of the pages that are otherwise watched trap once per interval while the
+//! guest uses them. Their number, scaled to all pages, detects a new phase. It costs a fraction of
+//! the full sample, changes as soon as the guest uses more or less memory, and is the same figure
+//! whether tracking is on or rests. In an interval in which it jumps (see `estimate`), the working
+//! set is scaled in proportion until the next watched interval measures it.
 //!
-//! Its size follows what a touch costs: where the touches of an interval would cost more than is
-//! allowed at rest, half or a quarter of the pages stay watched. It does not grow again, as another
-//! sample's count differs by chance, which looks like a new phase.
+//! Its size depends on the cost of a touch: if the touches of an interval would cost more than is
+//! allowed at rest, half or a quarter of the pages stay watched. It does not grow again, because
+//! another sample's count differs by chance, which looks like a new phase.
 //!
 //! Cost: at most one trap per sampled page and interval. The fewest pages are watched whatever
 //! they cost: with traps of 50 µs, 1.6 to 3.2 ms an interval.
@@ -22,10 +22,10 @@ use std::time::Duration;
 use ballast_model::Bytes;
 use ballast_tracker_proto::{GranuleSample, HashKind, WatchMode};
 
-/// Granules watched during rest, up to twice as many, where touches are cheap.
+/// Granules watched during rest (up to twice as many) if touches are cheap.
 pub(super) const GRANULES: u64 = 128;
-/// How often the sample is halved at most: 32 granules found most of the phases that 128 found
-/// (`docs/benchmarks/2026-11-22-tracking.md`), fewer were not tried.
+/// Most times that the sample is halved: 32 granules found most of the phases that 128 found
+/// (`docs/benchmarks/2026-11-22-tracking.md`); fewer were not tried.
 const HALVINGS_MAX: u32 = 2;
 
 /// A small, stable sample of a guest's granules.
@@ -35,7 +35,7 @@ pub(super) struct TinySample {
     /// The share is 2 to the power of minus this. It is kept while it fits, because another share
     /// is another sample.
     shift: Option<u32>,
-    /// Halvings beyond that, as touches are dear; at most [`HALVINGS_MAX`].
+    /// Further halvings because touches are expensive; at most [`HALVINGS_MAX`].
     halvings: u32,
     /// Events of the last interval with a known working set.
     known: Option<u64>,
@@ -63,8 +63,8 @@ impl TinySample {
         TinySample { wanted: wanted.max(1), shift: None, halvings: 0, known: None }
     }
 
-    /// Makes later samples as small as `allowed` an interval demands, where an interval has
-    /// `events` in all memory and a sampled one costs `touch`.
+    /// Makes later samples as small as `allowed` per interval demands, if an interval has `events`
+    /// in all memory and a sampled one costs `touch`.
     pub(super) fn fit(&mut self, events: u64, touch: Duration, allowed: Duration) {
         let Some(shift) = self.shift else { return };
         let cost = |halvings| events as f64 * share(shift + halvings) * touch.as_secs_f64();
@@ -92,7 +92,7 @@ impl TinySample {
         Some(WorkingSetShift { before, now })
     }
 
-    /// The sample by `hash` of a guest with so many `granules`; part of the full sample `larger`.
+    /// The sample by `hash` of a guest with this many `granules`; part of the full sample `larger`.
     pub(super) fn sample(
         &mut self,
         hash: HashKind,

@@ -1,8 +1,8 @@
 //! A kdamond's own report, read by Ballast and by DAMON's own tool.
 //!
-//! Idea: `trace.txt` is what Debian's 6.12 reported of two processes: one stands still, the other
-//! works and sleeps in turn. `damo.txt` is what `damo` 3.4 makes of it, window by window. The
-//! scripts beside them made both.
+//! Idea: `trace.txt` is the report of Debian's Linux 6.12 about two processes: one is idle, the
+//! other works and sleeps in turn. `damo.txt` is the output of `damo` 3.4 for it, window by window.
+//! The scripts beside the files made both.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ fn a_kdamonds_windows_are_those_that_damo_reads() {
     assert_eq!(targets.each_ref().map(|target| target.pages.len()), [8, 8]);
     let (mut reader, mut windows) = (WindowReader::new(&targets), Vec::new());
     reader.read(TRACE.as_bytes(), &mut windows);
-    // Damo has all windows of one target before those of the next.
+    // `damo` lists all windows of one target before those of the next.
     windows.sort_by_key(|window| window.target);
     let mut read = String::new();
     for window in &windows {

@@ -102,7 +102,7 @@ fn what_a_killed_daemon_left_is_stopped() {
     assert!(refusal(&kernel).contains("another program of Ballast"), "while it lives");
     let (update, left) = (kernel.get(UPDATE), kernel.get("0/state"));
     drop(session);
-    // As if it had been killed before.
+    // As if the daemon had been killed before.
     kernel.set("nr_kdamonds", "1");
     kernel.set("0/state", &left);
     assert_eq!(kernel.get(UPDATE), update);

@@ -45,8 +45,8 @@
 //! - Filling counts values of `f`, not samples: the mean of a single `f` is that `f`, so anything
 //!   would look stable.
 //! - Only the adaptive machine has checkpoints, as in MEB §3.5.4: a fixed threshold needs no
-//!   calibration. MEB Table II agrees: fixed thresholds reach up ratios of 1.1 %, impossible with a
-//!   checkpoint every 21 intervals.
+//!   calibration. MEB Table II agrees: fixed thresholds reach up ratios of 1.1 %, which is
+//!   impossible with a checkpoint every 21 intervals.
 //! - An adjustment counts even if the new threshold equals the old one: the detectors disagreed.
 //! - A fixed machine rests whenever working sets are stable, even if its event filter is empty. It
 //!   then tracks the next interval, because a filling detector cannot detect a phase.

@@ -1,10 +1,9 @@
-//! A server that follows the published API, every status of that, and the real program where
-//! `BALLAST_FIRECRACKER` names one.
+//! Tests with a server that follows the published API, with every status of that API, and with the
+//! real program if `BALLAST_FIRECRACKER` names one.
 //!
-//! Source: src/firecracker/swagger/firecracker.yaml at tag v1.16.1, its facts re-stated in
-//! [`CALLS`] and [`FIELDS`]; which status an error has is from src/firecracker/src/api_server of
-//! the same.
-//! Limits: the server's guest does at once what it is asked, unless a test says otherwise.
+//! Source: src/firecracker/swagger/firecracker.yaml at tag v1.16.1, restated in [`CALLS`] and
+//! [`FIELDS`]; the statuses of errors are from src/firecracker/src/api_server at the same tag.
+//! Limits: the server's guest complies at once, unless a test says otherwise.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -36,8 +35,8 @@ const CALLS: [(Method, &str, u16, &[u16]); 8] = [
     (Method::Patch, "/hotplug/memory", 204, &[]),
 ];
 
-/// What stands for `default`: the program itself has 400 for all, 404 for none, 413 for one call
-/// that is not made; a fault is 500.
+/// Statuses that stand for `default`: the program returns 400 for all calls, 413 for a call that is
+/// not made here, and never 404; a fault is 500.
 const ANY_CALL: [u16; 3] = [400, 413, 500];
 
 /// The fields that are read and sent: schema, name, type.
@@ -70,7 +69,7 @@ const FIELDS: [(&str, &str, &str); 26] = [
     ("MemoryHotplugSizeUpdate", "requested_size_mib", "integer"),
 ];
 
-/// What an object of a schema is like, made of [`FIELDS`].
+/// An example object of a schema, made of [`FIELDS`].
 fn object(schema: &str) -> Value {
     let of_schema = FIELDS.iter().filter(|(of, ..)| *of == schema);
     let value = |(_, name, kind): &(&str, &str, &str)| {
@@ -104,7 +103,7 @@ impl Host {
         RestServer::start(&self.folder.path().join("a.sock"), answer)
     }
 
-    /// A server whose machine the test keeps, too.
+    /// A server whose machine the test can change.
     fn shared(&self, machine: Machine) -> (RestServer, Arc<Mutex<Machine>>) {
         let machine = Arc::new(Mutex::new(machine));
         let answering = Arc::clone(&machine);
@@ -115,7 +114,7 @@ impl Host {
         Timestamp::from_millis(self.second * 1000)
     }
 
-    /// What is seen a second later.
+    /// Samples a second later.
     async fn readings(&mut self) -> Vec<GuestSample> {
         self.second += 1;
         let (now, deadline) = (self.now(), Duration::from_secs(60));
@@ -144,7 +143,7 @@ impl Host {
     }
 }
 
-/// What it holds, in MiB; 0: not known.
+/// What a guest holds, in MiB; 0 if it is not known.
 fn held(sample: &GuestSample) -> u64 {
     sample.allocation.map_or(0, |it| it.value.get() >> 20)
 }
@@ -158,7 +157,7 @@ fn all_calls_and_fields_are_those_of_the_api() {
     for path in [BALLOON, HOTPLUG, HINTING, STATISTICS.path] {
         assert!(is_listed(Method::Patch, path), "{path}");
     }
-    // What is made of all the fields is read whole, and each field has its type.
+    // Objects with all the fields can be parsed, and each field has its type.
     let instance: Instance = serde_json::from_value(object("InstanceInfo")).unwrap();
     assert_eq!(instance.vmm_version, "2M");
     let config: VmConfig = serde_json::from_value(json!({
@@ -189,7 +188,7 @@ fn all_calls_and_fields_are_those_of_the_api() {
     assert_eq!((status.block_size_mib, status.requested_size_mib), (64, 64));
 }
 
-/// An age to the nearest second: a sample's own time is real, that between two is not.
+/// An age to the nearest second: time within a sample is real, time between two is not.
 fn seconds(age: Duration) -> u64 {
     age.as_secs_f64().round() as u64
 }
@@ -313,7 +312,7 @@ async fn every_status_of_the_api_is_told_with_its_words() {
             let case = format!("{method:?} {path} {status}");
             let mut host = Host::new();
             let mut machine = Machine::new(60).with_hotplug(512);
-            // What a guest is and was booted with is asked once, all else fails later.
+            // The calls about a guest's identity and its boot are made once; the others fail later.
             let is_first =
                 path == CONFIG.path || method == Method::Patch && path == STATISTICS.path;
             let fails = Arc::new(Mutex::new(is_first || path == INSTANCE.path));
@@ -357,7 +356,7 @@ async fn every_status_of_the_api_is_told_with_its_words() {
     }
 }
 
-/// A plan of a host that lacks memory.
+/// A plan for a host that is short of memory.
 fn short_host() -> Plan {
     Plan {
         generation: Generation(1),
@@ -383,7 +382,7 @@ async fn another_name_than_firecrackers_is_no_guest() {
     assert!(notices.contains("no Firecracker answers there"), "{notices}");
 }
 
-/// Answers to begin with, as the fuzzer does.
+/// The fuzzer's seeds.
 const SEEDS: [&[u8]; 2] = [
     include_bytes!("../../../../fuzz/seeds/firecracker_guest/balloon"),
     include_bytes!("../../../../fuzz/seeds/firecracker_guest/fault"),
@@ -397,7 +396,7 @@ proptest! {
     }
 }
 
-/// A guest is configured and not booted: that needs no KVM.
+/// A guest is configured and not booted, which needs no KVM.
 #[tokio::test]
 async fn the_real_program_answers_as_the_server_does() {
     let Some(program) = std::env::var_os("BALLAST_FIRECRACKER") else {

@@ -1,4 +1,4 @@
-//! One guest and two hosts in every order of events, and what that finds without one safety.
+//! One guest and two hosts in every order of events; and without one safety, what breaks.
 
 use ballast_model::{Bytes, Timestamp};
 
@@ -6,21 +6,21 @@ use super::explore::explore;
 use super::world::{HONEST, Sabotage, Step, World};
 use crate::*;
 
-/// So many moves may be ordered, in any direction, and so many faults strike.
+/// A world in which this many moves may be ordered, in any direction, and this many faults strike.
 fn small(orders: u8, faults: u8) -> World {
     let mut world = World::new(2, 1, 1);
     (world.orders_left, world.faults_left) = (orders, faults);
     world
 }
 
-/// The same where copying ends the source, as libvirt copies between two hosts.
+/// The same where the program that copies ends the source, as libvirt does between two hosts.
 fn small_and_ending(orders: u8, faults: u8) -> World {
     let mut world = small(orders, faults);
     world.ends_source = true;
     world
 }
 
-/// Also prints how many states there are: `-- --nocapture`.
+/// It also prints the number of states: `-- --nocapture`.
 #[test]
 #[allow(clippy::disallowed_macros)]
 fn every_order_of_events_keeps_every_promise() {
@@ -30,7 +30,7 @@ fn every_order_of_events_keeps_every_promise() {
 }
 
 #[test]
-fn so_it_does_where_copying_ends_the_source() {
+fn promises_hold_where_copying_ends_the_source() {
     for (orders, faults) in [(1, 0), (1, 1), (1, 2), (2, 1)] {
         every_order_of(small_and_ending(orders, faults));
     }
@@ -41,7 +41,7 @@ fn every_order_of(world: World) {
     let (orders, faults) = (world.orders_left, world.faults_left);
     let found = explore(world, &HONEST).unwrap_or_else(|story| panic!("{story}"));
     println!("{orders} moves, {faults} faults: {} states", found.states);
-    // A search that never gets anywhere finds nothing either.
+    // A search that gets nowhere would not find a broken promise either.
     for host in 0..2 {
         assert!(found.rests_at[host], "never at rest at h{host}");
     }
@@ -52,7 +52,7 @@ fn every_order_of(world: World) {
     }
 }
 
-/// The phase of a record bent; everything else as it is.
+/// Changes the phase of a record, and nothing else.
 fn bend(record: &mut Option<MoveRecord>, bent: impl FnOnce(&Phase) -> Option<Phase>) {
     if let Some(record) = record
         && let Some(phase) = bent(&record.phase)
@@ -72,9 +72,10 @@ fn carried(phase: &Phase) -> Option<Box<Carried>> {
     }
 }
 
-const ABANDONED: Phase = Phase::Abandoned { why: WhyAbandoned::TimedOut };
+const ABANDONED: Phase = Phase::Abandoned { why: AbandonReason::TimedOut };
 
-/// Each takes one safety away by bending what a role sees; and what that breaks.
+/// Each entry: one safety taken away by changing what a role sees; a word of the promise that this
+/// breaks; the change.
 const SABOTAGES: [(&str, &str, Sabotage); 21] = [
     ("writes do not compare", "not asked to shrink", Sabotage { blind: true, ..HONEST }),
     (
@@ -333,10 +334,10 @@ const SABOTAGES: [(&str, &str, Sabotage); 21] = [
     ),
 ];
 
-/// The shortest story of each, by its end: `-- --nocapture`.
+/// Prints the shortest story of each, from its end: `-- --nocapture`.
 #[test]
 #[allow(clippy::disallowed_macros)]
-fn without_any_one_safety_the_search_finds_what_breaks() {
+fn each_safety_is_needed() {
     for (name, breaks, sabotage) in &SABOTAGES {
         let search = |(orders, faults)| explore(small(orders, faults), sabotage).err();
         let found = [(1, 1), (1, 2), (2, 1)].into_iter().find_map(search);
@@ -346,7 +347,7 @@ fn without_any_one_safety_the_search_finds_what_breaks() {
     }
 }
 
-/// The record of a move as it would be if only listeners were copied to.
+/// The record as it is where copying does not end the source, as with plain QEMU.
 fn of_listener(record: &mut Option<MoveRecord>) {
     bend(record, |phase| match phase {
         Phase::Copying { address, .. } => {
@@ -356,7 +357,7 @@ fn of_listener(record: &mut Option<MoveRecord>) {
     });
 }
 
-/// The same where whoever copies ends the source by itself.
+/// The same where the program that copies ends the source itself.
 const ENDING: [(&str, &str, Sabotage); 7] = [
     (
         "a leader abandons what is being copied",
@@ -448,7 +449,7 @@ const ENDING: [(&str, &str, Sabotage); 7] = [
 
 #[test]
 #[allow(clippy::disallowed_macros)]
-fn without_any_one_of_those_safeties_either() {
+fn each_safety_is_needed_where_copying_ends_the_source() {
     for (name, breaks, sabotage) in &ENDING {
         let search = |(orders, faults)| explore(small_and_ending(orders, faults), sabotage).err();
         let found = [(1, 1), (1, 2), (2, 1)].into_iter().find_map(search);

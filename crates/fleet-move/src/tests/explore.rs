@@ -1,8 +1,8 @@
 //! Every order of events in a small world.
 //!
 //! Idea: breadth first over all states that can be reached, so that a broken promise comes with the
-//! shortest story that breaks it. A state from which quiet cannot be reached without further faults
-//! is one in which something stays for ever.
+//! shortest story that breaks it. If a state has no way to quiet without further faults, something
+//! is left there for ever.
 //! Cost: every state is kept; some hundred thousand with two faults.
 
 use std::collections::BTreeSet;
@@ -20,15 +20,15 @@ pub(super) struct Explored {
     pub(super) rests_at: [bool; 2],
 }
 
-/// Goes through all states that follow from `first`.
+/// Visits all states that follow from `first`.
 ///
 /// # Errors
-/// A promise is broken, or something stays for ever: the story that leads there.
+/// A promise is broken, or something is left for ever: the story that leads there.
 pub(super) fn explore(first: World, sabotage: &Sabotage) -> Result<Explored, String> {
     let mut places: HashMap<World, u32> = HashMap::new();
     let mut worlds = vec![first.clone()];
     let mut parents: Vec<Option<(u32, Event)>> = vec![None];
-    // For each state, those that it follows from without a fault.
+    // For each state, the states that lead to it without a fault.
     let mut before: Vec<Vec<u32>> = vec![Vec::new()];
     places.insert(first, 0);
     let mut at = 0;
@@ -72,7 +72,7 @@ pub(super) fn explore(first: World, sabotage: &Sabotage) -> Result<Explored, Str
     }
 }
 
-/// How a state came about.
+/// The events that led to a state.
 fn story(
     what: &str,
     parents: &[Option<(u32, Event)>],

@@ -1,7 +1,7 @@
 //! Several guests and hosts, in random orders of many events.
 //!
-//! Idea: what is too large to try in every order is tried in some. Hosts are nearly full, so that
-//! moves compete for memory. When faults and orders stop, all has to come to rest.
+//! Idea: a world too large for every order is tried in random ones. Hosts are nearly full, so that
+//! moves compete for memory. Once faults and orders stop, everything has to come to rest.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ const HOSTS: u8 = 3;
 const GUESTS: u8 = 4;
 /// Room for one guest more than there are on the fullest host.
 const CAPACITY: u8 = 3;
-/// Events until all is at rest: some hundred are usual.
+/// Most events until everything is at rest; some hundred are usual.
 const CALM_EVENTS_MAX: usize = 100_000;
 
 fn pick(events: &[Event], rng: &mut fastrand::Rng) -> Event {
@@ -34,7 +34,7 @@ proptest! {
         world.ends_source = ends_source;
         for _ in 0..800 {
             let event = pick(&world.events(), &mut rng);
-            // The clock is not to run through most moves.
+            // If the clock ran freely, most moves would time out.
             if event == Event::Tick && rng.u8(..8) > 0 {
                 continue;
             }

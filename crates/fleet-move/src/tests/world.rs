@@ -1,10 +1,10 @@
 //! Hosts, hypervisors, a store and a network, small enough to try every order of events.
 //!
-//! Idea: the roles are the real ones. Everything around them is a few states, and each thing that
-//! can happen is an [`Event`]: a role looks, what it decided is done later, what it wrote arrives
-//! later, or never, or after it died. Time is how much of each deadline is left.
+//! Idea: the roles are the real ones. Everything around them has a few states, and each thing that
+//! can happen is an [`Event`]: a role looks; what it decided is done later; what it wrote arrives
+//! later, or never, or after the role died. Time is how much of each deadline is left.
 //! A hypervisor copies as QEMU 7.2 does with the capability `return-path`: it stops the guest, the
-//! other side loads the rest, and only then the copy is complete; if it fails, the guest runs on.
+//! other side loads the rest, and only then is the copy complete; if that fails, the guest runs on.
 //!
 //! Limits: the store is linearizable and loses nothing that it has acknowledged.
 
@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use ballast_fleet::HostId;
 use ballast_model::{Bytes, GuestId, Timestamp};
 
-use crate::leader::Wish;
+use crate::leader::MoveIntent;
 use crate::*;
 
 const SIZE: Bytes = Bytes::gib(1);
@@ -22,24 +22,25 @@ const FIRST_PORT: u16 = 1000;
 const DUE: u8 = 2;
 const SHRINK: u8 = 1;
 
-/// A guest's hypervisor as it really is.
+/// The true state of a guest's hypervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Real {
     Absent,
-    /// There is none, and it is noted that one may come by whatever ends the source by itself.
+    /// There is none, but a note says that the guest may arrive by a program that ends the source
+    /// itself.
     Open,
-    /// There is none: it was copied by that, and ended.
+    /// There is none: such a program copied the guest and ended it.
     Ended,
     Waiting,
     Loaded,
-    /// It was loaded, and noted that it is about to start.
+    /// It has loaded the guest and noted that it is about to start it.
     Noted,
     Runs,
-    /// Runs, and is copied.
+    /// The guest runs, and is being copied.
     Copies,
-    /// Stands still while the last part is copied.
+    /// The guest stands still while the last part is copied.
     Switches,
-    /// Runs, after that failed.
+    /// The guest runs, after a copy of it failed.
     Failed,
     Left,
 }
@@ -59,7 +60,7 @@ pub(super) enum Small {
     Done,
 }
 
-/// What a role decided to do and has not done yet.
+/// What a role decided and has not done yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Todo {
     Reserve,
@@ -82,14 +83,14 @@ pub(super) struct Side {
     pub(super) real: Real,
     /// Whether what it has of the guest is the guest's latest state.
     pub(super) is_current: bool,
-    /// Where its copy is connected to.
+    /// The host that its copy is connected to.
     peer: Option<u8>,
-    /// Its copy gets nowhere.
+    /// Whether its copy makes no progress.
     hangs: bool,
     pub(super) kept: Kept,
     pub(super) small: Small,
     is_taken_over: bool,
-    /// It is open to a guest, and has lost what it had reserved with its host.
+    /// Whether it is open to a guest although its host's death lost the reservation.
     is_owed: bool,
     pub(super) todo: Option<Todo>,
 }
@@ -124,7 +125,7 @@ pub(super) enum Step {
     Lost,
 }
 
-/// A record in the store. No two versions of records are equal in all but the deadlines.
+/// A record in the store. Two versions of a record differ in more than their deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Stored {
     serial: u8,
@@ -144,7 +145,7 @@ impl Stored {
         (self.serial, self.step, self.is_closed)
     }
 
-    /// Where the guest lives by this record; `None`: either host may have the last copy.
+    /// Where the guest lives by this record; `None` if either host may have the last copy.
     fn owner(&self) -> Option<u8> {
         match self.step {
             Step::Ordered | Step::Ready | Step::Copying | Step::Abandoned => Some(self.from),
@@ -162,7 +163,7 @@ pub(super) struct Flight {
     puts: Option<Stored>,
 }
 
-/// What a leader wants, in events.
+/// What a leader wants, as it stands in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
     Settle,
@@ -212,7 +213,7 @@ pub(super) enum Event {
         host: u8,
         guest: u8,
     },
-    /// The same, where the source would be ended: it is not told that it may.
+    /// The copy is complete, but the word that the source may be ended is lost.
     ConfirmLost {
         host: u8,
         guest: u8,
@@ -237,7 +238,7 @@ pub(super) enum Event {
     RoleDies {
         host: u8,
     },
-    /// A role dies when half of its start is done.
+    /// A role dies halfway through starting a guest.
     StartDies {
         host: u8,
         guest: u8,
@@ -252,18 +253,18 @@ pub(super) enum Event {
     LeaderChanges,
 }
 
-/// One safety taken away: what a role sees is bent before it decides.
+/// One safety taken away: what a role sees is changed before it decides.
 #[derive(Clone, Copy)]
 pub(super) struct Sabotage {
     pub(super) host: fn(&mut Option<MoveRecord>, &mut HostView<'_>),
     pub(super) leader: fn(&mut Option<MoveRecord>, &mut Timestamp),
-    /// Writes count whatever is in the store.
+    /// Whether writes succeed whatever is in the store.
     pub(super) blind: bool,
 }
 
 pub(super) const HONEST: Sabotage = Sabotage { host: |_, _| {}, leader: |_, _| {}, blind: false };
 
-/// Everything.
+/// The whole state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct World {
     hosts: u8,
@@ -272,12 +273,12 @@ pub(super) struct World {
     capacity: u8,
     /// Most writes on their way at once.
     flights_max: usize,
-    /// Whether whoever copies ends the source by itself.
+    /// Whether the program that copies ends the source itself.
     pub(super) ends_source: bool,
     pub(super) sides: Vec<Side>,
     pub(super) store: Vec<Option<Stored>>,
     pub(super) flights: Vec<Flight>,
-    /// A guest died with what it lived in.
+    /// For each guest, whether it died together with its host or hypervisor.
     died: Vec<bool>,
     term: u8,
     serial: u8,
@@ -307,7 +308,7 @@ fn carried() -> Carried {
 }
 
 impl World {
-    /// Guests side by side, one after the other on the hosts.
+    /// A world with its guests spread over the hosts in turn.
     pub(super) fn new(hosts: u8, guests: u8, capacity: u8) -> World {
         let mut sides = vec![NOBODY; usize::from(hosts * guests)];
         for guest in 0..guests {
@@ -344,7 +345,7 @@ impl World {
         &mut self.sides[at]
     }
 
-    /// Whether it goes on by itself: without faults, and without new orders.
+    /// Whether the event needs neither a fault nor a new order.
     pub(super) fn is_calm(&self, event: Event) -> bool {
         match event {
             Event::Look { .. }
@@ -454,7 +455,7 @@ impl World {
         }
     }
 
-    /// What comes of it. `Err`: a promise is broken.
+    /// The world after an event. `Err`: a promise is broken.
     pub(super) fn after(&self, event: Event, sabotage: &Sabotage) -> Result<World, String> {
         let mut world = self.clone();
         world.happens(event, sabotage)?;
@@ -524,7 +525,7 @@ impl World {
                 for guest in 0..self.guests {
                     let side = self.side_mut(host, guest);
                     side.todo = None;
-                    // Whose copy it was that failed, only its role knew.
+                    // Only the role knew that the failed copy was its own.
                     if side.real == Real::Failed && !ends_source {
                         side.real = Real::Runs;
                     }
@@ -546,7 +547,7 @@ impl World {
                     self.process_ends(host, guest);
                     let side = self.side_mut(host, guest);
                     let real = side.real;
-                    // Notes, and that a guest was undefined, outlive a host's death.
+                    // A host's death loses neither notes nor that a guest was undefined.
                     *side = Side { real, is_owed: real == Real::Open, ..NOBODY };
                 }
             }
@@ -579,7 +580,7 @@ impl World {
                 Step::Copied => Phase::Copied { carried },
                 Step::Starting => Phase::Starting { carried },
                 Step::Moved => Phase::Moved,
-                Step::Abandoned => Phase::Abandoned { why: WhyAbandoned::TimedOut },
+                Step::Abandoned => Phase::Abandoned { why: AbandonReason::TimedOut },
                 Step::Lost => Phase::Lost,
             },
             is_closed: stored.is_closed,
@@ -604,7 +605,7 @@ impl World {
                 Phase::Lost => Step::Lost,
             },
             is_closed: record.is_closed,
-            // The patience of a source that has copied is one tick.
+            // A source that has copied waits for one tick.
             due: match record.due.as_millis() {
                 left @ 0..=2 => left as u8,
                 _ => 1,
@@ -630,10 +631,10 @@ impl World {
         let mut record = self.record(guest);
         let mut now = Timestamp::ZERO;
         (sabotage.leader)(&mut record, &mut now);
-        let wish = match want {
-            Want::Settle => Wish::Settle,
-            Want::Cancel => Wish::Cancel,
-            Want::Move { from, to } => Wish::Move(MoveOrder {
+        let intent = match want {
+            Want::Settle => MoveIntent::Settle,
+            Want::Cancel => MoveIntent::Cancel,
+            Want::Move { from, to } => MoveIntent::Move(MoveOrder {
                 guest: guest_id(guest),
                 from: host_id(from),
                 to: host_id(to),
@@ -644,7 +645,7 @@ impl World {
                 due: Timestamp::from_millis(DUE.into()),
             }),
         };
-        match leader::step(record.as_ref(), &wish, Term(term.into()), now) {
+        match leader::step(record.as_ref(), &intent, Term(term.into()), now) {
             Next::Wait => {}
             Next::Write(next) => {
                 if record.is_none() {
@@ -732,11 +733,11 @@ impl World {
             is_taken_over: side.is_taken_over,
             carried,
             ends_source: self.ends_source,
-            begins: true,
+            begins_moves: true,
         }
     }
 
-    /// Does what was decided.
+    /// Does what the role decided.
     fn act(&mut self, host: u8, guest: u8) -> Result<(), String> {
         let ends_source = self.ends_source;
         let listens = if ends_source { Real::Open } else { Real::Waiting };
@@ -765,12 +766,12 @@ impl World {
             Todo::TakeOver if real == Real::Loaded => {
                 (side.kept, side.is_taken_over) = (Kept::Entitled, true);
             }
-            // A guest that is not there is entitled to nothing.
+            // Without a hypervisor there is no entitlement to give.
             Todo::TakeOver => {}
             Todo::Start if matches!(real, Real::Loaded | Real::Noted) => {
                 self.runs(host, guest, Real::Runs)?
             }
-            // It has died since, and it is noted that it was about to start.
+            // It died meanwhile, but the note says that it was about to start.
             Todo::Start if real == Real::Open => side.real = Real::Absent,
             Todo::Start if real == Real::Waiting => {
                 return Err("a hypervisor is to start what has not come".to_owned());
@@ -779,7 +780,7 @@ impl World {
             Todo::Shrink => {
                 side.small = Small::Asked;
                 if real == Real::Failed && ends_source {
-                    // The note names the order that the copy was for: this is another one.
+                    // The note of the failed copy names another order than this one.
                     side.real = Real::Runs;
                 }
             }
@@ -792,7 +793,7 @@ impl World {
                 match self.side(to, guest).real {
                     Real::Waiting if !self.ends_source => {}
                     Real::Open => self.side_mut(to, guest).real = Real::Waiting,
-                    // It asks nobody whether that is expected.
+                    // The program that copies does not check whether the guest is expected.
                     Real::Absent | Real::Ended if self.ends_source => {
                         return Err("a guest is copied to where nobody expects it".to_owned());
                     }
@@ -801,7 +802,7 @@ impl World {
             }
             Todo::Copy(_) => {}
             Todo::CancelCopy if real == Real::Copies => self.copy_ends(host, guest)?,
-            // Too late: it ends well or fails by itself.
+            // Too late: the copy ends well or fails by itself.
             Todo::CancelCopy => {}
             Todo::Resume if real == Real::Left => self.runs(host, guest, Real::Runs)?,
             Todo::Resume => {}
@@ -809,7 +810,7 @@ impl World {
         Ok(())
     }
 
-    /// The guest runs here from now on: all other copies are outdated.
+    /// The guest runs here from now on, so all other copies are outdated.
     fn runs(&mut self, host: u8, guest: u8, real: Real) -> Result<(), String> {
         if !self.side(host, guest).is_current {
             return Err(format!("an outdated copy of g{guest} starts at h{host}"));
@@ -822,10 +823,10 @@ impl World {
         Ok(())
     }
 
-    /// A copy ends before it is complete: the guest runs on, and the other side has a part.
+    /// A copy ends before it is complete: the guest runs on, and the other side has only a part.
     fn copy_ends(&mut self, host: u8, guest: u8) -> Result<(), String> {
         let peer = self.side_mut(host, guest).peer.take();
-        // QEMU ends on a stream that breaks off; one that has loaded everything stays.
+        // QEMU ends when a stream breaks off, unless it has loaded everything.
         if let Some(peer) = peer
             && self.side(peer, guest).real == Real::Waiting
         {
@@ -850,7 +851,7 @@ impl World {
         let ends_source = self.ends_source;
         let side = self.side_mut(host, guest);
         side.real = match side.real {
-            // What was noted outlives it.
+            // The note outlives the hypervisor.
             Real::Open | Real::Waiting | Real::Loaded if ends_source => Real::Open,
             Real::Ended => Real::Ended,
             _ => Real::Absent,
@@ -862,8 +863,8 @@ impl World {
         }
     }
 
-    /// A fault is about to end the guest's process here: if the guest lives in it, by the record or
-    /// by one that is about to be written, it dies, as with any host.
+    /// A fault is about to end the guest's process here. If the guest lives in it, by the record or
+    /// by one that is about to be written, it may die, as it would with any host.
     fn excuse(&mut self, host: u8, guest: u8) {
         if !self.side(host, guest).is_current {
             return;
@@ -875,7 +876,7 @@ impl World {
         self.died[usize::from(guest)] |= is_owner || copies == 1;
     }
 
-    /// To how many guests a host promises memory.
+    /// The number of guests that a host promises memory to.
     fn promised(&self, host: u8) -> u8 {
         let is_promised = |side: &Side| {
             has_process(side) && !side.is_owed
@@ -911,7 +912,7 @@ impl World {
         }
     }
 
-    /// Whether all is over, and nothing is left of it: each guest that lives runs at one host.
+    /// Whether every move is over and cleaned up: each guest that lives runs at one host.
     pub(super) fn is_quiet(&self) -> bool {
         let is_over = |side: &Side| match side.real {
             Real::Runs | Real::Failed => side.kept == Kept::Entitled,

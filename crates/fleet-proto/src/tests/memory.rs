@@ -1,17 +1,17 @@
-//! What a coordinator promises, of the one in memory. `crates/etcd` has the same of etcd.
+//! What a coordinator promises, tested on the one in memory; `crates/etcd` tests it on etcd.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::{
-    Condition, Coordinator, CoordinatorError, Follow, KeyEvent, KeyWrite, MemoryCoordinator,
+    Condition, Coordinator, CoordinatorError, KeyEvent, KeyWatch, KeyWrite, MemoryCoordinator,
     PutResult, Registration, Revision,
 };
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// The result of a future that does not wait; `None`: it waits.
+/// The result of a future that is ready at once; `None` if it waits.
 fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => Some(result),
@@ -52,7 +52,7 @@ fn leaderships_have_rising_revisions() {
     assert!(second > first);
     let stale = [Condition { key: "l".to_owned(), written: Some(first) }];
     let write = KeyWrite::Put { key: "order".to_owned(), value: Vec::new(), lease: None };
-    assert_eq!(done(it.compare_and_put(&stale, vec![write])).unwrap(), PutResult::Differs);
+    assert_eq!(done(it.compare_and_put(&stale, vec![write])).unwrap(), PutResult::Conflict);
     assert_eq!(done(it.read("order")).unwrap().entries, []);
 }
 
@@ -70,7 +70,7 @@ fn a_watch_sees_each_change_once_or_fails() {
     put("b/1");
     assert!(now(watch.next()).is_none());
     done(it.compare_and_put(&[], vec![KeyWrite::Delete("a/1".to_owned())])).unwrap();
-    assert_eq!(done(watch.next()).unwrap().events, [KeyEvent::Gone("a/1".to_owned())]);
+    assert_eq!(done(watch.next()).unwrap().events, [KeyEvent::Deleted("a/1".to_owned())]);
     put("a/2");
     it.compact();
     assert_eq!(done(watch.next()), Err(CoordinatorError::Compacted(4)));

@@ -1,19 +1,23 @@
 //! An independent checker of plans.
 //!
-//! Idea: the code that plans could be wrong. So every plan is judged by code that shares nothing
-//! with it but the records and the plan itself: other sums, in other types, made anew from each
-//! record. It imports no file of `plan`.
+//! Idea: the planner may be wrong, so code that shares nothing with it but the records and the plan
+//! judges every plan. It computes other sums, in other types, from each record, and imports no file
+//! of `plan`.
 //!
-//! Checked: that guests and hosts exist and are known well enough; that no guest goes that has to
-//! stay, rests or is on its way; that it can run where it goes, beside no guest of its group or
-//! name; that it is not shrunk below what it should have; that every destination has room for all
-//! that comes to it with nothing of what leaves it, so that any migration may fail at any moment;
-//! that every host has free what copies of its guests fill, beside all that comes to it;
-//! that there are not too many at once; that each has the reason it gives, and none is needless.
+//! It checks that
+//! - guests and hosts exist, and their records are recent enough;
+//! - no guest is moved that has to stay, rests, or is being moved already;
+//! - the destination can run the guest, and has no guest of its group or name;
+//! - the guest is not shrunk below what it should have;
+//! - every destination has room for all that comes to it without counting on what leaves it, so
+//!   that any migration may fail at any moment;
+//! - every host has free what copies of its guests fill, beside all that comes to it;
+//! - not too many migrations run at once;
+//! - the reason of each is true, and none is needless.
 //!
 //! Cost: O(guests of the hosts concerned), O(n log n) over the migrations.
-//! Limits: that a plan is the cheapest is not checked, only that it is safe and does something. Of
-//! a benefit only bounds are checked: more cannot be saved than there are misses.
+//! Limits: it checks that a plan is safe and has an effect, not that it is the cheapest. Of a
+//! benefit it checks only bounds: the plan cannot save more misses than there are.
 
 mod violation;
 
@@ -29,7 +33,7 @@ use crate::{
 
 pub use violation::Violation;
 
-/// Whether the migrations that are to start now keep every promise; if not, all that is wrong.
+/// Whether the migrations that are to start now keep every promise.
 ///
 /// # Errors
 /// Everything that is wrong with them.
@@ -40,24 +44,24 @@ pub fn check(
     now: Timestamp,
 ) -> Result<(), Vec<Violation>> {
     let hosts = snapshot.hosts().iter().map(|host| (&host.id, host)).collect();
-    let mut check = Check { snapshot, hosts, settings, now, found: Vec::new() };
+    let mut checker = Checker { snapshot, hosts, settings, now, found: Vec::new() };
     let mut moved: BTreeSet<(&HostId, &GuestId)> = BTreeSet::new();
     let mut known = Vec::new();
     for migration in &plan.migrations {
         if !moved.insert((&migration.from, &migration.guest)) {
             let (guest, host) = (migration.guest.clone(), migration.from.clone());
-            check.found.push(Violation::Twice { guest, host });
+            checker.found.push(Violation::Twice { guest, host });
         }
-        if let Some(joined) = check.join(migration) {
-            check.one(&joined);
+        if let Some(joined) = checker.join(migration) {
+            checker.check_migration(&joined);
             known.push(joined);
         }
     }
-    check.neighbours(&known);
-    let filled = check.filled(&known);
-    check.rooms(&known, &filled);
-    check.copies(&known, &filled);
-    check.needless(&known);
+    checker.check_neighbours(&known);
+    let filled = checker.filled_by_copies(&known);
+    checker.check_rooms(&known, &filled);
+    checker.check_copies(&known, &filled);
+    checker.check_needless(&known);
     let under_way: usize = snapshot
         .hosts()
         .iter()
@@ -65,12 +69,12 @@ pub fn check(
         .sum();
     let migrations = plan.migrations.len() + under_way;
     if !plan.migrations.is_empty() && migrations > settings.migrations_max {
-        check.found.push(Violation::TooMany { migrations, max: settings.migrations_max });
+        checker.found.push(Violation::TooMany { migrations, max: settings.migrations_max });
     }
-    if check.found.is_empty() { Ok(()) } else { Err(check.found) }
+    if checker.found.is_empty() { Ok(()) } else { Err(checker.found) }
 }
 
-struct Check<'a> {
+struct Checker<'a> {
     snapshot: &'a FleetSnapshot,
     hosts: BTreeMap<&'a HostId, &'a HostRecord>,
     settings: &'a FleetSettings,
@@ -78,7 +82,7 @@ struct Check<'a> {
     found: Vec<Violation>,
 }
 
-/// A migration with the records it is about.
+/// A migration with the records of its guest and both hosts.
 struct Joined<'a> {
     migration: &'a Migration,
     guest: &'a GuestRecord,
@@ -86,7 +90,7 @@ struct Joined<'a> {
     to: &'a HostRecord,
 }
 
-/// What a guest is never without, in bytes, from weakest to strongest.
+/// Sizes of a guest in bytes, from smallest to largest; see `GuestSizes` of the planner.
 struct Part {
     floor: i128,
     needed: i128,
@@ -96,7 +100,7 @@ struct Part {
 /// Sums of one host, in bytes.
 #[derive(Default)]
 struct Sums {
-    /// What its kernel has for guests.
+    /// What the host's kernel has for guests: free beyond the reserve, or occupied by guests.
     seen: i128,
     /// What was promised beyond allocations.
     promised: i128,
@@ -107,8 +111,8 @@ struct Sums {
     staying_needed: i128,
 }
 
-impl<'a> Check<'a> {
-    /// Finds the records; says which are missing.
+impl<'a> Checker<'a> {
+    /// Finds the records; reports which are missing.
     fn join(&mut self, migration: &'a Migration) -> Option<Joined<'a>> {
         let mut host = |id: &HostId| {
             let host = self.hosts.get(id).copied();
@@ -128,7 +132,7 @@ impl<'a> Check<'a> {
     }
 
     /// What is wrong with one migration by itself.
-    fn one(&mut self, joined: &Joined<'_>) {
+    fn check_migration(&mut self, joined: &Joined<'_>) {
         let Joined { guest, from, to, .. } = joined;
         let id = || guest.id.clone();
         let mut found = Vec::new();
@@ -145,7 +149,7 @@ impl<'a> Check<'a> {
         if to.is_draining {
             found.push(Violation::ToDrained(id()));
         }
-        if guest.stays.is_some() {
+        if guest.pinned_by.is_some() {
             found.push(Violation::Untouchable(id(), "it has to stay"));
         }
         if guest.moving_to.is_some() {
@@ -163,7 +167,7 @@ impl<'a> Check<'a> {
         }
         sizes(joined, &mut found);
         self.found.extend(found);
-        self.reason(joined);
+        self.check_reason(joined);
     }
 
     /// How long a guest rests after its last migration.
@@ -179,22 +183,22 @@ impl<'a> Check<'a> {
         rest.min(self.settings.cooldown_max)
     }
 
-    /// Whether the reason is so.
-    fn reason(&mut self, joined: &Joined<'_>) {
+    /// Whether the reason of a migration is true.
+    fn check_reason(&mut self, joined: &Joined<'_>) {
         let sums = Sums::of(joined.from);
         let floors = sums.staying_floors - sums.capacity;
         let needed = sums.staying_needed - sums.capacity;
-        let says = |short: Bytes, so: i128| so > 0 && i128::from(short.get()) == so;
+        let is_true = |short: Bytes, actual: i128| actual > 0 && i128::from(short.get()) == actual;
         let wrong = match joined.migration.reason {
-            MigrationReason::Floors { short } => (!says(short, floors))
+            MigrationReason::Floors { short } => (!is_true(short, floors))
                 .then_some("its host is not short of so many bytes for floors"),
-            MigrationReason::Objectives { short } => (floors > 0 || !says(short, needed))
+            MigrationReason::Objectives { short } => (floors > 0 || !is_true(short, needed))
                 .then_some("its host is not short of so many bytes for objectives"),
             MigrationReason::Drain => {
                 (!joined.from.is_draining).then_some("its host is not to be drained")
             }
             MigrationReason::Benefit { misses_saved, misses_asked } => {
-                self.benefit(joined, &sums, misses_saved, misses_asked)
+                self.benefit_fault(joined, &sums, misses_saved, misses_asked)
             }
         };
         if let Some(why) = wrong {
@@ -202,7 +206,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn benefit(
+    fn benefit_fault(
         &self,
         joined: &Joined<'_>,
         sums: &Sums,
@@ -228,8 +232,8 @@ impl<'a> Check<'a> {
         (u128::from(saved) > most).then_some("it saves more misses than there are")
     }
 
-    /// Guests of one group or name at the destination, or coming there.
-    fn neighbours(&mut self, all: &[Joined<'_>]) {
+    /// Finds guests of the same group or name at the destination, or on their way there.
+    fn check_neighbours(&mut self, all: &[Joined<'_>]) {
         let mut groups = BTreeSet::new();
         for host in self.snapshot.hosts() {
             for guest in &host.guests {
@@ -255,8 +259,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Every destination has room for all that comes, whatever becomes of what leaves it.
-    fn rooms(&mut self, all: &[Joined<'_>], filled: &BTreeMap<&HostId, i128>) {
+    /// Checks that every destination has room for all that comes, without counting on what leaves.
+    fn check_rooms(&mut self, all: &[Joined<'_>], filled: &BTreeMap<&HostId, i128>) {
         let mut coming: BTreeMap<&HostId, (&HostRecord, i128, bool)> = BTreeMap::new();
         for Joined { migration, to, .. } in all {
             let (_, reserved, gentle) = coming.entry(&to.id).or_insert((to, 0, false));
@@ -265,7 +269,7 @@ impl<'a> Check<'a> {
         }
         for (id, (host, reserved, gentle)) in coming {
             let sums = Sums::of(host);
-            // For a benefit nobody gives way.
+            // For a benefit no guest may have to give way.
             let taken = if gentle { sums.full } else { sums.needed };
             let seen = sums.seen - filled.get(id).unwrap_or(&0);
             let room = seen.min(i128::from(host.budget.get())) - sums.promised - taken;
@@ -276,9 +280,9 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// What the copies of all guests that leave a host fill of it, those under way among them; no
-    /// host without any.
-    fn filled(&self, all: &[Joined<'a>]) -> BTreeMap<&'a HostId, i128> {
+    /// What the copies of leaving guests fill on each host, those under way included. Hosts on
+    /// which copies fill nothing are left out.
+    fn filled_by_copies(&self, all: &[Joined<'a>]) -> BTreeMap<&'a HostId, i128> {
         let mut filled = BTreeMap::new();
         let mut add = |host: &'a HostId, guest: &GuestRecord| {
             let fills = fills(guest);
@@ -298,9 +302,10 @@ impl<'a> Check<'a> {
         filled
     }
 
-    /// Every host has free what copies fill, beside what was promised and what comes: its reserve
-    /// stays whole at every moment. What is under way already is nobody's fault.
-    fn copies(&mut self, all: &[Joined<'_>], filled: &BTreeMap<&HostId, i128>) {
+    /// Checks that every host has free what copies fill, beside what was promised and what comes to
+    /// it, so that its reserve stays whole at every moment. Hosts that this plan adds nothing to
+    /// are not checked.
+    fn check_copies(&mut self, all: &[Joined<'_>], filled: &BTreeMap<&HostId, i128>) {
         let mut more: BTreeMap<&HostId, (&HostRecord, i128)> = BTreeMap::new();
         for Joined { migration, guest, from, to } in all {
             if fills(guest) > 0 {
@@ -323,8 +328,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Of what leaves a host for its floors and objectives, none can be left out.
-    fn needless(&mut self, all: &[Joined<'_>]) {
+    /// Checks that no migration for floors or objectives could be left out.
+    fn check_needless(&mut self, all: &[Joined<'_>]) {
         let mut leaving: BTreeMap<&HostId, Vec<&Joined<'_>>> = BTreeMap::new();
         for joined in all {
             let reason = joined.migration.reason;
@@ -349,7 +354,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// What the copy of a guest fills of its host's memory.
+/// What the copy of a guest fills of its host's memory, in bytes.
 fn fills(guest: &GuestRecord) -> i128 {
     let more = i128::from(guest.copied_resident.get()) - i128::from(guest.resident.get());
     more.max(0)
@@ -363,7 +368,7 @@ fn sizes(joined: &Joined<'_>, found: &mut Vec<Violation>) {
     let resident = i128::from(guest.resident.get());
     let mut copied = resident;
     match migration.shrink_to {
-        Some(_) if !guest.gives => found.push(Violation::CannotShrink(id())),
+        Some(_) if !guest.can_shrink => found.push(Violation::CannotShrink(id())),
         Some(shrink_to) => {
             let least = part.full.min(i128::from(guest.allocation.get()));
             let planned = i128::from(shrink_to.get());
@@ -393,12 +398,12 @@ fn sizes(joined: &Joined<'_>, found: &mut Vec<Violation>) {
     }
     let slower = source.min(i128::from(to.bandwidth_per_s.get()));
     let millis = i128::from(migration.traffic.get()) * 1000 / slower;
-    if i128::try_from(migration.takes.as_millis()) != Ok(millis) {
+    if i128::try_from(migration.copy_time.as_millis()) != Ok(millis) {
         found.push(Violation::WrongFigure(id(), "seconds it takes"));
     }
 }
 
-/// What keeps a guest of one host from running on another; `None`: nothing.
+/// What keeps a guest of host `from` from running on host `to`; `None` if nothing does.
 fn difference(from: &HostRecord, to: &HostRecord, guest: &GuestRecord) -> Option<&'static str> {
     let (source, target) = (&from.compatibility, &to.compatibility);
     if source.hypervisor != target.hypervisor {
@@ -420,12 +425,12 @@ impl Part {
     fn of(guest: &GuestRecord) -> Part {
         let whole = |size: Bytes| i128::from(size.get().next_multiple_of(PAGE_SIZE));
         let mut floor = whole(guest.floor);
-        if !guest.gives {
+        if !guest.can_shrink {
             floor = floor.max(whole(guest.allocation)).max(whole(guest.resident));
         }
         let mut needed = floor;
         if let (Some(curve), Some(most)) = (&guest.curve, guest.misses_per_s_max) {
-            // The first size, from the smallest on, that is enough.
+            // From the largest size down: the last one that is enough is the smallest.
             for (size, misses) in curve.points().iter().rev() {
                 if *misses <= most {
                     needed = floor.max(whole(*size));
@@ -461,7 +466,7 @@ impl Sums {
     }
 }
 
-/// A size that may be negative, for a message.
+/// A size for a message; zero if it is negative.
 fn bytes(size: i128) -> Bytes {
     Bytes::new(u64::try_from(size).unwrap_or(0))
 }

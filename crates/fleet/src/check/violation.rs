@@ -47,7 +47,7 @@ pub enum Violation {
     /// Two guests of one name on one host.
     #[error("{0} goes to a host with a guest of its name")]
     NameTaken(GuestId),
-    /// Shrunk below what it should have.
+    /// The guest is shrunk below what it should have.
     #[error("{guest} is shrunk to {shrink_to} before it is copied: expected at least {least}")]
     ShrunkTooFar {
         /// The guest.
@@ -57,7 +57,7 @@ pub enum Violation {
         /// The least that is allowed.
         least: Bytes,
     },
-    /// A guest that gives nothing is to be shrunk.
+    /// A guest that gives no memory is to be shrunk.
     #[error("{0} is to be shrunk and gives nothing")]
     CannotShrink(GuestId),
     /// The destination reserves less than the guest should have.
@@ -73,27 +73,27 @@ pub enum Violation {
     /// A figure of a migration that does not follow from the snapshot.
     #[error("the {1} of {0} do not follow from the snapshot")]
     WrongFigure(GuestId, &'static str),
-    /// More is reserved on a host than it has.
+    /// More is reserved on a host than it has room for.
     #[error("{reserved} are reserved on {host}, which has room for {room}")]
     NoRoom {
         /// The host.
         host: HostId,
         /// The sum of all reservations.
         reserved: Bytes,
-        /// What there is.
+        /// The room that it has.
         room: Bytes,
     },
-    /// Copies fill more memory of the host that their guests leave than it has.
+    /// Copies and arrivals take more memory of a host than it has free.
     #[error("copies fill {fills} of {host}, which has {vacant} free beyond its reserve")]
     FillsTooMuch {
         /// The host.
         host: HostId,
         /// What all copies from it fill, and what comes to it meanwhile.
         fills: Bytes,
-        /// What is free.
+        /// What is free beyond the reserve and what was promised.
         vacant: Bytes,
     },
-    /// More migrations at once than may be.
+    /// More migrations at once than the setting allows.
     #[error("{migrations} migrations at once: at most {max}")]
     TooMany {
         /// Those of the plan, and those under way.
@@ -101,7 +101,7 @@ pub enum Violation {
         /// The setting.
         max: usize,
     },
-    /// The reason is not so; the text says why.
+    /// The reason is not true; the text says why.
     #[error("{0} has no reason to be moved: {1}")]
     NoReason(GuestId, &'static str),
     /// Its host would have enough without this migration.

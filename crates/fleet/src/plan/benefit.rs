@@ -1,14 +1,15 @@
 //! The migrations that save more misses than they cost.
 //!
 //! Idea: a host whose guests have their floors and objectives may still be too small for what they
-//! all should have. How few misses its own balancing can come to is estimated by its guests'
-//! curves: memory goes where a byte saves most (the lower hull of each curve makes that the best
-//! division). The same without one guest, which has all it should have elsewhere, has fewer misses.
-//! The difference over the horizon has to be more than the pages copied, each weighed by the
-//! setting. The guest goes only where nobody has to give way for it.
+//! all should have. The fewest misses that its own balancing can reach are estimated from its
+//! guests' curves: memory goes where a byte saves most, and the lower hull of each curve makes that
+//! the best division. Without one guest, which then has all it should have elsewhere, the others
+//! miss less. The difference over the horizon has to exceed the pages copied times the misses that
+//! the setting asks for each. The guest goes only where no guest has to give way for it.
 //! Cost: O(guests × points) for each guest of such a host.
-//! Limits: an estimate under the best division; a policy that divides by shares gains less. At
-//! most one guest of a host in one plan, and none of a host that a migration comes to or leaves.
+//! Limits: the estimate assumes the best division; a policy that divides by shares gains less. At
+//! most one guest of a host goes in one plan, and none from a host that a migration comes to or
+//! leaves.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -21,30 +22,30 @@ use super::host_figures::{GuestSizes, positive};
 use super::restore::{Chosen, Situation, all_candidates};
 use crate::{CompactCurve, GuestRecord, MigrationReason};
 
-/// One straight piece of a guest's hull.
+/// One straight segment of a guest's hull: bytes more, and misses a second that they save.
 struct Segment {
     guest: usize,
     bytes: u64,
     misses: u64,
 }
 
-/// A host's guests with what they need, and what more memory saves each.
+/// What the guests of a host need, and what more memory saves each of them.
 struct Division {
-    /// What each guest has in any case, and its misses a second with that.
+    /// What each guest has in any case, in bytes, and its misses a second with that.
     base: Vec<(u64, u64)>,
-    /// The most misses saved by a byte first.
+    /// Sorted: the segment that saves most misses for each byte first.
     segments: Vec<Segment>,
     capacity: u64,
 }
 
-/// A migration that pays.
+/// A migration that saves more misses than it costs.
 struct Offer<'a> {
     candidate: Candidate<'a>,
     saved: u64,
     asked: u64,
 }
 
-/// Adds migrations that pay to those that are needed anyway.
+/// Adds migrations that pay to those that are needed.
 pub(crate) fn add_benefits<'a>(
     situation: &Situation<'a>,
     destinations: &mut Destinations<'a>,
@@ -84,7 +85,7 @@ impl Offer<'_> {
     }
 }
 
-/// Guests of a host whose migration pays, the most gainful first.
+/// Guests of a host whose migration pays, the largest gain first.
 fn offers<'a>(situation: &Situation<'a>, place: u32) -> Vec<Offer<'a>> {
     let host = &situation.snapshot.hosts()[place as usize];
     let capacity = positive(situation.figures[place as usize].capacity);
@@ -116,7 +117,7 @@ impl Division {
         for (at, guest) in guests.iter().enumerate() {
             let sizes = GuestSizes::of(guest);
             let Some(curve) = &guest.curve else {
-                // Nothing is known of its misses: it has what it should have.
+                // Without a curve its misses are unknown: it keeps what it should have.
                 division.base.push((sizes.full, 0));
                 continue;
             };
@@ -137,7 +138,7 @@ impl Division {
         division
     }
 
-    /// Misses a second of all guests, or of all but one, under the best division.
+    /// Misses a second of all guests, or of all but `left`, under the best division.
     fn misses_without(&self, left: Option<usize>) -> u64 {
         let (mut base, mut misses) = (0, 0u64);
         for (at, (bytes, here)) in self.base.iter().enumerate() {
@@ -161,7 +162,7 @@ impl Division {
     }
 }
 
-/// The lower hull of a curve from a size on: with each byte more, a byte saves less.
+/// The lower hull of a curve from size `from` on: along it each further byte saves less.
 fn lower_hull(curve: &CompactCurve, from: u64) -> Vec<(u64, u64)> {
     let mut hull = vec![(from, curve.misses_per_s(Bytes::new(from)))];
     let beyond = curve.points().iter().filter(|(size, _)| size.get() > from);
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn hull_leaves_out_what_bulges() {
+    fn lower_hull_is_convex() {
         let curve = curve(&[(0, 100), (10, 95), (20, 20), (30, 15), (40, 0)]);
         assert_eq!(lower_hull(&curve, 0), [(0, 100), (20, 20), (40, 0)]);
         assert_eq!(lower_hull(&curve, 15), [(15, 95), (20, 20), (40, 0)]);
@@ -202,8 +203,8 @@ mod tests {
     }
 
     proptest! {
-        /// Curves that are their own hulls, in units of one page: a page at a time to whoever it
-        /// saves most is the best division.
+        /// On curves that are their own hulls, the best division is found page by page: each page
+        /// goes to the guest whose misses it reduces most.
         #[test]
         fn division_is_as_good_as_page_by_page(
             falls in prop::collection::vec(prop::collection::vec(0u64..30, 1..5), 1..5),

@@ -1,13 +1,13 @@
-//! May a guest be moved now, how large is it then, and what does the copy cost?
+//! May a guest be moved now, at which size, and what does the copy cost?
 //!
-//! Idea: a guest is ballooned down to what it should have before it is copied: an inflated balloon
-//! is not copied. It writes pages meanwhile, which are copied again: `bytes × (1 + dirty rate)`,
-//! the dirty rate as a share of the bandwidth.
-//! Damping: after a migration a guest rests for a quarter of an hour, or as long as the migration
-//! took; twice as long for each further one within 24 hours; at most six hours. A drain is the
-//! operator's word, and does not wait.
-//! Limits: the bandwidth is the source's. A destination with less takes longer, not more bytes; one
-//! that is slower than the guest writes is none.
+//! Idea: a guest is ballooned down to what it should have before it is copied, because ballooned
+//! pages are not copied. Pages that it writes during the copy are copied again. With the dirty rate
+//! as a share of the bandwidth, `bytes × (1 + dirty rate)` are copied in all.
+//! Damping: after a migration a guest rests for a quarter of an hour, or for as long as the
+//! migration took if that is longer; twice as long for each further migration within 24 hours; at
+//! most six hours. A drain does not wait for that, as the operator ordered it.
+//! Limits: the bandwidth is that of the source. With a slower destination the copy takes longer,
+//! but not more bytes. A destination that is slower than the guest writes is not considered.
 
 use std::time::Duration;
 
@@ -19,22 +19,22 @@ use crate::{FleetSettings, GuestRecord, HostRecord, Obstacle};
 /// A guest that may be moved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<'a> {
-    /// Place of its host in the snapshot.
+    /// Index of its host in the snapshot.
     pub(crate) host: u32,
     pub(crate) guest: &'a GuestRecord,
     pub(crate) sizes: GuestSizes,
-    /// Its target before it is copied; `None`: it gives nothing.
+    /// The balloon target before the copy; `None` if it gives no memory.
     pub(crate) shrink_to: Option<u64>,
-    /// How much more of its host's memory it occupies meanwhile.
+    /// How much more of its host's memory it occupies during the copy.
     pub(crate) fills: u64,
-    /// What is copied once.
+    /// What is copied if it writes nothing meanwhile.
     pub(crate) bytes: u64,
-    /// What is copied in all.
+    /// What is copied in all, including what it writes meanwhile.
     pub(crate) traffic: u64,
 }
 
 impl<'a> Candidate<'a> {
-    /// The guest as a candidate, or why it is none.
+    /// The guest as a candidate, or the obstacle.
     pub(crate) fn of(
         place: u32,
         host: &HostRecord,
@@ -42,8 +42,8 @@ impl<'a> Candidate<'a> {
         settings: &FleetSettings,
         now: Timestamp,
     ) -> Result<Candidate<'a>, Obstacle> {
-        if let Some(stays) = guest.stays {
-            return Err(Obstacle::Stays(stays));
+        if let Some(by) = guest.pinned_by {
+            return Err(Obstacle::Pinned(by));
         }
         let rests_until = rests_until(guest, settings).filter(|until| *until > now);
         if let Some(until) = rests_until.filter(|_| !host.is_draining) {
@@ -54,7 +54,7 @@ impl<'a> Candidate<'a> {
         }
         let sizes = GuestSizes::of(guest);
         let shrunk = guest.allocation.page_ceil().get().min(sizes.full);
-        let shrink_to = guest.gives.then_some(shrunk);
+        let shrink_to = guest.can_shrink.then_some(shrunk);
         let bytes = shrink_to.unwrap_or(u64::MAX).min(guest.resident.get());
         let again =
             Bytes::new(bytes).fraction(guest.dirty_per_s.get(), host.bandwidth_per_s.get()).get();
@@ -62,14 +62,14 @@ impl<'a> Candidate<'a> {
         Ok(Candidate { host: place, guest, sizes, shrink_to, fills, bytes, traffic: bytes + again })
     }
 
-    /// How long the copy takes to a host of this bandwidth.
-    pub(crate) fn takes(&self, from: &HostRecord, to: &HostRecord) -> Duration {
+    /// How long the copy takes at the slower of both hosts' bandwidths.
+    pub(crate) fn copy_time(&self, from: &HostRecord, to: &HostRecord) -> Duration {
         let bandwidth = from.bandwidth_per_s.min(to.bandwidth_per_s).get();
         Duration::from_millis(Bytes::new(self.traffic).fraction(1000, bandwidth).get())
     }
 }
 
-/// Until when a guest is not moved again; `None`: it was not moved lately.
+/// When the guest may be moved again; `None` if it was never moved.
 fn rests_until(guest: &GuestRecord, settings: &FleetSettings) -> Option<Timestamp> {
     let last = guest.last_move?;
     let base = settings.cooldown_min.max(last.took);

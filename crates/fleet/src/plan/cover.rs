@@ -1,30 +1,30 @@
-//! Which guests have the cheapest copies and leave a host enough?
+//! Which guests are cheapest to copy and relieve a host enough?
 //!
-//! Idea: of the guests of a host that is short by some bytes, choose those that relieve it of at
-//! least as much and have the least to copy: a knapsack turned round. A greedy choice by copied
-//! bytes for each byte of relief comes first; then a search in the same order, depth first, that
-//! drops a branch when even fractions of the remaining guests could not make it cheaper than the
-//! best one found. A choice counts only if every guest of it finds a destination.
+//! Idea: a host is short by some bytes. Of its guests, choose those that together relieve it of at
+//! least that and have the least to copy: a minimum knapsack. A greedy choice, by bytes copied for
+//! each byte of relief, comes first. Then a depth-first search in the same order looks for a
+//! cheaper one: branch and bound, where the bound counts a fraction of the last guest. A choice
+//! counts only if every guest of it finds a destination.
 //! Source: the bound is Dantzig's of 1957 for the knapsack.
-//! Cost: at most the given number of steps, of O(guests) each; a guest to be placed counts as
-//! [`PLACING`] steps. Within these the choice is the
-//! cheapest there is, as far as destinations are found in the order in which they are looked for.
+//! Cost: at most the given number of steps, of O(guests) each; placing a guest counts as
+//! [`PLACEMENT_STEPS`] steps. If the steps are enough, the choice is the cheapest there is, given
+//! the order in which destinations are looked for.
 
-/// Steps that looking for the destination of one guest counts for.
-const PLACING: usize = 8;
+/// Steps that the search for one guest's destination counts as.
+const PLACEMENT_STEPS: usize = 8;
 
-/// What moving one guest takes and brings.
+/// What moving one guest costs and gains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
     /// Bytes copied.
     pub(crate) traffic: u64,
-    /// Bytes that its host is short of less; more than none.
+    /// By how many bytes it makes the shortage smaller; more than none.
     pub(crate) relief: u64,
 }
 
-/// The cheapest choice of `items`, by place, with a relief of at least `short` and less than
-/// `below` to copy, for which `place` finds destinations; `None`: none was found. `place` keeps
-/// nothing.
+/// The cheapest choice of `items`, as indices, that relieves at least `short`, copies less than
+/// `below`, and has destinations; `None` if none was found. `place` tells whether all guests of a
+/// choice find destinations, and reserves nothing.
 pub(crate) fn cheapest_cover(
     items: &[Item],
     short: u64,
@@ -33,7 +33,7 @@ pub(crate) fn cheapest_cover(
     place: &mut dyn FnMut(&[usize]) -> bool,
 ) -> Option<Vec<usize>> {
     let order = by_price(items);
-    // What the items from each place on relieve together.
+    // What the items from each place on relieve together: without enough of it a branch is dropped.
     let mut left = vec![0; order.len() + 1];
     for (at, &item) in order.iter().enumerate().rev() {
         left[at] = left[at + 1] + items[item].relief;
@@ -52,7 +52,7 @@ pub(crate) fn cheapest_cover(
     search.best
 }
 
-/// The places of items, the cheapest byte of relief first.
+/// The indices of items, those with the cheapest byte of relief first.
 pub(crate) fn by_price(items: &[Item]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..items.len()).collect();
     order.sort_by(|&a, &b| {
@@ -64,7 +64,7 @@ pub(crate) fn by_price(items: &[Item]) -> Vec<usize> {
     order
 }
 
-/// Takes out what `chosen` does not need for a relief of `short`, the dearest first.
+/// Drops items that `chosen` does not need for a relief of `short`, the dearest first.
 pub(crate) fn drop_needless(items: &[Item], chosen: &mut Vec<usize>, short: u64) {
     let mut relief: u64 = chosen.iter().map(|&item| items[item].relief).sum();
     let mut dearest = chosen.clone();
@@ -89,21 +89,21 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Decides about the items from place `at` on, with `short` still to be relieved.
+    /// Decides on the items from place `at` on, with `short` bytes still to be relieved.
     fn descend(&mut self, at: usize, short: u64, traffic: u64) {
         if self.steps == 0 {
             return;
         }
         self.steps -= 1;
         if short == 0 {
-            self.steps = self.steps.saturating_sub(PLACING * self.taken.len());
+            self.steps = self.steps.saturating_sub(PLACEMENT_STEPS * self.taken.len());
             if traffic < self.best_traffic && (self.place)(&self.taken) {
                 self.best_traffic = traffic;
                 self.best = Some(self.taken.clone());
             }
             return;
         }
-        if self.left[at] < short || self.at_least(at, short, traffic) >= self.best_traffic {
+        if self.left[at] < short || self.lower_bound(at, short, traffic) >= self.best_traffic {
             return;
         }
         let item = self.order[at];
@@ -114,8 +114,8 @@ impl Search<'_> {
         self.descend(at + 1, short, traffic);
     }
 
-    /// What every choice from here on copies at least: the last item counts in part.
-    fn at_least(&self, at: usize, mut short: u64, mut traffic: u64) -> u64 {
+    /// A lower bound of what every choice from here on copies: the last item counts in part.
+    fn lower_bound(&self, at: usize, mut short: u64, mut traffic: u64) -> u64 {
         for &item in &self.order[at..] {
             let Item { traffic: more, relief } = self.items[item];
             if relief >= short {

@@ -1,18 +1,19 @@
-//! Where is room for a guest, and for its copy on the host that it leaves?
+//! Which host has room for a guest, and has the guest's own host room for its copy?
 //!
 //! Idea: hosts that offer the same (hypervisor, version, processor model, storage, networks) form a
-//! class, and there are few of those. What one host alone offers, as a local disk, makes no class:
-//! nobody else's guests use it. Each class keeps its hosts ordered by room, so that a host is found
-//! by a search and not by going through all of them. Room comes in two sizes: what is left when the
-//! guests there have all they should have (`full`), and when they have what floors and objectives
-//! need (`needed`). The first is preferred, as nobody gives way.
-//! Room only shrinks while a plan is made: a leaving guest still counts. A guest may leave if what
-//! its copy fills is free. Where copies under way fill memory, whoever comes has to find room
-//! beside them in what is free.
+//! class; there are few classes. Storage or a network that only one host has, such as a local disk,
+//! is left out of the class, because no guest of another host uses it. Each class keeps its hosts
+//! ordered by room, so that a search finds a host without going through all of them. Room has two
+//! sizes: what is left when the guests there have all they should have (`full`), and when they have
+//! what floors and objectives need (`needed`). The first is preferred, as then no guest has to give
+//! way.
+//! Room only shrinks while a plan is made: a leaving guest still counts on its old host. A guest
+//! may leave only if the memory that its copy fills is free. On a host where copies fill memory, an
+//! arriving guest has to fit beside them into what is free.
 //! Cost: O(classes × log hosts) a search, and one step for each host that is passed over because it
 //! runs a guest of the same group or name, at most [`PASSED_OVER_MAX`] of them.
-//! Limits: a guest whose own host lacks the storage it uses, and that one other host alone has, is
-//! not sent there.
+//! Limits: if a guest uses storage that its own host lacks and only one other host has, it is not
+//! sent to that host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,9 +29,9 @@ const PASSED_OVER_MAX: usize = 1024;
 /// How a destination is chosen among those with room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// The most room where nobody has to give way, else the least that is enough.
+    /// The most room where no guest has to give way; if there is none, as `Tight`.
     Comfortable,
-    /// The least room that is enough: large rooms are left for large guests.
+    /// The least room that is enough, which leaves large rooms for large guests.
     Tight,
 }
 
@@ -39,12 +40,12 @@ pub(crate) enum Fit {
 pub(crate) struct Destinations<'a> {
     snapshot: &'a FleetSnapshot,
     classes: Vec<Class<'a>>,
-    /// The class of each host.
+    /// The index of each host's class.
     class_of: Vec<u32>,
     rooms: Vec<Room>,
-    /// Which groups run, or are to run, on which hosts.
+    /// Each group with each host on which it runs, or is to run.
     groups: BTreeSet<(&'a Label, u32)>,
-    /// Guests that are to come, by host.
+    /// Guests that this plan sends to a host, by host.
     arrivals: BTreeSet<(u32, &'a GuestId)>,
 }
 
@@ -53,15 +54,15 @@ pub(crate) struct Destinations<'a> {
 struct Room {
     needed: i64,
     full: i64,
-    /// Free now, and neither promised nor to be filled.
+    /// Free now, and neither promised nor about to be filled by a copy.
     vacant: i64,
-    /// What copies of leaving guests fill.
+    /// What copies of leaving guests may fill.
     filling: i64,
     /// Whether it may receive guests at all.
     is_open: bool,
 }
 
-/// Hosts that offer the same, by room and place.
+/// Hosts that offer the same; each set has pairs of room and host.
 #[derive(Clone, Debug)]
 struct Class<'a> {
     offers: Offered<'a>,
@@ -69,7 +70,7 @@ struct Class<'a> {
     by_full: BTreeSet<(u64, u32)>,
 }
 
-/// What hosts of a class offer, without what one host alone has.
+/// What every host of a class offers, without what only one host has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Offered<'a> {
     hypervisor: &'a Label,
@@ -142,7 +143,7 @@ impl<'a> Destinations<'a> {
     }
 
     /// Whether the guest's host has free what its copy fills.
-    pub(crate) fn may_fill(&self, candidate: &Candidate<'a>) -> bool {
+    pub(crate) fn has_free_for_copy(&self, candidate: &Candidate<'a>) -> bool {
         let vacant = self.rooms[candidate.host as usize].vacant;
         candidate.fills == 0 || signed(candidate.fills) <= vacant
     }
@@ -152,7 +153,7 @@ impl<'a> Destinations<'a> {
         self.compatible(candidate).any(|class| self.tightest(candidate, class).is_some())
     }
 
-    /// Reserves room where nobody has to give way; `None`: there is none.
+    /// Reserves room where no guest has to give way; `None` if there is none.
     pub(crate) fn reserve_spare(&mut self, candidate: &Candidate<'a>) -> Option<u32> {
         let to = self.most_spare(candidate)?;
         self.change(candidate, to, -1);
@@ -174,14 +175,14 @@ impl<'a> Destinations<'a> {
         class: &'s Class<'a>,
     ) -> Option<&'s (u64, u32)> {
         let mut near = class.by_needed.range((candidate.sizes.full, 0)..).take(PASSED_OVER_MAX);
-        near.find(|(_, to)| self.may_go(candidate, *to))
+        near.find(|(_, to)| self.accepts(candidate, *to))
     }
 
     fn most_spare(&self, candidate: &Candidate<'a>) -> Option<u32> {
         let size = candidate.sizes.full;
         let found = self.compatible(candidate).filter_map(|class| {
             let mut most = class.by_full.range((size, 0)..).rev().take(PASSED_OVER_MAX);
-            most.find(|(_, to)| self.may_go(candidate, *to))
+            most.find(|(_, to)| self.accepts(candidate, *to))
         });
         found.max().map(|(_, to)| *to)
     }
@@ -189,12 +190,12 @@ impl<'a> Destinations<'a> {
     fn compatible(&self, candidate: &Candidate<'a>) -> impl Iterator<Item = &Class<'a>> {
         let from = &self.snapshot.hosts()[candidate.host as usize].compatibility;
         let guest = candidate.guest;
-        let classes = if self.may_fill(candidate) { &self.classes[..] } else { &[] };
+        let classes = if self.has_free_for_copy(candidate) { &self.classes[..] } else { &[] };
         classes.iter().filter(move |class| offers(from, &class.offers, guest))
     }
 
-    /// What depends on the pair of guest and host.
-    fn may_go(&self, candidate: &Candidate<'a>, to: u32) -> bool {
+    /// What no class decides: the host's room beside copies, its bandwidth, groups and names.
+    fn accepts(&self, candidate: &Candidate<'a>, to: u32) -> bool {
         let host = &self.snapshot.hosts()[to as usize];
         let id = &candidate.guest.id;
         let room = &self.rooms[to as usize];
@@ -215,7 +216,7 @@ impl<'a> Destinations<'a> {
         room.full += size;
         room.vacant += size;
         self.list(to);
-        // A host that guests leave receives none in the same plan.
+        // The host that the guest leaves loses what the copy fills.
         let fills = sign * signed(candidate.fills);
         let source = &mut self.rooms[candidate.host as usize];
         source.vacant += fills;
@@ -252,7 +253,7 @@ impl<'a> Destinations<'a> {
     }
 }
 
-/// Whether hosts of a class can run a guest of a host of `from`.
+/// Whether hosts of a class can run a guest that a host of `from` runs.
 fn offers(from: &Compatibility, to: &Offered<'_>, guest: &GuestRecord) -> bool {
     from.hypervisor == *to.hypervisor
         && from.version <= to.version

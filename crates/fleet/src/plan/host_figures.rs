@@ -1,13 +1,14 @@
-//! What there is on a host, and what its guests need.
+//! How much memory a host has for guests, and how much they need.
 //!
-//! Idea: two limits, the budget and what the host's kernel has for guests; the smaller one counts.
-//! What was promised beyond allocations (reservations, grants on their way, debts) is gone. Against
-//! that stand three sums over the guests: floors; what floors and objectives need; and what every
-//! guest should have. A guest that gives nothing needs what it holds. A copy fills what is free at
-//! the moment: nobody gives way for it.
+//! Idea: two limits apply, the budget and the memory that the host's kernel has for guests; the
+//! smaller one counts. What was promised beyond allocations (reservations, grants on their way,
+//! debts) is subtracted: that leaves the capacity. It is compared with three sums over the guests:
+//! their floors; what floors and objectives need; and what every guest should have. A guest that
+//! gives no memory needs what it holds. What a copy fills has to be free now: no guest gives way
+//! for it.
 //! Cost: O(guests), once a plan.
-//! Limits: a guest on its way out still counts where room is offered, and no longer where relief is
-//! sought: should its migration fail, the next plan sees it.
+//! Limits: a guest that is being moved away still counts where room for others is computed, but no
+//! longer where a shortage is. If its migration fails, the next plan sees that.
 
 use ballast_model::Timestamp;
 
@@ -16,30 +17,30 @@ use crate::{FleetSettings, GuestRecord, HostRecord};
 /// Sizes of one guest, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GuestSizes {
-    /// Below this it is never pushed.
+    /// The balancer never shrinks the guest below this; what it holds, if it gives no memory.
     pub(crate) floor: u64,
-    /// What floor and objective need.
+    /// What its floor and its objective need.
     pub(crate) needed: u64,
     /// What it should have.
     pub(crate) full: u64,
 }
 
-/// Figures of one host, in bytes. Sums are within 2^63 by the bounds of records.
+/// Figures of one host, in bytes. The bounds of records keep every sum within 2^63.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HostFigures {
-    /// What there is for guests.
+    /// Memory for guests: the smaller of budget and physical memory, less promises.
     pub(crate) capacity: i64,
-    /// What is free beyond the reserve and what was promised: copies may fill it.
+    /// What is free now beyond the reserve and what was promised: copies may fill it.
     pub(crate) vacant: i64,
-    /// What the copies of guests on their way out still fill.
+    /// What copies under way may still fill.
     pub(crate) filling: i64,
     /// Sums over all guests.
     pub(crate) needed: i64,
     pub(crate) full: i64,
-    /// Sums over guests that are not on their way out.
+    /// Sums over guests that are not being moved away.
     pub(crate) floors_staying: i64,
     pub(crate) needed_staying: i64,
-    /// Guests on their way out.
+    /// Number of guests that are being moved away.
     pub(crate) moving: usize,
     /// Whether the record is recent enough to plan by.
     pub(crate) is_fresh: bool,
@@ -48,10 +49,10 @@ pub(crate) struct HostFigures {
 impl GuestSizes {
     pub(crate) fn of(guest: &GuestRecord) -> GuestSizes {
         let holds = guest.allocation.max(guest.resident).page_ceil();
-        let kept = if guest.gives { ballast_model::Bytes::ZERO } else { holds };
+        let kept = if guest.can_shrink { ballast_model::Bytes::ZERO } else { holds };
         let floor = guest.floor.page_ceil().max(kept);
         let objective = guest.curve.as_ref().zip(guest.misses_per_s_max);
-        // An objective that no size of the curve keeps is none that memory can keep.
+        // If no size of the curve keeps the objective, more memory cannot keep it.
         let objective = objective.and_then(|(curve, rate)| curve.size_for(rate));
         let needed = floor.max(objective.unwrap_or_default().page_ceil());
         let full = needed.max(guest.demand.page_ceil());
@@ -61,7 +62,7 @@ impl GuestSizes {
 
 impl HostFigures {
     pub(crate) fn of(host: &HostRecord, settings: &FleetSettings, now: Timestamp) -> HostFigures {
-        // From the future: no clock explains it, so nothing is known of its age.
+        // A record from the future has an unknown age: it does not count as fresh.
         let is_fresh =
             host.seen_at <= now && now.saturating_since(host.seen_at) <= settings.stale_after;
         let mut figures = HostFigures { is_fresh, ..HostFigures::default() };
@@ -91,12 +92,12 @@ impl HostFigures {
         figures
     }
 
-    /// By how much floors are more than there is.
+    /// By how much the floors exceed the capacity.
     pub(crate) fn short_of_floors(&self) -> u64 {
         positive(self.floors_staying - self.capacity)
     }
 
-    /// By how much floors and objectives need more than there is.
+    /// By how much floors and objectives exceed the capacity.
     pub(crate) fn short_of_needed(&self) -> u64 {
         positive(self.needed_staying - self.capacity)
     }

@@ -1,10 +1,10 @@
 //! From a snapshot to a plan.
 //!
-//! Idea: what has to be done for floors, drains and objectives first, then what pays; the most
-//! urgent of it now, and the rest waits. Every figure is an integer and every list has an order, so
-//! that a snapshot has one plan, whatever the order in which its records came.
-//! Cost: O(n log n) over all guests; what is kept beside the snapshot is O(hosts), and the guests
-//! of hosts that need something.
+//! Idea: migrations for floors, drains and objectives come first, then those that pay. The most
+//! urgent start now; the rest wait. Every figure is an integer and every list is sorted, so that a
+//! snapshot has exactly one plan, whatever the order in which its records came.
+//! Cost: O(n log n) over all guests. Memory beside the snapshot is O(hosts), and the guests of
+//! hosts that need something.
 //! Limits: a plan never relies on memory that one of its own migrations frees. Two guests that
 //! would have to change places, or a chain of guests, take several plans, or never go.
 
@@ -54,7 +54,7 @@ pub fn plan(snapshot: &FleetSnapshot, settings: &FleetSettings, now: Timestamp) 
     MigrationPlan { migrations, waiting, unmet, stale_hosts }
 }
 
-/// The kind of the reason, then how much is at stake.
+/// The sort key: the kind of the reason, then how many bytes or misses it is about.
 fn urgency(reason: MigrationReason) -> (u8, Reverse<u64>) {
     match reason {
         MigrationReason::Floors { short } => (0, Reverse(short.get())),
@@ -78,12 +78,12 @@ fn migration(snapshot: &FleetSnapshot, chosen: &Chosen<'_>) -> Migration {
         fills: Bytes::new(candidate.fills),
         bytes: Bytes::new(candidate.bytes),
         traffic: Bytes::new(candidate.traffic),
-        takes: candidate.takes(from, to),
+        copy_time: candidate.copy_time(from, to),
         reason: *reason,
     }
 }
 
-/// What hosts need beyond what `chosen` gives them, and why no other guest can go.
+/// Needs of hosts beyond what `chosen` gives them, and why no other guest can go.
 fn unmet_needs(
     situation: &Situation<'_>,
     destinations: &Destinations<'_>,
@@ -117,7 +117,8 @@ fn unmet_needs(
     unmet
 }
 
-/// Why the guests of a host that stay do not go. Of those at rest the first moment counts.
+/// Why the guests that stay on a host do not go. Resting guests are one entry, with the time at
+/// which the first of them may go.
 fn obstacles(
     situation: &Situation<'_>,
     destinations: &Destinations<'_>,
@@ -137,7 +138,7 @@ fn obstacles(
                 continue;
             }
             Err(obstacle) => obstacle,
-            Ok(candidate) if !destinations.may_fill(&candidate) => Obstacle::FillsTooMuch,
+            Ok(candidate) if !destinations.has_free_for_copy(&candidate) => Obstacle::FillsTooMuch,
             Ok(candidate) if destinations.has_room(&candidate) => Obstacle::NotEnough,
             Ok(_) => Obstacle::NoDestination,
         };

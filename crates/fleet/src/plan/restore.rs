@@ -1,15 +1,15 @@
-//! The migrations without which floors, objectives or a drain are not met.
+//! The migrations that are needed for floors, objectives and drains.
 //!
-//! Idea: hosts that are short of floors come first, then those that are drained, then those short
-//! of objectives; within these the one that lacks most. Each gets the cheapest choice of guests
-//! that finds room. What it cannot get in full it gets for its floors alone, and if that is
-//! impossible as far as there is room. Hosts compete for room, so an attempt that leaves something
-//! unmet is made again with the hosts that failed in front, and with other ways to fill rooms; the
-//! best of the attempts counts.
+//! Idea: hosts that are short of floors come first, then those to be drained, then those short of
+//! objectives; among those short of the same, the one that lacks most comes first. Each host gets
+//! the cheapest choice of guests that finds room. If there is no room for all that it needs, its
+//! floors alone are tried, and then as many floors as there is room for. Hosts compete for room, so
+//! if something stays unmet, another attempt begins with the hosts that failed and fills rooms in
+//! another way. The best attempt counts.
 //! Cost: O(n log n) over the guests of hosts that need something, at most three times; the search
 //! of `cover` has [`STEPS_MAX`] steps for all hosts together.
-//! Limits: hosts are taken one after the other. A choice that is dearer for one host and leaves
-//! room for another is found only by the order of attempts.
+//! Limits: hosts are planned one after the other. A choice that costs one host more and leaves room
+//! for another one is found only by the order of attempts.
 
 use std::collections::BTreeSet;
 
@@ -23,8 +23,8 @@ use crate::{FleetSettings, FleetSnapshot, MigrationReason};
 
 /// Steps of the search for all hosts together.
 const STEPS_MAX: usize = 1 << 22;
-/// And for one host: between these.
-const STEPS_A_HOST: (usize, usize) = (1 << 8, 1 << 14);
+/// The least and the most steps for one host.
+const STEPS_PER_HOST: (usize, usize) = (1 << 8, 1 << 14);
 
 /// What a plan is made from.
 pub(crate) struct Situation<'a> {
@@ -42,25 +42,25 @@ pub(crate) struct Chosen<'a> {
     pub(crate) reason: MigrationReason,
 }
 
-/// How an attempt goes about it.
+/// How an attempt chooses.
 #[derive(Clone, Copy, Debug)]
 struct Approach {
     fit: Fit,
-    /// All floors before any objective, also of one host.
+    /// All floors are met before any objective, even on one host.
     floors_first: bool,
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt<'a> {
     pub(crate) chosen: Vec<Chosen<'a>>,
     pub(crate) destinations: Destinations<'a>,
-    /// Hosts that keep an unmet need, by place.
+    /// Hosts, by index, with a need that is still unmet.
     failed: Vec<u32>,
     score: Score,
 }
 
-/// The less the better, in this order.
+/// How bad a result is: less is better; earlier fields count first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Score {
     floors: u64,
@@ -69,7 +69,7 @@ struct Score {
     traffic: u64,
 }
 
-/// Up to where a host is to be relieved.
+/// How far a host is to be relieved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Floors,
@@ -100,7 +100,7 @@ fn attempt<'a>(
 ) -> Attempt<'a> {
     let needy = Needy::of(situation, first);
     let hosts = needy.floors.len() + needy.objectives.len();
-    let (least, most) = STEPS_A_HOST;
+    let (least, most) = STEPS_PER_HOST;
     let steps = (STEPS_MAX / hosts.max(1)).clamp(least, most);
     let mut work = Work {
         situation,
@@ -116,7 +116,7 @@ fn attempt<'a>(
         let mut relief = Relief::default();
         let figures = &situation.figures[host as usize];
         let in_full = !approach.floors_first && work.relieve(host, Level::Needed, &mut relief);
-        // Where nobody has an objective, all that is needed are the floors, and was tried.
+        // Without objectives, what is needed is the floors alone: that was just tried.
         let is_tried =
             !approach.floors_first && figures.short_of_floors() == figures.short_of_needed();
         if !in_full && (is_tried || !work.relieve(host, Level::Floors, &mut relief)) {
@@ -138,7 +138,7 @@ fn attempt<'a>(
     Attempt { chosen, destinations, failed, score }
 }
 
-/// Hosts that need something, by place, the neediest first.
+/// Hosts, by index, that need something; of those short of memory the one that lacks most first.
 struct Needy {
     floors: Vec<u32>,
     drains: Vec<u32>,
@@ -172,7 +172,7 @@ impl Needy {
     }
 }
 
-/// What is to leave one host.
+/// Guests that are to leave one host, with their destinations.
 #[derive(Default)]
 struct Relief<'a> {
     leaving: Vec<(Candidate<'a>, u32)>,
@@ -199,7 +199,7 @@ struct Work<'a, 's> {
 }
 
 impl<'a> Work<'a, '_> {
-    /// What the host is still short of at a level.
+    /// By how much the host is still short at a level, in bytes.
     fn short(&self, host: u32, level: Level, relief: &Relief<'_>) -> u64 {
         let figures = &self.situation.figures[host as usize];
         match level {
@@ -208,7 +208,7 @@ impl<'a> Work<'a, '_> {
         }
     }
 
-    /// Guests of the host that may go, have somewhere to go, and relieve it.
+    /// Guests of the host that may go, find room elsewhere, and would relieve it.
     fn candidates(&self, host: u32, level: Level, relief: &Relief<'a>) -> Vec<Candidate<'a>> {
         let guests = all_candidates(self.situation, host);
         let is_leaving = |id: &GuestId| relief.leaving.iter().any(|(it, _)| it.guest.id == *id);
@@ -218,8 +218,8 @@ impl<'a> Work<'a, '_> {
         useful.collect()
     }
 
-    /// Whether the host is, or can be, relieved of all that it is short of. If it cannot, nothing
-    /// changes.
+    /// Relieves the host of its whole shortage, and returns whether that was possible; if not,
+    /// nothing changes.
     fn relieve(&mut self, host: u32, level: Level, relief: &mut Relief<'a>) -> bool {
         let short = self.short(host, level, relief);
         if short == 0 {
@@ -249,7 +249,7 @@ impl<'a> Work<'a, '_> {
         }
     }
 
-    /// Relieves the host of its floors as far as there is room, the cheapest relief first.
+    /// Relieves the host of floors as far as there is room, the cheapest relief first.
     fn relieve_in_part(&mut self, host: u32, relief: &mut Relief<'a>) {
         let candidates = self.candidates(host, Level::Floors, relief);
         let items: Vec<Item> = candidates
@@ -267,7 +267,7 @@ impl<'a> Work<'a, '_> {
         }
     }
 
-    /// The cheapest relief first, as long as it finds room. Keeps nothing.
+    /// A greedy choice: the cheapest relief that finds room first. It keeps no reservation.
     fn greedy(
         &mut self,
         candidates: &[Candidate<'a>],
@@ -291,14 +291,14 @@ impl<'a> Work<'a, '_> {
             return None;
         }
         drop_needless(items, &mut chosen, short);
-        // Fewer of them, and the largest first: they might not fit as they did one by one.
+        // The reduced choice is placed largest first, so it may not fit although it did one by one.
         let placed = self.place(candidates, &chosen)?;
         self.give_back(&placed);
         Some(chosen)
     }
 
-    /// Reserves room for all of `chosen`, the largest first; `None`: there is not enough, and
-    /// nothing is reserved.
+    /// Reserves room for all of `chosen`, the largest first. `None` if there is not enough room;
+    /// then nothing is reserved.
     fn place(
         &mut self,
         candidates: &[Candidate<'a>],
@@ -349,7 +349,7 @@ impl<'a> Work<'a, '_> {
         }
     }
 
-    /// Takes what relieves a host into the plan, less what is not needed for it.
+    /// Adds the migrations that relieve a host to the plan, without those that it does not need.
     fn finish(&mut self, host: u32, relief: &mut Relief<'a>) {
         let figures = &self.situation.figures[host as usize];
         let (floors, needed) = (figures.short_of_floors(), figures.short_of_needed());

@@ -1,4 +1,4 @@
-//! The optimum of larger fleets, by mixed integer programming (microlp), against the plan.
+//! The plan compared with the optimum of larger fleets, by mixed integer programming (microlp).
 
 use good_lp::{
     Expression, Solution, SolverModel, Variable, constraint, microlp, variable, variables,
@@ -26,7 +26,7 @@ struct Item {
     may_go: Vec<usize>,
 }
 
-/// Rooms (negative: what it is short by) and guests of short hosts.
+/// The room of each host (negative: what it is short by), and the guests of short hosts.
 fn instance(snapshot: &FleetSnapshot) -> (Vec<f64>, Vec<Item>) {
     let mib = |bytes: ballast_model::Bytes| bytes.page_ceil().get() as f64 / MIB;
     let hosts = snapshot.hosts();
@@ -58,7 +58,7 @@ fn instance(snapshot: &FleetSnapshot) -> (Vec<f64>, Vec<Item>) {
     (rooms, items)
 }
 
-/// The least that is copied when every host gets what it is short of, in MiB; `None`: impossible.
+/// The least to copy, in MiB, so that no host stays short; `None` if that is impossible.
 fn optimum(rooms: &[f64], items: &[Item]) -> Option<f64> {
     let mut all = variables!();
     let mut moves: Vec<Vec<(usize, Variable)>> = Vec::new();

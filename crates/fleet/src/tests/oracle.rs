@@ -1,17 +1,17 @@
-//! Every way to move guests of a small fleet, against the plan.
+//! The plan compared with every way to move guests of a small fleet.
 
 use ballast_model::Bytes;
 
 use super::fleets::*;
 use crate::*;
 
-/// Two or three hosts with up to four guests each; nothing is drained or under way.
+/// Two or three hosts with up to four guests each; no host is drained, no guest under way.
 const SHAPE: Shape = Shape { hosts: (2, 3), guests: (1, 4), fill: (30, 125), is_varied: false };
 
-/// What is left unmet, then what is copied: the less the better.
+/// What stays unmet, then what is copied, in bytes: less is better.
 type Score = (u64, u64);
 
-/// The best of all ways to move guests of hosts that are short to others.
+/// The best of all ways to move guests from short hosts to others.
 fn brute_force(snapshot: &FleetSnapshot) -> Score {
     let floor = |guest: &GuestRecord| guest.floor.page_ceil().get() as i64;
     let full = |guest: &GuestRecord| guest.floor.max(guest.demand).page_ceil().get() as i64;
@@ -62,7 +62,7 @@ fn score(plan: &MigrationPlan) -> Score {
     (unmet.sum(), traffic(plan))
 }
 
-/// Where one host is short, as is usual, the plan is the best there is; where several compete for
+/// If only one host is short, the usual case, the plan is the best possible. If several compete for
 /// room, it is in nearly all cases.
 #[test]
 #[expect(clippy::disallowed_macros, reason = "it is run for its figure, too")]
@@ -82,7 +82,7 @@ fn plans_of_small_fleets_copy_as_little_as_can_be() {
             |host: &&HostRecord| host.guests.iter().map(|it| it.floor).sum::<Bytes>() > host.budget;
         if snapshot.hosts().iter().filter(is_short).count() == 1 {
             alone += 1;
-            // All of a need or none: part of one is relieved as the room allows.
+            // Equal only if the whole need can be met: a part of one is met greedily.
             if best.0 == 0 {
                 assert_eq!(ours, best, "seed {seed}");
             }

@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use super::fleets::*;
 use crate::*;
 
-/// Sums of a host in the plainest way, in MiB-free integers: what there is, and what floors take.
+/// The room of a host for floors, computed in the plainest way: what there is, less all floors.
 fn room_for_floors(host: &HostRecord) -> i128 {
     let floor = |guest: &GuestRecord| {
         let holds = guest.allocation.max(guest.resident);
-        let kept = if guest.gives { Bytes::ZERO } else { holds };
+        let kept = if guest.can_shrink { Bytes::ZERO } else { holds };
         i128::from(guest.floor.max(kept).page_ceil().get())
     };
     let sum = |of: fn(&GuestRecord) -> Bytes| -> i128 {
@@ -40,7 +40,7 @@ proptest! {
             let settings = FleetSettings { migrations_max, ..FleetSettings::default() };
             let plan = plan(&snapshot, &settings, NOW);
             prop_assert_eq!(check(&snapshot, &settings, &plan, NOW), Ok(()));
-            // What waits could go as well, if more might go at once.
+            // Migrations that wait would also be safe if more could run at once.
             let all = MigrationPlan {
                 migrations: plan.migrations.iter().chain(&plan.waiting).cloned().collect(),
                 ..plan
@@ -49,8 +49,8 @@ proptest! {
         }
     }
 
-    /// Any of the migrations may succeed, fail, or still be under way: a destination that has
-    /// reserved for all of them, and lost nothing, has each floor; so has it without some of them.
+    /// Any migration may succeed, fail, or still be under way. If a destination that reserved for
+    /// all of them and lost no guest still has every floor, so it has when some of them fail.
     #[test]
     fn whichever_migrations_fail_no_host_loses_a_floor(seed: u64, fails: u64) {
         let snapshot = random(seed, MIDDLE);
@@ -78,7 +78,7 @@ proptest! {
         prop_assert!(short_of_floors(&after) <= short_of_floors(&snapshot));
     }
 
-    /// While all migrations are under way and every copy is complete, what has come is there, too.
+    /// All migrations are under way and every copy is complete: what arrived counts on both hosts.
     #[test]
     fn no_copy_takes_a_host_below_its_reserve(seed: u64) {
         let snapshot = random(seed, MIDDLE);
@@ -120,8 +120,8 @@ proptest! {
         prop_assert_eq!(plan(&shuffled, &settings, NOW), plan(&snapshot, &settings, NOW));
     }
 
-    /// A leader that sees a part of the fleet plans for that part, and what it plans is safe in the
-    /// whole.
+    /// A leader that sees only a part of the fleet plans for that part, and its plan is safe for
+    /// the whole fleet.
     #[test]
     fn plan_of_a_part_is_safe_in_the_whole(seed: u64, seen: u16) {
         let snapshot = random(seed, MIDDLE);
@@ -146,8 +146,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Under constant demand a fleet comes to rest. A guest goes back only where others
-    /// have made room: no placement of all guests comes twice.
+    /// Under constant demand a fleet comes to rest. A guest goes back only where others have made
+    /// room, so no placement of all guests occurs twice.
     #[test]
     fn constant_demand_comes_to_rest_without_ping_pong(seed: u64) {
         let settings = FleetSettings::default();
@@ -180,7 +180,7 @@ fn placement(snapshot: &FleetSnapshot) -> Vec<BTreeSet<GuestId>> {
     snapshot.hosts().iter().map(guests).collect()
 }
 
-/// The same fleet, seen again.
+/// The same fleet with records made at `now`.
 fn seen(snapshot: &FleetSnapshot, now: Timestamp) -> FleetSnapshot {
     let hosts = snapshot.hosts().iter().cloned();
     fleet(hosts.map(|host| HostRecord { seen_at: now, ..host }).collect())

@@ -1,4 +1,4 @@
-//! Plans with one thing changed for the worse: the checker refuses each.
+//! Plans that were made wrong in one way: the checker refuses each.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::fleets::*;
 use crate::*;
 
-/// What one sabotage does to the first migration; `false`: it cannot be done here.
+/// Makes the first migration of a plan, or its records, wrong; `false` if it does not apply here.
 type Sabotage = fn(&mut MigrationPlan, &mut Vec<HostRecord>) -> bool;
 
 fn place(hosts: &[HostRecord], id: &HostId) -> usize {
@@ -64,8 +64,8 @@ const SABOTAGES: [(&str, Sabotage); 31] = [
         to(plan, hosts).is_draining = true;
         true
     }),
-    ("stays", |plan, hosts| {
-        guest_of(plan, hosts).stays = Some(Stays::Device);
+    ("pinned", |plan, hosts| {
+        guest_of(plan, hosts).pinned_by = Some(PinnedBy::Device);
         true
     }),
     ("on its way", |plan, hosts| {
@@ -135,7 +135,7 @@ const SABOTAGES: [(&str, Sabotage); 31] = [
         *size > Bytes::ZERO
     }),
     ("shrunk though it gives nothing", |plan, hosts| {
-        guest_of(plan, hosts).gives = false;
+        guest_of(plan, hosts).can_shrink = false;
         plan.migrations[0].shrink_to.is_some()
     }),
     ("too little reserved", |plan, _| {

@@ -7,7 +7,7 @@ use ballast_model::Bytes;
 use super::fleets::*;
 use crate::*;
 
-/// What is moved, as `guest>host`.
+/// The migrations of a plan, each as `guest>host`.
 fn moves(hosts: Vec<HostRecord>) -> Vec<String> {
     let plan = plan_of(hosts);
     plan.migrations.iter().map(|it| format!("{}>{}", it.guest, it.to)).collect()
@@ -21,7 +21,7 @@ fn plan_of(hosts: Vec<HostRecord>) -> MigrationPlan {
     plan
 }
 
-/// `a` is short of 1,024 MiB: of its guests, `dear` or `cheap` would be enough.
+/// Host `a` is 1,024 MiB short; moving `dear` or `cheap` alone would be enough.
 fn short(change: impl Fn(&mut HostRecord, &mut HostRecord)) -> Vec<HostRecord> {
     let dear = guest("dear", 3072);
     let cheap = GuestRecord { resident: Bytes::mib(512), ..guest("cheap", 1536) };
@@ -58,12 +58,12 @@ fn move_is_explained_in_words() {
 }
 
 #[test]
-fn whoever_must_not_go_stays() {
+fn guests_that_must_not_move_stay() {
     let lately = LastMove { at: NOW, took: Duration::from_secs(9) };
     type Change = fn(&mut HostRecord, &mut HostRecord);
     let cases: [(&str, Change); 8] = [
-        ("operator", |a, _| cheap(a).stays = Some(Stays::Operator)),
-        ("device", |a, _| cheap(a).stays = Some(Stays::Device)),
+        ("operator", |a, _| cheap(a).pinned_by = Some(PinnedBy::Operator)),
+        ("device", |a, _| cheap(a).pinned_by = Some(PinnedBy::Device)),
         ("writes", |a, _| cheap(a).dirty_per_s = Bytes::mib(1000)),
         ("writes faster than the destination copies", |a, b| {
             cheap(a).dirty_per_s = Bytes::mib(600);
@@ -94,7 +94,7 @@ fn whoever_must_not_go_stays() {
 }
 
 #[test]
-fn nobody_goes_to_a_host_that_cannot_run_it() {
+fn guests_go_only_to_hosts_that_can_run_them() {
     type Change = fn(&mut HostRecord, &mut HostRecord);
     let cases: [(&str, Change); 7] = [
         ("hypervisor", |_, b| b.compatibility.hypervisor = label("xen")),
@@ -113,7 +113,7 @@ fn nobody_goes_to_a_host_that_cannot_run_it() {
 #[test]
 fn need_that_nothing_meets_says_why() {
     let plan = plan_of(short(|a, b| {
-        cheap(a).stays = Some(Stays::Device);
+        cheap(a).pinned_by = Some(PinnedBy::Device);
         a.guests[2].last_move = Some(LastMove { at: NOW, took: Duration::ZERO });
         a.guests[2].moves_in_24h = 1;
         b.budget = Bytes::mib(512);
@@ -147,7 +147,7 @@ fn guest_whose_copy_fills_too_much_stays_for_another() {
     let plan = plan_of(hosts);
     assert_eq!(
         plan.unmet[0].to_string(),
-        "a keeps 1 guests to be drained: 1 guest whose copy fills more memory here than is free"
+        "a keeps 1 guest to be drained: 1 guest whose copy fills more memory here than is free"
     );
 }
 
@@ -173,14 +173,14 @@ fn copies_at_once_find_room_for_all_that_they_fill() {
 fn guest_is_shrunk_to_working_set_before_the_copy() {
     let large =
         GuestRecord { floor: Bytes::mib(256), demand: Bytes::mib(700), ..guest("large", 3000) };
-    let rigid = GuestRecord { stays: Some(Stays::Device), ..guest("rigid", 1900) };
+    let rigid = GuestRecord { pinned_by: Some(PinnedBy::Device), ..guest("rigid", 1900) };
     let a = host("a", 2048, vec![large.clone(), rigid]);
     let plan = plan_of(vec![a, host("b", 2048, vec![])]);
     assert_eq!(plan.migrations[0].shrink_to, Some(Bytes::mib(700)));
     assert_eq!(plan.migrations[0].bytes, Bytes::mib(700));
     assert_eq!(plan.migrations[0].reserve, Bytes::mib(700));
 
-    let stuck = GuestRecord { gives: false, ..large };
+    let stuck = GuestRecord { can_shrink: false, ..large };
     let a = host("a", 2048, vec![stuck]);
     let plan = plan_of(vec![a, host("b", 4096, vec![])]);
     assert_eq!(plan.migrations[0].shrink_to, None);
@@ -189,7 +189,7 @@ fn guest_is_shrunk_to_working_set_before_the_copy() {
 
 #[test]
 fn destination_does_not_count_on_what_leaves_it() {
-    // Each could take the other's guest once its own is gone, and not before.
+    // Each host could take the other's guest, but only after its own is gone.
     let full = |name: &str, guest_name: &str| {
         let mut host = host(name, 1024, vec![guest(guest_name, 1024)]);
         host.is_draining = name == "a";
@@ -206,13 +206,13 @@ fn drain_moves_everybody_who_can_go_even_at_rest() {
     a.is_draining = true;
     a.guests[0].last_move = Some(LastMove { at: NOW, took: Duration::ZERO });
     a.guests[0].moves_in_24h = 9;
-    a.guests[1].stays = Some(Stays::Operator);
+    a.guests[1].pinned_by = Some(PinnedBy::Operator);
     let plan = plan_of(vec![a, host("b", 4096, vec![])]);
     let moved: Vec<&str> = plan.migrations.iter().map(|it| it.guest.as_str()).collect();
     assert_eq!(moved, ["x", "z"]);
     assert_eq!(
         plan.unmet[0].to_string(),
-        "a keeps 1 guests to be drained: 1 guest must stay: its operator says so"
+        "a keeps 1 guest to be drained: 1 guest must stay: its operator says so"
     );
 }
 
@@ -243,7 +243,7 @@ fn objective_is_a_reason_to_move() {
     assert_eq!(plan.migrations[0].reason, MigrationReason::Objectives { short: Bytes::mib(512) });
 }
 
-/// A guest that misses `misses` times a second with its floor of 512 MiB, never with 1,024.
+/// A guest with `misses` misses a second at its floor of 512 MiB, and none at 1,024 MiB.
 fn squeezed(name: &str, misses: u64) -> GuestRecord {
     let points = vec![(Bytes::mib(512), misses), (Bytes::mib(1024), 0)];
     let curve = Some(CompactCurve::new(points).unwrap());
@@ -252,8 +252,8 @@ fn squeezed(name: &str, misses: u64) -> GuestRecord {
 
 #[test]
 fn move_for_misses_has_to_save_more_than_it_costs() {
-    // 512 MiB are 131,072 pages; four misses for each within an hour are 146 a second. The guest
-    // that stays misses no more either.
+    // 512 MiB are 131,072 pages. At four misses for each within an hour, a move has to save 146
+    // misses a second. With the move the guest that stays misses nothing either.
     for (misses, moved) in [(72, 0), (73, 1)] {
         let a = host("a", 1024, vec![squeezed("x", misses), squeezed("y", misses)]);
         let plan = plan_of(vec![a, host("b", 1024, vec![])]);

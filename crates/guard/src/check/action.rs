@@ -1,7 +1,8 @@
-//! What is wrong with one action, and what it gives its guest.
+//! The faults of one action, and the memory that it gives its guest.
 //!
-//! Idea: an action is judged by its guest alone; whether there is memory for what it gives is a
-//! question of all actions together. Cost: O(1). Limits: those of what is remembered of the guest.
+//! Idea: an action is judged by its guest alone. Whether there is memory for what it gives is a
+//! question about all actions together. Cost: O(1). Limits: those of what is remembered of the
+//! guest.
 
 use std::time::Duration;
 
@@ -19,11 +20,11 @@ pub(super) struct Guest<'a> {
     pub(super) sample: &'a GuestSample,
     pub(super) limits: &'a GuestLimits,
     pub(super) memory: &'a Memory,
-    /// What it holds or may still take on the strength of its last target.
+    /// What it holds, or may still take because of its last target.
     pub(super) committed: Bytes,
 }
 
-/// What can be seen of an action without its guest.
+/// Faults that can be seen without the guest.
 pub(super) fn check_form(action: &Action, plan: &Plan, found: &mut Vec<Violation>) {
     if action.target.page_floor() != action.target {
         found.push(Violation::NotWholePages(action.guest.clone(), action.target));
@@ -33,7 +34,7 @@ pub(super) fn check_form(action: &Action, plan: &Plan, found: &mut Vec<Violation
     }
 }
 
-/// What concerns one guest alone, which is believed to use no more than `believed`.
+/// Faults that concern one guest alone. The guest is believed to use no more than `believed`.
 pub(super) fn check_guest(
     action: &Action,
     guest: Guest<'_>,
@@ -43,7 +44,7 @@ pub(super) fn check_guest(
 ) {
     let Guest { sample, limits, memory, committed } = guest;
     let id = || sample.id.clone();
-    // Where the balloon cannot be used, plugged memory still can.
+    // Where the balloon cannot be used, plugging still can.
     let by_plugging_alone = action.plug.is_some() && leaves_balloon_alone(action, sample);
     let untouchable = if !limits.managed {
         Some("excluded by the operator")
@@ -74,12 +75,12 @@ pub(super) fn check_guest(
     };
     let holds = sample.claimed().unwrap_or_default();
     let reference = memory.target().unwrap_or(holds);
-    // Where the host holds its process to less than it holds, an action up to that gives it nothing
-    // all the same.
+    // Where the host caps its process below what it holds, an action up to what it holds still
+    // gives it nothing.
     let covered = committed.max(holds).page_ceil();
     let reduces = action.target < holds && action.target < reference;
     let too_old = match sample.stats {
-        // What the host sees it touch says that it lacks memory, never what it can spare.
+        // Memory that the host sees it touch shows that it lacks memory, never what it can spare.
         None => {
             let is_seen = sample.working_set_alone().is_some();
             reduces || !is_seen || allocation.age > rules.stale_after
@@ -101,8 +102,8 @@ pub(super) fn check_guest(
         found.push(Violation::AboveCeiling { guest: id(), target: action.target, ceiling });
     }
     let low = holds.min(reference);
-    // Up to what the host sees it hold it grows by nothing, whatever it claims.
-    let high = holds.max(reference).max(memory.evident().unwrap_or_default());
+    // Growing up to what the host sees it hold is growing by nothing, whatever it claims.
+    let high = holds.max(reference).max(memory.seen_by_host().unwrap_or_default());
     let up = action.target.saturating_sub(high);
     let down = low.saturating_sub(action.target);
     if rules.step_up_max.is_some_and(|limit| up > limit)
@@ -112,8 +113,7 @@ pub(super) fn check_guest(
     }
 }
 
-/// What a guest cannot give because it has no swap for it, as far as one sample tells. `None`: it
-/// has swap.
+/// What a guest cannot give because it has no swap for it, by one sample. `None`: it has swap.
 fn used_without_swap(
     sample: &GuestSample,
     limits: &GuestLimits,
@@ -132,7 +132,7 @@ fn used_without_swap(
     Some(sample.claimed()?.saturating_sub(spared))
 }
 
-/// Whether only plugged memory is to change.
+/// Whether the action changes plugged memory only.
 fn leaves_balloon_alone(action: &Action, sample: &GuestSample) -> bool {
     let (Some(plug), Some(hotplug), Some(holds)) = (action.plug, sample.hotplug, sample.allocation)
     else {
@@ -141,7 +141,7 @@ fn leaves_balloon_alone(action: &Action, sample: &GuestSample) -> bool {
     action.target.saturating_sub(plug) == holds.value.saturating_sub(hotplug.plugged)
 }
 
-/// What concerns plugged memory.
+/// Faults of the plugged memory.
 fn check_plug(action: &Action, plug: Bytes, guest: Guest<'_>, found: &mut Vec<Violation>) {
     let Guest { sample, memory, .. } = guest;
     let (max, block) = match sample.hotplug {
@@ -149,8 +149,8 @@ fn check_plug(action: &Action, plug: Bytes, guest: Guest<'_>, found: &mut Vec<Vi
         None => (Bytes::ZERO, Bytes::ZERO),
     };
     let is_whole_from = |from: Bytes| plug.abs_diff(from).get().checked_rem(block.get()) == Some(0);
-    // Devices with blocks of different sizes hold no whole number of the largest, and neither does
-    // what a hypervisor may claim: then whole blocks are changed.
+    // If devices have blocks of different sizes, or a hypervisor reports odd sizes, the total need
+    // not be a multiple of the largest block. Then the change has to be whole blocks.
     let is_whole = is_whole_from(Bytes::ZERO)
         || sample
             .hotplug
@@ -172,8 +172,8 @@ fn check_plug(action: &Action, plug: Bytes, guest: Guest<'_>, found: &mut Vec<Vi
     }
 }
 
-/// The memory that an action gives its guest beyond what it has already; it is believed to use no
-/// more than `believed`.
+/// The memory that an action gives its guest beyond what it has already. The guest is believed to
+/// use no more than `believed`.
 pub(super) fn new_memory(
     action: &Action,
     guest: Guest<'_>,
@@ -182,12 +182,12 @@ pub(super) fn new_memory(
     rules: &Rules<'_>,
 ) -> Bytes {
     let Guest { sample, limits, memory, committed } = guest;
-    // It may be left more than its target by what no mechanism can take. Of that only what it is
-    // not committed already is a grant.
+    // It may be left more than its target because no mechanism can take that. Only what it is not
+    // committed already is then a grant.
     let target = planned.and_then(|planned| planned.target).unwrap_or(action.target);
     let target = target.min(action.target);
     let rest = action.target.saturating_sub(committed.max(target));
-    // Nor is it a grant to let it keep what it claims, or to lower its target.
+    // Letting it keep what it claims, or lowering its target, is no grant either.
     let is_none = match planned.map(|planned| &planned.change) {
         Some(Change::CancelShrink { .. }) => true,
         Some(Change::Shrink { .. } | Change::Hold(_)) => Some(target) <= memory.target(),
@@ -196,7 +196,7 @@ pub(super) fn new_memory(
     if is_none {
         return rest;
     }
-    let used = memory.unsparable(sample, limits, rules.stale_after);
+    let used = memory.needed_without_swap(sample, limits, rules.stale_after);
     let owned = memory.owned(sample, committed).max(used.min(believed));
     rest.saturating_add(target.saturating_sub(owned.page_ceil()))
 }

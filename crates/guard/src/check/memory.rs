@@ -1,7 +1,7 @@
 //! What the checker remembers of one guest.
 //!
-//! Idea: nothing of it comes from the guard or the controller. It is what was seen in snapshots,
-//! and what plans promised that were carried out.
+//! Idea: none of it comes from the guard or the controller. It comes from snapshots, and from the
+//! promises of plans that were carried out.
 
 use std::time::Duration;
 
@@ -12,26 +12,26 @@ use ballast_model::{
 
 use super::promise::Promise;
 
-/// Figures belong to what a guest holds when that has been so for this long before them: devices
-/// tell times in whole seconds.
+/// Statistics belong to an allocation that has been the same for this long before them: devices
+/// give times in whole seconds.
 const SETTLED_FOR: Duration = Duration::from_secs(1);
 
-/// Room in a cap for the hypervisor beside its guest.
+/// Room in a cap for the hypervisor.
 const ROOM: Bytes = Bytes::mib(64);
 
-/// A measured need of the hypervisor may grow by this before it is measured again.
+/// The hypervisor's measured need may grow by this much before it is measured again.
 const MARGIN: Bytes = Bytes::mib(16);
 
-/// A guest this near what it was granted has complied.
+/// A guest this near its grant has complied.
 const COMPLIED: Bytes = Bytes::mib(4);
 
-/// Left to a guest without swap beside what it uses.
+/// Left to a guest without swap besides what it uses.
 const SPARE: Bytes = Bytes::mib(32);
 
-/// The last resident size counts for this long where no newer one can be read.
+/// The last resident size counts for this long while no newer one can be read.
 const SEEN_EVER: Duration = Duration::from_secs(60);
 
-/// What a plan has for a guest.
+/// The part of a plan that concerns one guest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Planned {
     pub(super) target: Option<Bytes>,
@@ -45,33 +45,33 @@ pub(super) struct Memory {
     process: Option<ProcessId>,
     /// `None` before its first snapshot.
     known_since: Option<Timestamp>,
-    /// What it was last seen to hold, though it may not be seen now: memory does not become free
+    /// What it was last seen to hold, even if it cannot be seen now: memory does not become free
     /// because its holder cannot be asked.
     last_seen: Option<Bytes>,
     changed_at: Timestamp,
-    /// What it used when its figures and what it held last belonged together; more if it has said
-    /// so since.
+    /// What it used when its statistics last belonged to its allocation; more if it has said so
+    /// since.
     used: Option<Bytes>,
     /// The target in force.
     target: Option<Bytes>,
-    /// The last target that it was to have, and not only to keep for the moment.
+    /// The last target that it was granted, and not just left for the moment.
     granted: Option<Bytes>,
-    /// Its floor and ceiling when they were last known.
+    /// Its last known floor and ceiling.
     bounds: Option<Bounds>,
-    /// The most that it was granted, or held before that, since it last held no more than granted.
+    /// The highest grant, or what it held before any, since it last held no more than its grant.
     granted_lately: Bytes,
-    /// What its hypervisor was last seen to need, and what its process occupies.
+    /// The last measured need of its hypervisor, and the memory that its process occupies.
     overhead: Option<Bytes>,
     in_use: Option<Bytes>,
-    /// What it holds at least by the last size of its process, and when that was read.
+    /// The least that it holds by the last size of its process, and when that was read.
     occupied: Option<(Bytes, Timestamp)>,
-    /// The same now: no more than it can hold, and nothing where that size is too old.
-    evident: Option<Bytes>,
+    /// `occupied` as of now: at most what it can hold, and `None` where that size is too old.
+    seen_by_host: Option<Bytes>,
     /// The total of the last order to balloon and plugged memory together.
     ordered: Option<Bytes>,
     /// What the last plan entitled it to beyond its target.
     entitled: Option<Bytes>,
-    /// What its process is held to.
+    /// The cap on its process.
     cap: Option<Bytes>,
 }
 
@@ -80,7 +80,7 @@ impl Memory {
         if let (Some(before), Some(process)) = (self.process, sample.process)
             && before != process
         {
-            // Another guest under the same name, which was promised nothing.
+            // Another guest under the same name, to which nothing was promised.
             *self = Memory::default();
         }
         self.process = sample.process.or(self.process);
@@ -96,7 +96,7 @@ impl Memory {
             self.last_seen = Some(allocation);
             self.changed_at = now;
         }
-        // While a balloon takes memory, what a guest seems to use falls with what it holds.
+        // While a balloon takes memory, a guest's use seems to fall with its allocation.
         let Some(stats) = sample.stats else { return };
         let Some(spared) = stats.value.available.or(stats.value.free) else { return };
         let used = allocation.saturating_sub(spared);
@@ -105,8 +105,8 @@ impl Memory {
         self.used = Some(self.used.filter(|_| !belongs).map_or(used, |before| before.max(used)));
     }
 
-    /// Compares what the guest claims with what its process occupies, less what its hypervisor may
-    /// need: what was measured and a margin, at most an eighth of the guest's memory and some more.
+    /// Compares the guest's claim with what its process occupies, less what its hypervisor may
+    /// need: the measured need and a margin, at most an eighth of the guest's memory and some more.
     fn compare(&mut self, sample: &GuestSample, now: Timestamp) {
         let most = sample.memory_max().unwrap_or(Bytes::MAX);
         self.overhead = sample.overhead.or(self.overhead);
@@ -120,13 +120,13 @@ impl Memory {
         } else if self.occupied.is_none_or(|(_, at)| now > at + SEEN_EVER) {
             self.in_use = None;
         }
-        let is_told = sample.capabilities.discard_inhibited != Some(true);
-        let lasts = |at: Timestamp| is_told && now <= at + SEEN_EVER;
+        let shows_holding = sample.capabilities.discard_inhibited != Some(true);
+        let lasts = |at: Timestamp| shows_holding && now <= at + SEEN_EVER;
         let occupied = self.occupied.filter(|(_, at)| lasts(*at));
-        self.evident = occupied.map(|(occupied, _)| occupied.min(most));
-        // A guest that is not heard may hold something else by now than what it reported last.
+        self.seen_by_host = occupied.map(|(occupied, _)| occupied.min(most));
+        // A guest that cannot be reached may by now hold something else than it last reported.
         let heard = sample.allocation.filter(|_| sample.link == LinkState::Up);
-        let holds = heard.map(|it| self.evident.unwrap_or_default().max(it.value));
+        let holds = heard.map(|it| self.seen_by_host.unwrap_or_default().max(it.value));
         // The allowance of a stuck guest ends once it holds no more than its target.
         if let (Some(holds), Some(target)) = (holds, self.target)
             && holds <= target.max(self.entitled.unwrap_or_default()) + COMPLIED
@@ -140,13 +140,13 @@ impl Memory {
     }
 
     /// A plan is carried out.
-    pub(super) fn promised(&mut self, guest: &GuestPlan, promise: Option<&Promise>) {
+    pub(super) fn commit(&mut self, guest: &GuestPlan, promise: Option<&Promise>) {
         if !matches!(guest.change, Change::Hold(_)) {
             self.target = guest.target;
         }
         match guest.change {
             Change::Grow { .. } => self.grant(guest.target),
-            // On its way down to what it was granted, from what it was let keep, it is granted
+            // A guest that shrinks towards its grant, from what it was let keep, is granted
             // nothing.
             Change::Shrink { .. } if self.granted.is_none_or(|it| guest.target <= Some(it)) => {
                 self.grant(guest.target);
@@ -160,8 +160,8 @@ impl Memory {
         self.cap = promise.and_then(|promise| promise.cap);
     }
 
-    /// What the daemon before this one promised it.
-    pub(super) fn left(&mut self, left: &LeftGuest, now: Timestamp) {
+    /// Promises of the previous daemon to this guest.
+    pub(super) fn restore(&mut self, left: &LeftGuest, now: Timestamp) {
         let LeftGuest { process, held, target, ref handover, .. } = *left;
         self.process = Some(process);
         self.last_seen = held;
@@ -173,8 +173,8 @@ impl Memory {
         self.cap = handover.resident_cap;
     }
 
-    /// So is an order to balloon and plugged memory.
-    pub(super) fn ordered(&mut self, total: Bytes) {
+    /// An order to balloon and plugged memory is carried out.
+    pub(super) fn record_order(&mut self, total: Bytes) {
         self.ordered = Some(total);
     }
 
@@ -183,24 +183,24 @@ impl Memory {
     }
 
     /// What the host sees it hold.
-    pub(super) fn evident(&self) -> Option<Bytes> {
-        self.evident
+    pub(super) fn seen_by_host(&self) -> Option<Bytes> {
+        self.seen_by_host
     }
 
     fn grant(&mut self, target: Option<Bytes>) {
-        let seen = self.last_seen.max(self.evident);
+        let seen = self.last_seen.max(self.seen_by_host);
         let held = || self.in_use.map_or(seen, |in_use| seen.min(Some(in_use)));
         let had = self.granted.or_else(held).unwrap_or_default();
         self.granted_lately = self.granted_lately.max(had).max(target.unwrap_or_default());
         self.granted = target;
     }
 
-    /// As much as it may use without swap without being asked for evidence; `None`: all of it.
+    /// The most that it may use without swap and without evidence; `None`: no limit.
     pub(super) fn may_use(&self, share: Option<Bytes>) -> Option<Bytes> {
         match self.granted {
             Some(granted) => {
                 let lately = self.in_use.map_or(self.granted_lately, |in_use| {
-                    // What it is about to release it may still use.
+                    // It may still use what it is about to release.
                     self.granted_lately.min(in_use)
                 });
                 Some(granted.max(lately))
@@ -209,9 +209,9 @@ impl Memory {
         }
     }
 
-    /// Up to this a target gives it nothing new: what it is committed, as far as it was granted
-    /// that, if it was granted anything. Of a guest with a cap, whatever it holds or may take: what
-    /// raising the cap lets go of that is counted apart, and must not be counted twice.
+    /// A target up to this gives it nothing new: its commitment, limited to what it was granted if
+    /// anything was. For a capped guest it is whatever the guest holds or may take: what raising
+    /// the cap lets go is counted apart, and must not be counted twice.
     pub(super) fn owned(&self, sample: &GuestSample, committed: Bytes) -> Bytes {
         if self.cap.is_some() {
             return self.holds(sample);
@@ -221,8 +221,8 @@ impl Memory {
         committed.min(granted.saturating_add(COMPLIED))
     }
 
-    /// What the host may page it out to on what it sees itself, without asking the guest: what it
-    /// was granted, or is held to already. `None`: to nothing.
+    /// What the host may page it out to on its own observation, without asking the guest: its
+    /// grant, or its present cap. `None`: the host may not.
     pub(super) fn may_be_held_to(&self) -> Option<Bytes> {
         let granted = self.granted?.max(self.bounds?.floor);
         Some(self.cap.map_or(granted, |cap| cap.min(granted)))
@@ -236,19 +236,19 @@ impl Memory {
         self.known_since.map_or(Duration::ZERO, |since| now.saturating_since(since))
     }
 
-    /// What the guest holds or may take at any moment, were it not capped.
+    /// What the guest would hold, or could take at any moment, without its cap.
     fn holds(&self, sample: &GuestSample) -> Bytes {
         let holds = sample.claimed().or(self.last_seen);
-        let holds = holds.max(self.evident);
+        let holds = holds.max(self.seen_by_host);
         let promised = self.target.max(self.ordered).max(self.entitled);
-        // Nobody knows what comes into an empty hypervisor that nothing was reserved for.
+        // An empty hypervisor without a reservation may receive any amount.
         let is_empty = sample.run_state == Some(RunState::Incoming);
         let comes = sample.present_memory().filter(|_| is_empty && promised.is_none());
         holds.max(promised).max(comes).or(sample.present_memory()).unwrap_or(Bytes::ZERO)
     }
 
-    /// The same, where the host takes what is beyond a cap, as long as the plan `keeps_cap`. The
-    /// room in it for the hypervisor is nothing promised.
+    /// The same with the cap, as long as the plan `keeps_cap`: the host takes what exceeds it. The
+    /// cap's room for the hypervisor is promised to no guest.
     pub(super) fn committed(
         &self,
         sample: &GuestSample,
@@ -263,17 +263,18 @@ impl Memory {
         }
     }
 
-    /// What the guest may take beyond what it is committed once `promise` holds. Its floor and what
-    /// it uses without swap it may have whatever the cap; and a transient grant that is new is an
-    /// order not seen to be followed yet, beside which the one before still counts.
-    pub(super) fn let_go(
+    /// What the guest may take beyond its commitment once `promise` is in force. Whatever the cap,
+    /// it may have its floor, and what it uses without swap. A new transient grant is an order not
+    /// yet seen to be followed, so the order before it still counts too.
+    pub(super) fn freed_by_raised_cap(
         &self,
         sample: &GuestSample,
         limits: &GuestLimits,
         promise: &Promise,
         planned: Planned,
     ) -> Bytes {
-        // Where the host does not see what the process occupies, all that it holds counts already.
+        // Where the host does not see what the process occupies, everything that it holds counts
+        // already.
         if sample.resident.is_none_or(|it| it.age > planned.stale_after) {
             return Bytes::ZERO;
         }
@@ -285,14 +286,14 @@ impl Memory {
         let next =
             next.saturating_sub(transient.saturating_sub(beyond(self.entitled, self.target)));
         let floor = limits.bounds_for(sample).unwrap_or_default().floor;
-        let own = floor.max(self.unsparable(sample, limits, planned.stale_after));
+        let own = floor.max(self.needed_without_swap(sample, limits, planned.stale_after));
         let cap = cap.max(own.saturating_add(ROOM));
         let holds = self.holds(sample);
         holds.min(next.max(cap)) - holds.min(cap)
     }
 
     /// What the guest uses and has no swap for.
-    pub(super) fn unsparable(
+    pub(super) fn needed_without_swap(
         &self,
         sample: &GuestSample,
         limits: &GuestLimits,

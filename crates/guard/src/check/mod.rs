@@ -1,27 +1,32 @@
 //! An independent checker of finished plans.
 //!
-//! Idea: the code that makes plans could be wrong, and so could what it remembers. So every plan is
-//! checked, in production too, by code that shares nothing with it but the vocabulary: a
-//! [`Checker`] keeps its own record of what it saw of guests, and of what the plans that were
-//! carried out promised them. It imports no policy and none of the guard's other files.
+//! Idea: the code that makes plans could be wrong, and so could its state. So every plan is
+//! checked, in production too, by code that shares only the vocabulary with it: a [`Checker`] keeps
+//! its own record of what it saw of guests and of what carried-out plans promised them. It imports
+//! no policy and none of the guard's other files.
 //!
 //! ```text
 //! observe(snapshot) ─▶ check(plan) ─▶ commit(plan), if it was found good
 //! ```
 //!
-//! Checked: conservation (grants within what is free of budget and host), floors, what guests
-//! without swap use, ceilings, step limits, the host's reserve, no reduction on stale or missing
-//! figures but what the host sees itself, no action on guests that are not to be touched, releases
-//! before grants, form (whole pages, generation, deadline, each guest once), that caps are
-//! enforced, and of plugging: whole blocks within the device, and never against the balloon.
+//! Checked are:
 //!
-//! A plan says of some guests more than its actions do ([`Promise`]). That is believed as far as it
-//! makes a guest's part larger; where it makes it smaller, as a cap does, the plan has to enforce
-//! it.
+//! - conservation: grants stay within what budget and host have free;
+//! - floors, ceilings, step limits, the host's reserve, and the use of guests without swap;
+//! - no reduction on stale or missing figures, except what the host sees itself;
+//! - no action on guests that must not be touched;
+//! - releases before grants;
+//! - form: whole pages, generation, deadline, one action per guest;
+//! - caps are enforced;
+//! - plugging: whole blocks within the device, and never against the balloon.
 //!
-//! Cost: O(n), O(n log n) where actions are few and far between. Limits: that targets are wise is
-//! not checked, only that they are safe. The end of a cap is no grant, as the host may be unable to
-//! keep the cap; but no grant of the same plan may count on what the cap took.
+//! For some guests a plan says more than its actions do ([`Promise`]). A promise is believed where
+//! it makes a guest's part larger. Where it makes the part smaller, as a cap does, the plan has to
+//! enforce it.
+//!
+//! Cost: O(n), O(n log n) where actions are few and far between. Limits: checks that targets are
+//! safe, not that they are wise. Ending a cap is no grant, because the host may be unable to keep
+//! the cap; but no grant of the same plan may count on what the cap took.
 
 mod action;
 mod memory;
@@ -40,37 +45,37 @@ use ballast_model::{
 use action::{Guest, check_form, check_guest, new_memory};
 use memory::{Memory, Planned};
 pub use promise::Promise;
-use restart::Left;
+use restart::LeftGuests;
 pub use rules::Rules;
 pub use violation::Violation;
 
-/// While a guest has been known for less than this, nothing is granted to any guest.
+/// While any guest has been known for less than this, nothing is granted to any guest.
 const SETTLES_IN: Duration = Duration::from_secs(2);
 
 /// A process this little above its cap need not be paged out.
 const CAP_SLACK: Bytes = Bytes::mib(8);
 
-/// What is remembered of guests from plan to plan.
+/// Checks plans, and remembers guests from plan to plan.
 #[derive(Clone, Debug, Default)]
 pub struct Checker {
     guests: PerGuest<Memory>,
     now: Timestamp,
-    /// What the last daemon promised.
-    left: Left,
+    /// Promises of the last daemon.
+    left: LeftGuests,
 }
 
 impl Checker {
-    /// What the last daemon promised these guests holds. To be called before the first snapshot.
+    /// Restores the last daemon's promises to these guests. Call before the first snapshot.
     pub fn restore(&mut self, guests: &[LeftGuest]) {
-        self.left = Left::new(guests);
+        self.left = LeftGuests::new(guests);
     }
 
-    /// What was reserved for a guest, whose first snapshot comes next, was promised to it.
+    /// Records a reservation as a promise to its guest, whose first snapshot comes next.
     pub fn promise(&mut self, guest: &LeftGuest) {
         self.left.add(guest);
     }
 
-    /// Takes in a snapshot, before the plan that is made from it is checked.
+    /// Takes in a snapshot, before the plan made from it is checked.
     pub fn observe(&mut self, snapshot: &Snapshot, limits: &LimitTable) {
         self.now = snapshot.taken_at;
         self.guests.align(snapshot);
@@ -81,8 +86,8 @@ impl Checker {
         }
     }
 
-    /// Everything wrong with `plan`, which was made from the snapshot last observed; `promises` are
-    /// sorted by name.
+    /// All faults of `plan`, which was made from the last observed snapshot. `promises` are sorted
+    /// by name.
     pub fn check(
         &self,
         plan: &Plan,
@@ -108,34 +113,34 @@ impl Checker {
         }
         let granted = check.actions(&mut found);
         check.paging(&mut found);
-        let grants = |given: &Given| given.new > Bytes::ZERO && !given.releases;
+        let grants = |given: &ActionGrant| given.new > Bytes::ZERO && !given.releases;
         if let Some(first) = granted.iter().position(grants) {
             let late = plan.actions.iter().zip(&granted).skip(first);
             let late = late.filter(|(_, given)| given.releases);
             found.extend(late.map(|(it, _)| Violation::ReleaseAfterGrant(it.guest.clone())));
         }
-        let (free, let_go) = check.free_and_let_go();
+        let (free, freed_by_caps) = check.free_and_freed_by_caps();
         let new: Bytes = granted.iter().map(|given| given.new).sum();
-        let granted = new.saturating_add(let_go);
+        let granted = new.saturating_add(freed_by_caps);
         if granted > free {
             found.push(Violation::Overcommitted { granted, free });
         }
         found
     }
 
-    /// The plan last checked is being carried out.
+    /// The plan last checked is carried out.
     pub fn commit(&mut self, plan: &Plan, promises: &[Promise]) {
         let mut promises = promises.iter().peekable();
         for (memory, guest) in self.guests.values_mut().zip(&plan.guests) {
             let promise = promises.next_if(|promise| promise.guest == guest.id);
-            memory.promised(guest, promise);
+            memory.commit(guest, promise);
         }
         let mut at = 0;
         for action in &plan.actions {
             if let Some(place) = plan.place_near(&action.guest, at) {
                 at = place;
                 if let Some(memory) = self.guests.at_mut(place) {
-                    memory.ordered(action.target);
+                    memory.record_order(action.target);
                 }
             }
         }
@@ -150,18 +155,18 @@ struct Check<'a> {
     guests: &'a PerGuest<Memory>,
     rules: &'a Rules<'a>,
     now: Timestamp,
-    /// What there is for all guests; `None`: not known.
+    /// The memory for all guests; `None`: unknown.
     for_guests: Option<Bytes>,
-    /// The shares of all guests together.
+    /// Sum of all guests' shares.
     shares: u64,
 }
 
 /// What an action gives its guest.
 #[derive(Clone, Copy)]
-struct Given {
-    /// Memory that it had not already.
+struct ActionGrant {
+    /// Memory that the guest did not have already.
     new: Bytes,
-    /// Whether it is to give some of what it claims to hold instead.
+    /// Whether the action asks for some of what the guest claims to hold.
     releases: bool,
 }
 
@@ -173,9 +178,9 @@ impl<'a> Check<'a> {
         Some(Guest { sample, limits, memory, committed })
     }
 
-    /// What is wrong with single actions, in the order of their guests' names; what each action
+    /// Faults of single actions, in the order of their guests' names. Returns what each action
     /// grants.
-    fn actions(&self, found: &mut Vec<Violation>) -> Vec<Given> {
+    fn actions(&self, found: &mut Vec<Violation>) -> Vec<ActionGrant> {
         let plan = self.plan;
         let mut acted = vec![false; self.snapshot.guests().len()];
         let mut wrong: Vec<(&GuestId, Vec<Violation>)> = Vec::new();
@@ -193,7 +198,8 @@ impl<'a> Check<'a> {
                     }
                     let share = self.share_of(&guest);
                     let planned = plan.guests.get(place);
-                    // Only the operator's word that it has no swap goes beyond what it was granted.
+                    // Only the operator's setting that a guest has no swap counts beyond what it
+                    // was granted.
                     let may_use = guest.memory.may_use(share);
                     let believed = may_use.filter(|_| guest.limits.swap != Some(false));
                     let believed = believed.unwrap_or(Bytes::MAX);
@@ -205,7 +211,7 @@ impl<'a> Check<'a> {
                 }
                 None => here.push(Violation::UnknownGuest(action.guest.clone())),
             }
-            granted.push(Given { new, releases });
+            granted.push(ActionGrant { new, releases });
             if !here.is_empty() {
                 wrong.push((&action.guest, here));
             }
@@ -215,7 +221,7 @@ impl<'a> Check<'a> {
         granted
     }
 
-    /// What is wrong with what the host pages, and with caps.
+    /// Faults of paging and of caps.
     fn paging(&self, found: &mut Vec<Violation>) {
         let (plan, rules) = (self.plan, self.rules);
         if !plan.paging.is_empty() {
@@ -277,20 +283,20 @@ impl<'a> Check<'a> {
         Some(share.page_floor().clamp(floor, ceiling))
     }
 
-    /// Memory that neither the budget nor the host has given away yet, and what guests may take
-    /// beyond what they are committed as the plan raises their caps.
-    fn free_and_let_go(&self) -> (Bytes, Bytes) {
+    /// Memory that neither budget nor host has given away yet, and what guests may take beyond
+    /// their commitment because the plan raises their caps.
+    fn free_and_freed_by_caps(&self) -> (Bytes, Bytes) {
         let (plan, rules, snapshot) = (self.plan, self.rules, self.snapshot);
-        let mut let_go = Bytes::ZERO;
+        let mut freed_by_caps = Bytes::ZERO;
         for promise in self.promises {
             let Some(place) = self.guests.place(&promise.guest) else { continue };
             let (Some(guest), Some(planned)) = (self.guest(place), plan.guests.get(place)) else {
                 continue;
             };
-            // A guest that is left alone for want of figures is granted nothing.
+            // A guest that is left alone for lack of figures is granted nothing.
             if !matches!(planned.change, Change::CancelShrink { .. }) {
                 let planned = Planned { target: planned.target, stale_after: rules.stale_after };
-                let_go = let_go.saturating_add(guest.memory.let_go(
+                freed_by_caps = freed_by_caps.saturating_add(guest.memory.freed_by_raised_cap(
                     guest.sample,
                     guest.limits,
                     promise,
@@ -301,13 +307,13 @@ impl<'a> Check<'a> {
         let (Some(total), Some(available)) =
             (snapshot.host.memory_total, snapshot.host.memory_available)
         else {
-            return (Bytes::ZERO, let_go);
+            return (Bytes::ZERO, freed_by_caps);
         };
         let (mut committed, mut touched) = (Bytes::ZERO, Bytes::ZERO);
         let mut promises = self.promises.iter().peekable();
         for (memory, sample) in self.guests.values().zip(snapshot.guests()) {
             if memory.known_for(self.now) < SETTLES_IN {
-                return (Bytes::ZERO, let_go);
+                return (Bytes::ZERO, freed_by_caps);
             }
             let kept = promises.next_if(|it| it.guest == sample.id).and_then(|it| it.cap);
             let own = memory.committed(sample, kept.is_some(), rules.stale_after);
@@ -321,6 +327,6 @@ impl<'a> Check<'a> {
             .saturating_sub(rules.host_reserve)
             .saturating_sub(rules.reserved)
             .saturating_sub(committed.saturating_sub(touched));
-        (of_budget.min(of_host), let_go)
+        (of_budget.min(of_host), freed_by_caps)
     }
 }

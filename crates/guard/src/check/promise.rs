@@ -1,16 +1,16 @@
-//! What a plan promises a guest beside its target.
+//! Promises that a plan makes to a guest besides its target.
 
 use ballast_model::{Bytes, GuestId};
 
-/// What a plan promises a guest beside its target.
+/// What a plan promises one guest besides its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promise {
     /// The guest.
     pub guest: GuestId,
-    /// What it may come to hold, if that is more than its target.
+    /// What it may come to hold, if that exceeds its target.
     pub entitled: Option<Bytes>,
-    /// What it is asked to hold from now on, of a guest that owes memory; `None`: what it was.
+    /// What a guest that owes memory is asked to hold from now on; `None`: unchanged.
     pub asked: Option<Bytes>,
-    /// What the host holds its process to from now on; `None`: nothing.
+    /// The cap on its process from now on; `None`: no cap.
     pub cap: Option<Bytes>,
 }

@@ -1,4 +1,4 @@
-//! What a plan is checked by.
+//! The rules that a plan is checked against.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use ballast_model::{Bytes, LimitTable};
 
 use super::Violation;
 
-/// What a plan must keep to.
+/// The rules that a plan must keep.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
     /// The operator's budget; `None`: the host's memory less the reserve.
     pub budget: Option<Bytes>,
     /// Memory of the host that no grant may touch.
     pub host_reserve: Bytes,
-    /// Memory that no grant may touch, either, as a guest is about to start in it.
+    /// Memory that no grant may touch either, because guests are about to start in it.
     pub reserved: Bytes,
-    /// Greatest age of figures on which a guest may be shrunk or granted memory.
+    /// Oldest figures on which a guest may be shrunk or granted memory.
     pub stale_after: Duration,
     /// Most a guest may grow per decision.
     pub step_up_max: Option<Bytes>,
@@ -25,12 +25,12 @@ pub struct Rules<'a> {
     pub limits: &'a LimitTable,
     /// Whether the operator has paused acting.
     pub paused: bool,
-    /// Whether nothing is to be moved.
+    /// Whether the mode is to observe.
     pub observing: bool,
 }
 
 impl Rules<'_> {
-    /// What every action is a violation of, if nothing at all may be moved.
+    /// The violation of every action, if nothing at all may be moved.
     pub(super) fn forbids_all(&self) -> Option<Violation> {
         match (self.observing, self.paused) {
             (true, _) => Some(Violation::WhileObserving),

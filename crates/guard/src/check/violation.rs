@@ -1,25 +1,25 @@
-//! What can be wrong with a plan.
+//! The faults that the checker finds in a plan.
 
 use std::fmt;
 
 use ballast_model::{Bytes, GuestId};
 
-/// What is wrong with a plan.
+/// A fault of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// An action while the operator has paused acting.
     WhilePaused,
-    /// An action where nothing is to be moved.
+    /// An action in observe mode.
     WhileObserving,
     /// An action for a guest that is not in the snapshot.
     UnknownGuest(GuestId),
     /// Two actions for one guest.
     Twice(GuestId),
-    /// A target that is no whole number of pages.
+    /// A target that is not a whole number of pages.
     NotWholePages(GuestId, Bytes),
     /// An action whose generation is not the plan's, or whose deadline has passed.
     Malformed(GuestId),
-    /// An action for a guest that must not be touched; the text says why.
+    /// An action for a guest that must not be touched, with the reason.
     Untouchable(GuestId, &'static str),
     /// A reduction below the floor.
     BelowFloor {
@@ -30,7 +30,7 @@ pub enum Violation {
         /// Its floor.
         floor: Bytes,
     },
-    /// A reduction below what a guest uses that has no swap for the rest.
+    /// A reduction below what a guest without swap uses.
     BelowUse {
         /// The guest.
         guest: GuestId,
@@ -48,33 +48,33 @@ pub enum Violation {
         /// Its ceiling.
         ceiling: Bytes,
     },
-    /// A change on figures that are missing or too old.
+    /// A change based on figures that are missing or too old.
     OnStaleFigures(GuestId),
     /// A change beyond the operator's step limit.
     StepTooLarge(GuestId),
-    /// Memory to be plugged in that cannot be: there is no device, it has less, or these are no
+    /// Plugging that is impossible: no device, a device with less memory, or an amount that is not
     /// whole blocks.
     PlugImpossible {
         /// The guest.
         guest: GuestId,
-        /// What is to be plugged in.
+        /// Memory to be plugged in.
         plug: Bytes,
-        /// The most that can be, zero without a device.
+        /// The most that can be plugged in; zero without a device.
         max: Bytes,
-        /// In multiples of this.
+        /// The block size; `plug` has to be a multiple.
         block: Bytes,
     },
-    /// The balloon is to take while memory is plugged in, or to give while some is pulled out. A
-    /// guest does either at its own pace, so that in between it could hold less or more than before
-    /// and after.
+    /// The balloon would take memory while memory is plugged in, or give memory while some is
+    /// unplugged. A guest does each at its own pace, so in between it could hold less or more than
+    /// before and after.
     PlugAgainstBalloon(GuestId),
     /// A release after a grant.
     ReleaseAfterGrant(GuestId),
-    /// The host is to hold a process to less than it occupies, and nothing is paged out for that.
+    /// A process is capped at less than it occupies, but nothing is paged out for that.
     CapNotEnforced {
         /// The guest.
         guest: GuestId,
-        /// What its process is to be held to.
+        /// The cap on its process.
         cap: Bytes,
         /// What it occupies.
         resident: Bytes,

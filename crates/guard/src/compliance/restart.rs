@@ -1,19 +1,19 @@
-//! What a daemon hands over of one guest's log, and takes over from the last one.
+//! Handing one guest's log over to the next daemon, and taking it over from the last one.
 //!
-//! Limits: that a guest is on the way is not handed over; its time begins anew. What it used when
-//! its figures belonged together is not either: the next sample says so, or something greater.
+//! Limits: a release under way is not handed over; its time starts anew. Nor is the settled use of
+//! the guest: the next sample gives the same or a greater one.
 
 use ballast_model::{Handover, LeftGuest, Stuck, Timestamp};
 
 use super::{ComplianceLog, Release};
 
 impl ComplianceLog {
-    /// Adds what the next daemon cannot see to `handover`.
+    /// Adds to `handover` what the next daemon cannot see.
     pub fn hand_over(&self, handover: &mut Handover) {
         handover.transient_grant = self.transient_grant;
         handover.granted = self.granted.filter(|_| self.granted != self.target);
         handover.stuck = match self.release {
-            Release::Settled | Release::Under { .. } => None,
+            Release::Settled | Release::Releasing { .. } => None,
             Release::Stuck { asked, since, retry_at, pause } => {
                 Some(Stuck { asked, since, retry_at, pause })
             }
@@ -23,8 +23,8 @@ impl ComplianceLog {
         };
     }
 
-    /// What the last daemon promised is promised. It may have ended before it sent the target, so
-    /// that is sent again.
+    /// Promises of the last daemon stay in force. It may have ended before it sent the target, so
+    /// the target is sent again.
     pub fn restore(&mut self, left: &LeftGuest, now: Timestamp) {
         self.last_seen = left.held;
         self.changed_at = now;
@@ -34,7 +34,7 @@ impl ComplianceLog {
         self.send_again = left.target.is_some();
     }
 
-    /// The guest gave nothing to the last daemon either.
+    /// The guest was stuck under the last daemon and stays so.
     pub fn restore_stuck(&mut self, stuck: Stuck) {
         let Stuck { asked, since, retry_at, pause } = stuck;
         self.release = Release::Stuck { asked, since, retry_at, pause };

@@ -1,4 +1,4 @@
-//! The checker finds every kind of bad plan, and finds nothing wrong with a good one.
+//! The checker finds every kind of bad plan, and no fault in a good one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,18 +30,18 @@ fn guest(name: &str, holds_mib: u64) -> GuestSample {
     }
 }
 
-/// What the checker came to know of a guest before the plan.
+/// What the checker learned of a guest before the plan.
 #[derive(Clone, Copy, Debug, Default)]
 struct Past {
     /// The target that a plan gave it.
     target: Option<Bytes>,
-    /// What a plan capped its process at.
+    /// The cap that a plan put on its process.
     cap: Option<Bytes>,
     /// What it held then, if not what it holds now.
     held: Option<Bytes>,
 }
 
-/// A case in the making: two guests with 512 MiB each, a budget of 1,100 MiB, an empty plan.
+/// A case under construction: two guests with 512 MiB each, a budget of 1,100 MiB, an empty plan.
 struct Case {
     guests: Vec<GuestSample>,
     available: Bytes,
@@ -89,7 +89,7 @@ impl Case {
         self
     }
 
-    /// A checker that has seen the past and carried out the plan of then.
+    /// A checker that has seen the past and carried out its plan.
     fn checker(&self) -> Checker {
         let mut checker = Checker::default();
         let then = Timestamp::from_millis(1000);
@@ -271,7 +271,7 @@ fn floors_ceilings_and_steps_hold() {
     };
     let found = Case::new().with(ceiling).act("a", 530).check();
     assert!(matches!(found[..], [Violation::AboveCeiling { .. }]), "{found:?}");
-    // What it holds it may keep, also where the host holds its process to less.
+    // It may keep what it holds, even where the host caps its process below that.
     let bounded = |c: &mut Case| {
         ceiling(c);
         c.guests[0] = guest("a", 540);
@@ -297,13 +297,13 @@ fn steps_are_measured_from_what_the_host_sees() {
             ..guest("a", 516)
         };
     };
-    // 516 MiB are resident; 16 of them may be the hypervisor's.
+    // 516 MiB are resident; 16 of these may be the hypervisor's.
     assert_eq!(Case::new().with(hiding).act("a", 500).check(), []);
     let found = Case::new().with(hiding).act("a", 533).check();
     assert_eq!(found, [Violation::StepTooLarge(id("a"))]);
 }
 
-/// Of 1,100 MiB one has 512, and one that holds 540 is capped at 400.
+/// Of 1,100 MiB, one guest has 512, and one that holds 540 is capped at 400.
 fn with_cap(case: &mut Case) {
     case.guests[0] = guest("a", 540);
     case.guests[0].resident = Some(Measured::fresh(Bytes::mib(400)));
@@ -312,24 +312,24 @@ fn with_cap(case: &mut Case) {
 
 #[test]
 fn raising_a_cap_is_a_grant() {
-    let let_go = |next: u64, grown: u64| {
+    let raise_cap = |next: u64, grown: u64| {
         let mut case = Case::new().with(with_cap).act("b", grown);
         case.promises.push(capped(&id("a"), Bytes::mib(next)));
         case.check()
     };
-    assert_eq!(let_go(500, 600), []);
-    let [Violation::Overcommitted { granted, free }] = let_go(500, 601)[..] else {
-        panic!("{:?}", let_go(500, 601))
+    assert_eq!(raise_cap(500, 600), []);
+    let [Violation::Overcommitted { granted, free }] = raise_cap(500, 601)[..] else {
+        panic!("{:?}", raise_cap(500, 601))
     };
     assert_eq!((granted, free), (Bytes::mib(189), Bytes::mib(188)));
-    assert_eq!(let_go(4000, 560), [], "more than it holds it cannot take");
-    assert_eq!(let_go(392, 700), [], "to hold it to less frees nothing yet");
+    assert_eq!(raise_cap(4000, 560), [], "more than it holds it cannot take");
+    assert_eq!(raise_cap(392, 700), [], "to hold it to less frees nothing yet");
 }
 
-/// A guest that was asked for 541 MiB and holds 540 is held to 400: what it may take up to 541
-/// counts once, as the cap is raised.
+/// A guest that was asked to hold 541 MiB and holds 540 is capped at 400. What it may take up to
+/// 541 counts once when the cap is raised.
 #[test]
-fn what_a_raised_cap_lets_go_counts_once() {
+fn what_a_raised_cap_frees_counts_once() {
     let grant = |target: u64| {
         let mut case = Case::new().with(with_cap).act("a", target);
         let past = case.past.get_mut(&id("a")).unwrap();
@@ -337,7 +337,7 @@ fn what_a_raised_cap_lets_go_counts_once() {
         case.promises.push(capped(&id("a"), Bytes::mib(target + 64)));
         case.check()
     };
-    // 188 MiB are free beside the 400 and the other guest's 512.
+    // 188 MiB are free besides the 400 and the other guest's 512.
     assert_eq!(grant(588), []);
     let found = grant(589);
     let [Violation::Overcommitted { granted, free }] = found[..] else { panic!("{found:?}") };
@@ -345,7 +345,7 @@ fn what_a_raised_cap_lets_go_counts_once() {
 }
 
 proptest! {
-    /// What a process is no longer held to is free for nobody in the plan that ends its cap.
+    /// Memory freed by a cap is available to no guest in the plan that ends the cap.
     #[test]
     fn no_grant_relies_on_a_cap_that_ends(
         holds in 100_u64..800,
@@ -371,7 +371,7 @@ proptest! {
 }
 
 proptest! {
-    /// A plan that is right otherwise, and one that is not.
+    /// With a plan that is right otherwise, and with one that is not.
     #[test]
     fn while_observing_every_action_and_paging_is_refused(
         target in prop::option::of(100_u64..1200),

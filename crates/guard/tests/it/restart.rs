@@ -1,4 +1,4 @@
-//! The checker counts what the last daemon promised.
+//! The checker counts the promises of the last daemon.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn down(name: &str) -> GuestSample {
     GuestSample::unknown(id(name), LinkState::Down(LinkDown::Connecting))
 }
 
-/// `a` had this much for a target, and held 300 MiB.
+/// `a` had this target, and held 300 MiB.
 fn left(target_mib: u64) -> LeftGuest {
     LeftGuest {
         process: PROCESS,
@@ -44,8 +44,8 @@ fn left(target_mib: u64) -> LeftGuest {
     }
 }
 
-/// What is wrong with granting `b`, which holds 500 MiB, 100 MiB more on a budget of 1,000 MiB,
-/// where `a` was seen like this.
+/// The faults of granting 100 MiB to `b`, which holds 500 MiB, on a budget of 1,000 MiB, when `a`
+/// was seen as given.
 fn granting(left: Option<LeftGuest>, seen: [GuestSample; 2]) -> Vec<Violation> {
     let host = HostSample {
         memory_total: Some(Bytes::gib(16)),
@@ -131,7 +131,7 @@ fn another_process_was_promised_nothing() {
         ..guest("a", 300)
     };
     assert_eq!(granting(Some(left(450)), [another(), another()]), []);
-    // Found only once its link is up; it is a newcomer then.
+    // It is found only once its link is up, and is a newcomer then.
     assert_eq!(granting(Some(left(450)), [down("a"), another()]), too_much(0));
 }
 

@@ -1,4 +1,4 @@
-//! What a kernel's settings are, from fake trees: as they are, missing, and rubbish.
+//! The kernel's settings, read from fake trees: present, missing, and rubbish.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use ballast_host::*;
 use ballast_model::Bytes;
 use tempfile::TempDir;
 
-/// Every file that is read, with what it holds on some host.
+/// Every file that is read, with its content on some host.
 const FILES: [(&str, &str); 17] = [
     ("proc/sys/kernel/osrelease", "6.12.48+deb13-amd64\n"),
     ("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n"),
@@ -45,7 +45,7 @@ fn tree() -> TempDir {
     root
 }
 
-/// The errors of all facts, in words.
+/// The errors of all facts, as texts.
 fn errors(facts: &HostFacts) -> Vec<String> {
     let all = [
         facts.kernel.as_ref().err(),

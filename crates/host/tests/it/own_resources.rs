@@ -1,4 +1,4 @@
-//! A process that raises its own limits. It is a child of the test, whose limits stay.
+//! A process that raises its own limits: a child, so that the limits of the test process stay.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const ROLE: &str = "BALLAST_TEST_OWN_RESOURCES";
 
-/// Runs `work` in a child of this process that runs only the test of this name.
+/// Runs `work` in a child process, which runs only the test of this name.
 fn in_child(test: &str, work: impl FnOnce()) {
     if std::env::var_os(ROLE).is_some() {
         return work();

@@ -1,8 +1,8 @@
-//! Orders: what a domain is to hold, as calls to libvirt.
+//! Orders: turns actions into calls to libvirt.
 //!
 //! Idea: memory is plugged in before balloons move and out after, so that both never squeeze a
-//! guest at once; libvirt answers calls in any order, so each step is waited for.
-//! Limits: an order whose answer is late has failed, and may still be carried out.
+//! guest at once. Libvirt answers calls in any order, so each step waits for the one before it.
+//! Limits: an order whose answer is late counts as failed, and may still be carried out.
 
 use ballast_model::{Action, Bytes, Outcome, OutcomeKind, Timestamp};
 use tokio::time::Instant;
@@ -41,7 +41,7 @@ impl LibvirtHost {
                 }
             }
             if let Some(connection) = &mut self.connection {
-                // What comes later is of no use.
+                // Later answers are dropped.
                 connection.asked.retain(|_, purpose| *purpose != Purpose::Order);
                 connection.outcomes.clear();
             }
@@ -58,7 +58,8 @@ impl LibvirtHost {
         outcomes
     }
 
-    /// The calls that carry out an order: those before its balloon moves, that, and those after.
+    /// The calls that carry out an action, in three steps: those before the balloon moves, the
+    /// balloon's, and those after. Fails with the outcome of an action that is not sent.
     fn order(&mut self, action: &Action, now: Timestamp) -> Result<[Vec<Call>; 3], OutcomeKind> {
         let Some(guest) = self.guests.get_mut(&action.guest) else {
             return Err(failed("not sent: the guest is gone".to_owned()));

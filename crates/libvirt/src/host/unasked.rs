@@ -1,6 +1,6 @@
 //! What happens between samples: events of libvirt, and commands of operators.
 //!
-//! Limits: an event is a reason to look at once, and nothing else (`event.rs`).
+//! Limits: an event only triggers a query (`event.rs`).
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::event::{DomainEvent, EventKind};
 use crate::metadata;
 
 impl LibvirtHost {
-    /// Asks for events, once for each connection.
+    /// Subscribes to events, once for each connection.
     pub(super) fn watch(&mut self) {
         let Some(connection) = &mut self.connection else { return };
         if connection.session.is_open() && !std::mem::replace(&mut connection.is_watched, true) {
@@ -24,7 +24,7 @@ impl LibvirtHost {
         }
     }
 
-    /// Takes in the events that have come; whether they say anything that cannot wait.
+    /// Takes in the received events; returns whether one of them calls for a sample at once.
     pub(super) fn take_events(&mut self) -> bool {
         let mut is_urgent = false;
         while let Some(event) = self.connection.as_mut().and_then(|it| it.session.next_event()) {
@@ -36,7 +36,7 @@ impl LibvirtHost {
                     guest.wants_facts = true;
                     true
                 }
-                // While an order is carried out its guest is sampled often anyway.
+                // While an order is carried out, its guest is sampled often anyway.
                 (EventKind::BalloonChange, Some(guest)) => !guest.was_ordered_lately(),
                 (_, None) => false,
             };
@@ -44,7 +44,7 @@ impl LibvirtHost {
         is_urgent
     }
 
-    /// Waits until libvirt says something that cannot wait for the next sample.
+    /// Waits until an event calls for a sample at once, or the connection ends.
     pub(super) async fn wait_for_news(&mut self) {
         while let Some(connection) = &mut self.connection {
             let moved = connection.exchange().await;

@@ -1,4 +1,5 @@
-//! A libvirt that says what a test wants, on a socket: the few calls that are made of it.
+//! A fake libvirt on a socket, whose answers a test determines. It knows only the calls that
+//! Ballast makes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,11 +19,11 @@ pub(crate) struct FakeDomain {
     pub(crate) xml: &'static str,
 }
 
-/// What it has and does.
+/// Its domains, and how it behaves.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) domains: Vec<FakeDomain>,
-    /// What is said of all domains' memory, MiB, if it is not what they hold.
+    /// Current memory reported for all domains, in MiB; `None` reports what they hold.
     pub(crate) told: Option<u64>,
     /// Procedures that are not answered.
     pub(crate) silent: Vec<u32>,
@@ -42,10 +43,10 @@ pub(crate) struct State {
     pub(crate) written: Vec<(String, bool)>,
 }
 
-/// The way to the client that is connected; `None`: nobody is.
+/// The writing half of the client's connection; `None` if no client is connected.
 type Writer = Arc<tokio::sync::Mutex<Option<OwnedWriteHalf>>>;
 
-/// The libvirt. It ends with this.
+/// The fake libvirt. Dropping this ends it.
 pub(crate) struct FakeLibvirt {
     folder: TempDir,
     state: Arc<Mutex<State>>,
@@ -70,7 +71,7 @@ impl FakeLibvirt {
         self.state.lock().unwrap()
     }
 
-    /// Closes all connections, and does not listen any more.
+    /// Closes all connections, and stops listening.
     pub(crate) fn stop(&mut self) {
         self.task.abort();
         self.writer.try_lock().unwrap().take();
@@ -89,7 +90,7 @@ impl FakeLibvirt {
         writer.as_mut().expect("a client").write_all(&held_back).await.unwrap();
     }
 
-    /// Tells the client of an event of a domain.
+    /// Sends the client an event of a domain.
     pub(crate) async fn tell(&self, procedure: u32, domain: &FakeDomain) {
         let body = [words(&[0]), domain_named(domain)].concat();
         let message = message([0x2000_8086, 1, procedure, 2, 0, 0], &body);
@@ -152,7 +153,7 @@ fn message(head: [u32; 6], body: &[u8]) -> Vec<u8> {
     [words(&[len]), words(&head), body.to_vec()].concat()
 }
 
-/// What is answered: whether it succeeded, and the rest; `None`: nothing.
+/// The answer: whether the call succeeded, and the body; `None` for no answer.
 fn answer(state: &mut State, procedure: u32, arguments: &[u8]) -> Option<(bool, Vec<u8>)> {
     state.called.push(procedure);
     if state.silent.contains(&procedure) {
@@ -184,7 +185,8 @@ fn answer(state: &mut State, procedure: u32, arguments: &[u8]) -> Option<(bool, 
         // 9.10.11.
         157 => 9_010_011_u64.to_be_bytes().to_vec(),
         264 => {
-            // Behind the kind of metadata are three texts, each after a word that it is there.
+            // Three optional texts follow the kind of metadata, each after a word that says it is
+            // present.
             let len = &arguments[behind + 8..behind + 12];
             let len = u32::from_be_bytes(len.try_into().unwrap()) as usize;
             let element = arguments[behind + 12..behind + 12 + len].to_vec();
@@ -208,7 +210,8 @@ fn answer(state: &mut State, procedure: u32, arguments: &[u8]) -> Option<(bool, 
     Some((true, body))
 }
 
-/// State and balloon of a domain that was booted with a GiB, and is said to hold `told` MiB.
+/// State and balloon of a domain with 1 GiB of boot memory, whose current memory is reported as
+/// `told` MiB.
 fn record(domain: &FakeDomain, told: u64) -> Vec<u8> {
     let mut record = domain_named(domain);
     record.extend(words(&[3]));

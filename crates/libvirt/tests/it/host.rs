@@ -1,4 +1,4 @@
-//! A libvirt's domains as guests, whatever it does.
+//! Domains of a fake libvirt as guests, also while it misbehaves.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -30,7 +30,7 @@ fn domain(name: &'static str, id: u32) -> FakeDomain {
     FakeDomain { name, id, holds: 512, xml: PLAIN }
 }
 
-/// A host, and what it is asked.
+/// A host, and its clock.
 struct TestHost {
     host: LibvirtHost,
     began: Instant,
@@ -247,7 +247,7 @@ async fn domains_outlive_their_libvirt() {
     let mut host = TestHost::of(&libvirt);
     host.sample().await;
     libvirt.stop();
-    // The first call finds the connection closed, the next nobody who listens.
+    // The first call finds the connection closed; the next finds no listener.
     host.sample().await;
     let readings = host.sample().await;
     assert_eq!(readings[0].sample.link, LinkState::Down(LinkDown::Refused));
@@ -262,7 +262,8 @@ async fn domains_outlive_their_libvirt() {
     assert_eq!(host.act("a", 300, 2).await, OutcomeKind::Accepted);
 }
 
-/// A domain with a virtio-mem device of 512 MiB: `requested` MiB were asked for, `current` are in.
+/// A domain with a virtio-mem device of 512 MiB: `requested` MiB are requested, and `current` MiB
+/// are plugged in.
 fn with_virtio_mem(requested: u64, current: u64) -> &'static str {
     let xml = format!(
         "<domain><devices><memballoon model='virtio'/><memory model='virtio-mem'><target>\
@@ -294,7 +295,7 @@ async fn memory_is_plugged_before_the_balloon_and_out_after() {
     assert!(libvirt.state().updated[0].contains("<requested unit='KiB'>131072</requested>"));
     assert_eq!(libvirt.state().domains[0].holds, 512, "the balloon's part");
 
-    // Half of it is plugged: what the hypervisor says is without it, and libvirt's figure is old.
+    // Half of it is plugged in. The hypervisor's figure is without it, and libvirt's figure is old.
     libvirt.state().domains[0].xml = with_virtio_mem(128, 64);
     libvirt.state().told = Some(512);
     let held = |readings: &[GuestReading]| readings[0].sample.allocation.unwrap().value;

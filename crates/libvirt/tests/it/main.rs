@@ -1,4 +1,5 @@
-//! A session over what a real libvirt answered, and a host over a libvirt that misbehaves.
+//! A session with recorded answers of a real libvirt, and a host with a fake libvirt that
+//! misbehaves.
 
 mod fake;
 mod host;

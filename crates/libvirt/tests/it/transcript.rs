@@ -1,4 +1,4 @@
-//! What libvirt 9.0 (Debian 12) sent and took, recorded from its own socket.
+//! Messages of libvirt 9.0 (Debian 12) and its client, recorded on libvirt's own socket.
 //!
 //! `tests/golden/transcript.txt` has a message a line, in hexadecimal: one emulated guest of 512
 //! MiB that holds 384, is set to 300, and is refused 700.
@@ -38,7 +38,7 @@ fn ask(session: &mut LibvirtSession) -> Serial {
     serial
 }
 
-/// Has the domain set to `mib`.
+/// Orders the domain to hold `mib`.
 fn order(session: &mut LibvirtSession, mib: u64) -> Serial {
     let uuid = *b"\x04\x5a\xdd\xc0\xc5\x35\x40\xbf\x9a\x39\xec\xd0\xe7\x63\x99\x3b";
     let domain = Domain { name: "a".to_owned(), uuid, id: 1 };
@@ -49,7 +49,7 @@ fn order(session: &mut LibvirtSession, mib: u64) -> Serial {
 fn figures_of_a_real_domain_are_read() {
     let mut session = open();
     let serial = ask(&mut session);
-    // However the bytes come.
+    // In pieces of any size.
     for part in recorded("stats-told").chunks(7) {
         assert_eq!(session.next_answer(), None);
         session.receive(part).unwrap();

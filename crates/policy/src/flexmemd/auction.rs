@@ -4,8 +4,8 @@
 //! highest bidder is served first. Fair only over a long time: if guests with equal credits each
 //! want more than there is, one gets everything and pays with all its credits, then another
 //! (flexmemd §4.6; shown in `tests/it/flexmemd.rs`). `round-robin` avoids that. A guest keeps what
-//! it rents until another bids more than [`INCUMBENT_MARGIN_PERCENT`] above it, so guests whose
-//! bids stay that near to each other keep what they have.
+//! it rents until another bids more than [`INCUMBENT_MARGIN_PERCENT`] above it, so guests with bids
+//! that near to each other keep what they have.
 //!
 //! Algorithm: a bid is `credits / want`, or 0 if nothing is wanted. While `Σ want ≤ R` the price is
 //! 0. Otherwise, at price p each guest buys `min(want, ⌊credits / p⌋)`; p is the highest bid at
@@ -13,19 +13,26 @@
 //! Sales fall as p rises, so the bids are sorted once and bisected; prefix and suffix sums avoid
 //! most counting. O(n log n).
 //!
-//! A guest that rents memory already bids in two lots ([`Lots`]): for the pages that it rents and
-//! still wants, an incumbent's lot with a bid raised by the margin, and for the rest at its bid.
-//! For the first lot it never pays more than it bid: the market's price less the margin or, where
-//! that is above its bid, its bid.
+//! A guest that already rents memory bids in two lots ([`Lots`]): an incumbent's lot for the pages
+//! that it rents and still wants, with its bid raised by the margin, and a lot for the rest at its
+//! bid. For the first lot it pays the market's price less the margin, or its own bid where that is
+//! lower; so it never pays more than it bid.
 //!
-//! Deviations: the paper has no incumbents. The paper prints the bid upside down,
-//! `want / credits`; its text, the most that a guest can pay and still afford its target, means
-//! `credits / want`. Bids and prices are exact fractions.
+//! Deviations: the paper does not favour incumbents. The paper prints the bid upside down, `want /
+//! credits`; its text, the most that a guest can pay and still afford its target, means `credits /
+//! want`. Bids and prices are exact fractions.
 
 use super::market::{Bidder, Sale, plenty, sells_out};
 use super::price::Price;
 
 /// By how much, in percent, another guest's bid must exceed that of a guest that rents the pages.
+///
+/// It lies near the geometric mean of two ratios of bids. Without any change of demand, bids differ
+/// by up to some 8 %: a want may be off by the 2 % of a guest's memory that its statistics leave
+/// free to move ([`demand`](super::demand)), some 3 % of what it rents, and a tax moves up to 5 %
+/// of a balance. On the other hand, a waiting guest must have its turn. Of two equal guests, the
+/// one that rents everything pays with all its credits and gets half of them back; then the other
+/// one bids twice as much (+100 %). With more guests, the one that waits longest bids even more.
 ///
 /// It lies between two ratios of bids, near their geometric mean. Without any change of demand,
 /// bids differ by up to some 8 %: a want may be off by the 2 % of a guest's memory that its
@@ -40,7 +47,7 @@ pub(super) fn bid(bidder: &Bidder) -> Price {
     Price::of_pages(bidder.credits, bidder.want)
 }
 
-/// Finds the price and serves by descending bids, `rentable` pages in all, guests that each rent
+/// Finds the price and serves guests by descending bids, `rentable` pages in all. Each guest rents
 /// `rented` pages so far.
 pub(super) fn auction(bidders: &[Bidder], rented: &[u64], rentable: u64) -> Sale {
     if let Some(sale) = plenty(bidders, rentable) {
@@ -63,19 +70,19 @@ pub(super) fn auction(bidders: &[Bidder], rented: &[u64], rentable: u64) -> Sale
     sale
 }
 
-/// What guests bid for, one after the other.
+/// The lots that guests bid for.
 struct Lots {
-    /// Each lot as if a guest of its own bid for it.
+    /// Each lot, as if a separate guest bid for it.
     bids: Vec<Bidder>,
-    /// The place of the guest that bids for it.
+    /// The place of the guest that bids for the lot.
     of: Vec<usize>,
     /// Whether that guest rents it already.
     are_held: Vec<bool>,
 }
 
 impl Lots {
-    /// The lots of `bidders` that each rent `rented` so far: what a guest holds of what it wants
-    /// and what it wants beyond that, each with its part of the guest's credits.
+    /// The lots of `bidders` that each rent `rented` so far: the rented part of what a guest wants,
+    /// and the rest, each with its part of the guest's credits.
     fn of(bidders: &[Bidder], rented: &[u64]) -> Lots {
         let mut lots = Lots { bids: Vec::new(), of: Vec::new(), are_held: Vec::new() };
         for (place, (bidder, rented)) in bidders.iter().zip(rented).enumerate() {
@@ -108,12 +115,12 @@ fn part(credits: u64, pages: u64, whole: u64) -> u64 {
     (u128::from(credits) * u128::from(pages) / u128::from(whole)) as u64
 }
 
-/// `credits` raised by the margin, rounded down; below 2^63 for all that there may be.
+/// `credits` raised by the margin, rounded down; below 2^63, as there are fewer credits.
 pub(super) fn with_margin(credits: u64) -> u64 {
     credits + (u128::from(credits) * u128::from(INCUMBENT_MARGIN_PERCENT) / 100) as u64
 }
 
-/// What was raised by the margin before, rounded up: never more than that was.
+/// Undoes [`with_margin`], rounded up; never more than the credits before.
 fn without_margin(credits: u64) -> u64 {
     let hundredths = u128::from(credits) * 100;
     hundredths.div_ceil(u128::from(100 + INCUMBENT_MARGIN_PERCENT)) as u64
@@ -243,7 +250,7 @@ mod tests {
             let bidders = [bidder(100, 1000), bidder(100, credits)];
             assert_eq!(auction(&bidders, &[100, 0], 100).bought, expected, "{credits}");
         }
-        // What it would have to pay is never more than it has, though the price is above its bid.
+        // Its rent never exceeds its credits, although the price is above its bid.
         let sale = auction(&[bidder(100, 1000), bidder(100, 1250)], &[100, 0], 100);
         assert_eq!((sale.price, sale.rents), (Price::of_pages(1250, 100), vec![1000, 0]));
     }
@@ -254,7 +261,7 @@ mod tests {
         for rented in [[50, 30, 20], [0, 80, 20], [100, 0, 0]] {
             assert_eq!(auction(&bidders, &rented, 100).bought, rented, "{rented:?}");
         }
-        // Pages that a guest does not want any more go to the highest bid among the others.
+        // Pages that a guest no longer wants go to the highest bid among the others.
         let less = [bidder(100, 1000), bidder(10, 1100), bidder(80, 900)];
         assert_eq!(auction(&less, &[50, 30, 20], 100).bought, [50, 10, 40]);
     }

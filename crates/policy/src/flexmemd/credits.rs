@@ -131,8 +131,8 @@ impl Accounts {
         }
     }
 
-    /// Gives a guest `credits` in place of those it has. One without an account gets one, as if it
-    /// had been absent since `now`. Rent paid for the running period stays paid.
+    /// Sets the credits of a guest to `credits`. A guest without an account gets one, as if it had
+    /// been absent since `now`. Rent paid for the running period stays paid.
     pub fn set(&mut self, id: &GuestId, credits: u64, now: Timestamp) {
         let total = self.total();
         let absent = self.absent.iter_mut().map(|(account, _)| account);
@@ -185,7 +185,7 @@ impl Accounts {
         }
     }
 
-    /// Collects the tax once for all the time since the last call.
+    /// Collects the tax once, however long the last call was ago.
     pub fn tax_once(&mut self, now: Timestamp) {
         self.taxed_until = self.taxed_until.max(Some(now));
         self.collect();
@@ -401,10 +401,10 @@ mod tests {
         accounts.set(&ids[1], 900, at(0));
         assert_eq!(balances(&accounts), [70, 600]);
         assert_eq!((accounts.escrow(1), accounts.credits(&ids[1])), (300, Some(900)));
-        // What is paid stays paid.
+        // Rent that was paid stays paid.
         accounts.set(&ids[1], 100, at(0));
         assert_eq!(accounts.credits(&ids[1]), Some(300));
-        // One that is yet to come finds them, and too large an entry is limited.
+        // A guest that is yet to come finds its credits, and too large an entry is limited.
         accounts.set(&ids[2], u64::MAX, at(0));
         assert_eq!(accounts.total(), CREDITS_TOTAL_MAX);
         accounts.admit(&holders(&ids, &[1, 1, 1]), at(1000));

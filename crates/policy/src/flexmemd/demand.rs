@@ -16,14 +16,14 @@
 //! floor.
 //!
 //! Statistics are of an earlier moment, when the guest may have held less or more than its target
-//! in force, the paper's `old`. What it used then is taken to be in use still: `free` is what would
-//! be free at the target. Were `old` what it held then, a guest whose target has just moved and
-//! that wants no change would want it back, and then again the other, for ever.
+//! in force, the paper's `old`. Its use then is taken as its use now, so `free` is what would be
+//! free at the target. If `old` were what it held then, a guest whose target has just moved and
+//! that wants no change would want the earlier target back, then the other one, and so on forever.
 //!
 //! Deviations: the paper prints the denominator as `1 − dpf + 0.02`, which misses its own aim of
-//! `dpf + 2 %` free; the paper gives `old` no unit, here it is GiB, or what the operator says that
-//! counts as one, for guests that are models of larger ones; a change that needs a missing figure
-//! is not made. Exact integers, rounded up to a page.
+//! `dpf + 2 %` free. The paper gives `old` no unit; here it is GiB, or, for guests that are models
+//! of larger ones, what the operator says counts as a GiB. A change that needs a missing figure is
+//! not made. Exact integers, rounded up to a page.
 //! Cost: O(1).
 
 use ballast_model::Bytes;
@@ -54,11 +54,11 @@ impl Default for DemandThresholds {
 }
 
 impl DemandThresholds {
-    /// A GiB is one.
+    /// A real GiB.
     pub const GIB_DEFAULT: Bytes = Bytes::gib(1);
-    /// The least that can count as one.
+    /// The least that can count as a GiB.
     pub const GIB_MIN: Bytes = Bytes::mib(1);
-    /// The most that can count as one: products of sizes stay within 128 bits.
+    /// The most that can count as a GiB; keeps products of sizes within 128 bits.
     pub const GIB_MAX: Bytes = Bytes::gib(1024);
 }
 
@@ -100,7 +100,8 @@ pub(super) fn implicit(
     wanted.page_ceil().max(floor)
 }
 
-/// The memory wanted by a guest that has `current` and requests `request` bytes more, or less.
+/// The memory wanted by a guest that has `current` and requests `request` bytes more (less if
+/// negative).
 pub(super) fn explicit(current: Bytes, floor: Bytes, request: i64) -> Bytes {
     let change = Bytes::new(request.unsigned_abs());
     let wanted =
@@ -295,8 +296,8 @@ mod tests {
         for old in [held, held + moved, held - moved] {
             assert_eq!(decide(old), old);
         }
-        // Where the target is too small for what it uses, or much too large, it wants what it would
-        // want had it held the target: 6.3 GiB used, and dpf + 2 % free.
+        // If the target is too small for what it uses, or much too large, it wants what it would
+        // want if it had held the target: 6.3 GiB used, and dpf + 2 % free.
         let used = held - free;
         for old in [Bytes::gib(5), Bytes::gib(9)] {
             let part = part_free(old) as f64 / ONE as f64 + 0.02;

@@ -3,12 +3,13 @@
 //!
 //! Properties: memory is free while all wants fit; when they do not, all of it is rented if that is
 //! possible at any price, so none is wasted. Guests that saved credits are served before those that
-//! spent them, so no guest has more than its part for ever.
+//! spent them, so no guest has more than its part forever.
 //!
 //! Algorithm: `want = max(0, desired − static_min)`. While `Σ want ≤ R` the price is 0. Otherwise,
 //! in descending credits, `rented(p) = min(want, ⌊credits / p⌋, left)`, at the highest whole price
 //! `p ≥ 1` per KiB and period at which all of R is still rented; without such a price, at 0. For
-//! what it rents already and can still pay for, a guest is served as if it had a margin more.
+//! pages that it already rents and can still pay for, a guest is served as if its credits were a
+//! margin higher.
 //!
 //! Rented memory falls as p rises. The search comes down by Newton's steps: the credits of guests
 //! that cannot pay for their wants at p, divided by the memory that the other guests leave of R,
@@ -16,11 +17,12 @@
 //! pages, and bisects the last stride. Demand beyond R is taken from the guests with fewest
 //! credits, by a heap. O(n) for each of a few steps, and O(k log n) for k guests that lose memory.
 //!
-//! Deviations: the paper has no incumbents. As a price is whole, guests can pay for somewhat more
-//! than R. The one that was served last had saved the credits for that and was first in the next
-//! period, so between equal wants memory went to and fro for ever. The paper takes the highest p
-//! with `tot_rented(p) ≤ R`, which holds for every p, since no guest gets more than is left; here
-//! its stated aim is implemented. `⌊credits / p⌋` KiB are rounded down to pages.
+//! Deviations: the paper does not favour guests that rent the memory already (incumbents). Because
+//! prices are whole, guests can pay for somewhat more than R. The one served last saved the credits
+//! for that and was first in the next period, so between equal wants memory went back and forth
+//! forever. The paper takes the highest p with `tot_rented(p) ≤ R`, which holds for every p,
+//! because no guest gets more than is left; here its stated aim is implemented. `⌊credits / p⌋` KiB
+//! are rounded down to pages.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -29,8 +31,8 @@ use super::auction::with_margin;
 use super::market::{Bidder, Sale, plenty, sells_out};
 use super::price::{PRICE_MAX, Price};
 
-/// Finds the price and serves guests that each rent `rented` pages so far by descending credits,
-/// `rentable` pages in all.
+/// Finds the price and serves guests by descending credits, `rentable` pages in all. Each guest
+/// rents `rented` pages so far.
 pub(super) fn direct_assign(bidders: &[Bidder], rented: &[u64], rentable: u64) -> Sale {
     if let Some(sale) = plenty(bidders, rentable) {
         return sale;
@@ -67,8 +69,8 @@ fn highest_that_sells(bidders: &[Bidder], rentable: u64) -> u64 {
     sold
 }
 
-/// An upper bound of the whole prices per KiB at which everything is rented; the nearer `per_kib`
-/// is to the highest of those, the tighter.
+/// An upper bound of the whole prices per KiB at which everything is rented. The nearer `per_kib`
+/// is to the highest of them, the tighter the bound.
 fn upper_bound(bidders: &[Bidder], per_kib: u64, rentable: u64) -> u64 {
     let page = Price::per_kib(1).rent(1);
     let (mut taken, mut credits) = (0u128, 0u128);
@@ -89,8 +91,8 @@ fn upper_bound(bidders: &[Bidder], per_kib: u64, rentable: u64) -> u64 {
     }
 }
 
-/// Serves bidders by descending credits, each with its demand at `price` while pages are left;
-/// those of it that it rents already as if it had a margin more
+/// Serves bidders by descending credits, each with its demand at `price` while pages are left.
+/// Pages that a bidder rents already are served as if its credits were a margin higher
 /// ([`INCUMBENT_MARGIN_PERCENT`](super::auction::INCUMBENT_MARGIN_PERCENT)).
 fn richest_first(bidders: &[Bidder], rented: &[u64], price: Price, rentable: u64) -> Vec<u64> {
     let price = price.for_many();
@@ -124,8 +126,9 @@ mod tests {
 
     use super::*;
 
-    /// Serves what bidders rent and what they want more by descending credits, those for what they
-    /// rent raised by the margin, each with its demand at `price` while pages are left.
+    /// Serves, by descending credits, what bidders rent and what they want beyond it, each with its
+    /// demand at `price` while pages are left. For what bidders rent, their credits are raised by
+    /// the margin.
     fn serve(bidders: &[Bidder], rented: &[u64], price: Price, rentable: u64) -> Vec<u64> {
         let price = price.for_many();
         let mut order = Vec::new();
@@ -181,7 +184,7 @@ mod tests {
         assert_eq!((sale.price, sale.bought), (Price::FREE, vec![50, 10]));
     }
 
-    /// Both can pay for 51 pages at p = 10, 40 a page, and there are 100.
+    /// Both can pay for 51 of 100 pages at p = 10, which is 40 a page.
     #[test]
     fn an_incumbent_keeps_its_pages_unless_another_is_richer() {
         let bidders = [bidder(80, 2050), bidder(80, 2040)];
@@ -191,7 +194,7 @@ mod tests {
         }
         // More than it can pay for is not kept.
         assert_eq!(direct_assign(&bidders, &[20, 80], 100).bought, [49, 51]);
-        // One with more than a quarter more comes first. At p = 11 both can pay for 101.
+        // A guest with more than a quarter more comes first. At p = 11 both can pay for 101.
         let bidders = [bidder(55, 2440), bidder(80, 1951)];
         assert_eq!(direct_assign(&bidders, &[50, 50], 99).bought, [55, 44]);
     }

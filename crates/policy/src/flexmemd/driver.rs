@@ -15,13 +15,13 @@
 //! every emergency would begin the period that allows the next one.
 //!
 //! An auction that sold memory at a price holds ([`Driver::hold`]) until the balloons have had the
-//! time to move what was sold. Else guests would be outbid before what they bought arrives, and
-//! memory would be on its way all the time. Meanwhile nobody is outbid; what a guest does not want
-//! any more goes to the others at once and free of charge, and requests wait. The tax is due once
-//! in such a period, as the paper's is in its period of a second: by the second it would leave all
-//! guests with equal credits at each auction, and none would ever have its turn. The operator's
-//! ceiling, which the paper does not have, limits what a guest keeps; the rest is offered to the
-//! others.
+//! time to move what was sold. Otherwise guests would be outbid before their purchase arrives, and
+//! memory would be on its way all the time. While it holds, no guest is outbid. Memory that a guest
+//! no longer wants goes to the others at once and free of charge, and requests wait. The tax is due
+//! once in such a period, like the paper's in its period of a second. Collected by the second, it
+//! would leave all guests with equal credits at each auction, and none would ever have its turn.
+//! The operator's ceiling, which the paper does not have, limits what a guest keeps; the rest is
+//! offered to the others.
 //!
 //! Cost: O(n log n) a decision, O(n) while nothing is due.
 
@@ -57,7 +57,7 @@ struct TenantRecord {
     emergency: Option<Timestamp>,
     /// Pages requested in this period but not granted.
     unmet: u64,
-    /// Pages of the lease that it cannot pay for, and has until another guest can.
+    /// Pages of the lease that it cannot pay for, and keeps until another guest can.
     unpaid: u64,
 }
 
@@ -240,7 +240,7 @@ impl Driver {
     }
 
     /// Whether an emergency that was last answered at `last` is answered at `now`: once a period,
-    /// and not in the moment in which a period began, as all were decided for then.
+    /// and not at the moment when a period begins, because all guests were just decided for.
     fn may_answer(&self, last: Option<Timestamp>, now: Timestamp) -> bool {
         let length = self.period.map_or(self.period_length(), |period| period.length());
         let has_just_begun = self.period.is_some_and(|period| period.begin == now);
@@ -252,9 +252,10 @@ impl Driver {
         self.period.is_some_and(|period| period.length() > self.period_length())
     }
 
-    /// Holds a sale until the slowest balloon has had the time to give back all that its guest
-    /// rents now, or `rented` before: the balloons work side by side. For a guest that rents all
-    /// there is, that is the time in which its balloon moves all rentable memory.
+    /// Holds a sale until the slowest balloon has had the time to give back everything that its
+    /// guest rents now, or `rented` before, whichever is more; balloons work in parallel. For a
+    /// guest that rents everything, that is the time in which its balloon moves all rentable
+    /// memory.
     fn hold(&mut self, tenants: &[Tenant<'_>], rented: &[u64]) {
         let leases = self.records.iter().map(|record| record.lease.rented);
         let most = leases.zip(rented).map(|(now, before)| now.max(*before));
@@ -403,8 +404,8 @@ impl Driver {
         }
     }
 
-    /// Gives what guests rent and do not want any more to those that lack memory, the highest bids
-    /// first. Nobody loses what it wants.
+    /// Gives what guests rent and no longer want to those that lack memory, the highest bids first.
+    /// No guest loses what it wants.
     fn pass_on(&mut self, rentable: u64, tenants: &[Tenant<'_>], weights: &[u64]) {
         let wants = self.wants(tenants);
         let within = |place: usize| wants[place].min(tenants[place].room());
@@ -423,7 +424,7 @@ impl Driver {
             left -= more;
             let lease = &mut self.records[place].lease;
             let (rented, wanted) = (lease.rented + more, wants[place]);
-            // Else what limited it at the sale still does.
+            // Otherwise the limit at the sale still applies.
             if more > 0 || wanted != lease.wanted {
                 let limit = LeaseLimit::of(rented, wanted, within(place), u64::MAX);
                 *lease = Lease { rented, wanted, price: lease.price, limit };

@@ -2,20 +2,20 @@
 //!
 //! Properties: stable; gives no memory that was not requested, and takes none from a guest that can
 //! pay for it, so the last to come waits. The price rises with what a guest already rents, so no
-//! guest keeps more than its part for ever while others demand it.
+//! guest keeps more than its part forever while others demand it.
 //!
 //! Algorithm: requests are processed in order of arrival. A negative one gives memory back; a
 //! positive one is granted as far as memory is free and the guest can pay for it until the period
 //! ends, at the price for what it rented before the grant. At the beginning of each period every
-//! guest pays for what it rents as far as it can. The rest goes to those that request memory and
-//! can pay for it; what they leave of it, the guest keeps. Memory is free unless demand exceeds
-//! supply.
+//! guest pays for what it rents as far as it can. Memory that it cannot pay for goes to guests that
+//! request memory and can pay; the guest keeps what they leave. Memory is free unless demand
+//! exceeds supply.
 //!
-//! Deviations: in the paper a guest loses what it cannot pay for though nobody else can. It then
-//! rented less, so at a lower price, and in the next period could pay for as much more: memory that
-//! two guests wanted equally went to and fro for ever, each second. Guests have no common clock, so
-//! requests that arrive between two decisions count as simultaneous, and the guest that rents least
-//! for its weight comes first, also in keeping what is left. Demand is the memory
+//! Deviations: in the paper a guest loses what it cannot pay for, even if no other guest can pay.
+//! It then rented less, so at a lower price, and could pay for as much more in the next period:
+//! memory that two guests wanted equally went back and forth forever, each second. Guests have no
+//! common clock, so requests that arrive between two decisions count as simultaneous. The guest
+//! that rents least for its weight comes first, also in keeping what is left. Demand is the memory
 //! rented and requested, plus requests since the last period began that could not be granted; the
 //! paper does not say how long an unmet request counts.
 //! Cost: O(n log n).

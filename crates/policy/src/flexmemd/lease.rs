@@ -7,14 +7,14 @@ use ballast_model::{Bytes, GuestId};
 use super::demand::TenantStatistics;
 use super::price::Price;
 
-/// Bytes a second that a balloon is taken to give back before it was seen to: the slowest inflation
-/// seen under swap load, as where mechanisms are chosen.
+/// Bytes a second that a balloon is assumed to give back until its rate was seen: the slowest
+/// inflation seen under swap load, as in the choice of mechanisms.
 pub(super) const BALLOON_RATE_DEFAULT: Bytes = Bytes::mib(80);
 
-/// Longest time that a balloon is waited for. In five minutes 23 GiB move at the default rate. One
-/// that stands still, or was only seen at amounts too small to tell its rate by, must not keep the
-/// market closed to a guest that lacks little: at 15 minutes one did 2 % of its work for want of
-/// 0.4 GiB (`docs/benchmarks/2026-11-27-auction.md`).
+/// Longest time that a balloon is waited for. In five minutes 23 GiB move at the default rate. A
+/// balloon that stands still, or was only seen at amounts too small to tell its rate, must not keep
+/// the market closed to a guest that lacks little: with 15 minutes a guest did 2 % of its work for
+/// want of 0.4 GiB (`docs/benchmarks/2026-11-27-auction.md`).
 pub(super) const HOLD_MAX: Duration = Duration::from_secs(300);
 
 /// A guest's request for more or less memory.
@@ -42,7 +42,7 @@ pub struct Tenant<'a> {
     /// Memory it held at the time of its statistics; differs from `allocation` while the balloon
     /// lags.
     pub held: u64,
-    /// Bytes a second that its balloon was seen to give back; `None`: it was never seen at that.
+    /// Bytes a second that its balloon was seen to give back; `None`: it was never seen to.
     pub balloon_rate: Option<Bytes>,
     /// Statistics it reports.
     pub statistics: TenantStatistics,

@@ -1,11 +1,12 @@
 //! Adapts the policies of flexmemd to the common [`Policy`] interface.
 //!
 //! Idea: a contender becomes a tenant, the budget minus all floors becomes the rentable memory, and
-//! floor plus lease becomes the target. What a guest may keep beyond its guaranteed floor because
-//! it says that it has no swap is no floor of a tenant's: it would weigh, and be rented on top of.
-//! Such a guest gets what it rents or may keep, whichever is more, and what others rent is cut for
-//! that. An emergency counts as a request too: it makes a policy that uses statistics run at once,
-//! and a policy that uses requests grants it.
+//! floor plus lease becomes the target. Memory that a guest may keep beyond its guaranteed floor,
+//! because it says that it has no swap, is not part of a tenant's floor: it would add weight, and
+//! memory would be rented on top of it. Such a guest gets what it rents or what it may keep,
+//! whichever is more, and the leases of others are cut for that. An emergency counts as a request
+//! too: it makes a policy that uses statistics run at once, and a policy that uses requests grants
+//! it.
 //!
 //! Limits: statistics describe the memory a guest held, but are applied to the target in force, the
 //! paper's `old_target` (`demand.rs`).
@@ -147,7 +148,7 @@ impl Policy for Flexmemd {
     }
 }
 
-/// Cuts what is rented to what there is beyond all that guests may keep: in proportion to what each
+/// Cuts leases to the memory beyond everything that guests may keep, in proportion to what each
 /// rents beyond that.
 fn cut(leases: &mut [Lease], contenders: &[Contender], supply: u64) {
     let kept = |contender: &Contender| contender.unguaranteed.to_pages();

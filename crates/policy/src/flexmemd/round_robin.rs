@@ -9,8 +9,8 @@
 //! a quarter of their floor, until they have what they want or can pay for, or nothing is left.
 //!
 //! Deviations: all rounds are shortened equally, so that the last one is complete. The paper's last
-//! round is cut off for the guests lowest in the order of bids; since a guest that had more has
-//! paid more, a round's worth of memory would then wander from guest to guest for ever: 1 GiB a
+//! round is cut off for the guests lowest in the order of bids. Because a guest that had more has
+//! paid more, a round's worth of memory would then wander from guest to guest forever: 1 GiB a
 //! second with three guests and 4 GiB. With complete rounds the order of bids does not matter, and
 //! the result is weighted max-min fair division of R among what guests want and can pay for, with
 //! the limits as weights ([`divide`]). Only the ratio of the limits matters, not their size. Limits

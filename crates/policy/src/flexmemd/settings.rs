@@ -11,8 +11,8 @@ use super::round_robin::RoundLimit;
 /// The operator's settings for the policies of flexmemd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlexmemdSettings {
-    /// Time for which rent is paid; a periodic policy decides at its end, an auction that sold at a
-    /// price not before the balloons have moved that. At least
+    /// Time for which rent is paid. A periodic policy decides at its end; an auction that sold at a
+    /// price waits until balloons have moved what was sold. At least
     /// [`FlexmemdSettings::PERIOD_MIN`].
     pub period: Duration,
     /// Part of every balance that is collected and redistributed each second, in hundredths of a

@@ -3,11 +3,12 @@
 //! Properties: in a decision no guest shrinks by more than a tenth or grows by more than three
 //! tenths or one step (see [`MebSettings`]), unless the budget or its own bounds require it. Within
 //! these limits all of the budget is allocated. No guest lacks memory while all demands fit. When
-//! they do not, the sum of misses weighted by shares, and of the margins of those that lose memory,
-//! is the smallest of all allocations on the grid of steps. More shares never cost a guest memory
-//! while demands fit; when they do not, a guest's misses on the grid never rise with its shares,
-//! other things equal. Errors of misses up to a seventeenth, drawn anew for each decision, never
-//! move memory such that guests miss more in truth, so they cannot move it to and fro.
+//! they do not, the allocation minimises, over all allocations on the grid of steps, the sum of
+//! misses weighted by shares and of the margins of guests that lose memory. More shares never cost
+//! a guest memory while demands fit; when they do not, a guest's misses on the grid never rise with
+//! its shares, other things equal. Errors of misses of up to a seventeenth, drawn anew for each
+//! decision, never move memory such that guests truly miss more, so they cannot move it back and
+//! forth.
 //!
 //! Algorithm: `L = max(floor, 0.9 m)`, `H = min(ceiling, 1.3 m)`, `E` is the demand within floor
 //! and ceiling, `P` the budget.
@@ -16,8 +17,8 @@
 //!   shares, within `[L, H]`; what bounds cut off is shared out again.
 //! - `P < ΣE`: the [exact solver](super::exact) allocates from `L` on, in steps of 8 tracking
 //!   granules (1 MiB) from what guests have; a remainder below a step is divided by shares. The
-//!   misses that a guest would have in addition for losing memory count an eighth more than those
-//!   that another one would be spared, and one more for each step.
+//!   additional misses of a guest that loses memory count an eighth more than the misses that
+//!   another one is spared, and one more for each step.
 //! - `ΣL > P`: the lower bounds are reduced to the floors. If the floors exceed the budget, every
 //!   guest gets its floor, and the shortfall is reported.
 //!
@@ -47,9 +48,9 @@ use crate::{Contender, Problem};
 /// Most steps between all lower and upper bounds; limits the cost of a decision.
 pub const STEPS_MAX: u64 = 1 << 16;
 
-/// Misses that a guest would have for losing memory count this part more. With errors of up to a
-/// seventeenth, two counts of the same are no further apart than 18 to 16, which is an eighth.
-/// Within 5 % two samples are equal to IMT (§4.2).
+/// The additional misses of a guest that loses memory count this part more. With errors of up to a
+/// seventeenth, two counts of the same misses differ by at most 18 to 16, which is an eighth. IMT
+/// (§4.2) takes two samples within 5 % as equal.
 const MARGIN: u128 = 8;
 
 /// The rule that decided a guest's target.
@@ -104,7 +105,7 @@ struct SizeRange {
     demand: u64,
     lower: u64,
     upper: u64,
-    /// What it has, within its bounds.
+    /// Its memory now, within its bounds.
     held: u64,
 }
 
@@ -168,8 +169,8 @@ fn lowers(ranges: &[SizeRange]) -> u64 {
     ranges.iter().map(|range| range.lower).sum()
 }
 
-/// Raises lower bounds to the sizes that objectives need, or as far towards them as a decision
-/// goes, while the budget lasts.
+/// Raises lower bounds to the sizes that objectives need, or as near to them as this decision may
+/// go, while the budget lasts.
 fn raise_to_objectives(contenders: &[Contender], ranges: &mut [SizeRange], budget: u64) {
     let mut left = budget.saturating_sub(lowers(ranges));
     let need = |(at, contender): (usize, &Contender)| {
@@ -245,8 +246,8 @@ fn fewest_misses(
     divide(&parts, budget)
 }
 
-/// The ranges with lower bounds a whole number of steps below what guests have, so that this is a
-/// size to choose; as they are if the budget does not last for that.
+/// The ranges with lower bounds a whole number of steps below what guests have, so that their
+/// present sizes can be chosen. Unchanged if the budget does not suffice for that.
 fn on_grid(ranges: &[SizeRange], budget: u64, step: u64) -> Vec<SizeRange> {
     let raised = |range: &SizeRange| {
         let off = (range.held - range.lower) % step;

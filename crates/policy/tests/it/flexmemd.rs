@@ -91,7 +91,7 @@ fn proportional_divides_once_by_weight() {
     guests[2].floor = 2 * GIB;
     let leases = driver.decide(at(0), 8 * GIB, &guests);
     assert_eq!(rented(&leases), [2 * GIB, 2 * GIB, 4 * GIB]);
-    // Demand has no effect; a guest that goes has.
+    // Demand has no effect; the departure of a guest has.
     guests[0].emergency = true;
     assert_eq!(driver.decide(at(5000), 8 * GIB, &guests), leases);
     assert_eq!(rented(&driver.decide(at(6000), 9 * GIB, &guests[1..])), [3 * GIB, 6 * GIB]);
@@ -152,7 +152,7 @@ fn a_guest_keeps_only_what_it_can_pay_for() {
     assert_eq!((leases[1].rented, leases[1].limit), (payable, LeaseLimit::Credits));
     assert_eq!((leases[0].rented, leases[0].limit), (3 * GIB - payable, LeaseLimit::Credits));
     assert_eq!(driver.accounts().escrow(0), payable * 4 * 900);
-    // It goes to a third that can pay, at once.
+    // It goes at once to a third guest that can pay.
     let guests = [tenant(0, 4 * GIB), tenant(1, 2 * GIB), asking(2, GIB as i64 / 2, 0)];
     let leases = driver.decide(at(1000), 3 * GIB, &guests);
     assert_eq!((leases[2].rented, leases[2].limit), (GIB / 2, LeaseLimit::Want));
@@ -178,7 +178,7 @@ fn demand_proportional_takes_from_the_highest_until_they_tie() {
 }
 
 /// flexmemd §4.6: 4 GiB to rent, all rented by the first of some guests with equal credits that
-/// each want all of it. Returns what each rents, second by second, where a balloon moves `rate`
+/// each want all of it. Returns what each rents, second by second, with balloons that move `rate`
 /// bytes a second.
 fn contest(algorithm: Algorithm, guests: usize, rate: Bytes) -> Vec<Vec<u64>> {
     let mut driver = evaluated(algorithm);
@@ -245,7 +245,7 @@ fn the_auction_takes_turns_as_slowly_as_balloons_move() {
     }
 }
 
-/// flexmemd §4.6 has the auction shift memory between such guests for ever.
+/// In flexmemd §4.6 the auction shifts memory between such guests forever.
 #[test]
 fn guests_with_equal_parts_and_bids_keep_them() {
     for guests in [2, 3] {
@@ -304,7 +304,8 @@ fn an_emergency_refunds_rent_for_the_rest_of_the_period() {
     };
     let mut driver = driver_with(Combination::evaluated(Algorithm::Auction), settings);
     let start = 1000 * (1 << 20);
-    // Balloons move all within the period. The first wants more than there is, and pays for it.
+    // Balloons move everything within the period. The first wants more than there is, and pays for
+    // it.
     let quick = |guest: Tenant<'static>| Tenant { balloon_rate: Some(Bytes::gib(1)), ..guest };
     let calm = [quick(greedy(0, 20 * GIB)), quick(tenant(1, GIB))];
     assert_eq!(rented(&driver.decide(at(0), 4 * GIB, &calm)), [4 * GIB, 0]);
@@ -421,8 +422,9 @@ fn any_combination() -> impl Strategy<Value = Combination> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Constant demand: what a sale moves has arrived before the next one, so a guest is turned
-    /// round at most once in the time that its balloon, or another one, needs for all it rents.
+    /// Constant demand: what a sale moves has arrived before the next one. So a guest is turned
+    /// round at most once in the longest time that its balloon, or another one, needs for
+    /// everything that it rents.
     #[test]
     fn the_auction_turns_no_guest_before_balloons_are_done(
         guests in prop::collection::vec((1..40u64, 1..40u64, 1..200u64, 1..4000u32), 2..6),
@@ -441,7 +443,7 @@ proptest! {
         let mut before = rented(&driver.decide(at(0), rentable, &tenants(true)));
         let tenants = tenants(false);
         let seconds = |pages: u64, rate: u64| pages / MIB / rate;
-        // Whatever the first sale holds for is over by then.
+        // The hold of the first sale is over by then, whatever it sold.
         let (mut since, mut held_for) = (0, 0);
         let mut turned = vec![(0u64, None); guests.len()];
         let mut shortest = u64::MAX;
@@ -455,7 +457,7 @@ proptest! {
                     .map(|((before, after), guest)| seconds(*before.max(after), guest.2).min(300))
                     .max()
                     .unwrap_or(0);
-                // Free memory binds nobody.
+                // Free memory binds no guest.
                 if leases[0].price.is_free() {
                     held_for = 0;
                 }
@@ -476,7 +478,7 @@ proptest! {
         }
     }
 
-    /// Guests that ask for as much more each second, whatever they have, or for nothing.
+    /// Guests that request the same amount more each second, whatever they have, or nothing.
     #[test]
     fn the_same_requests_each_second_come_to_rest(
         asks in prop::collection::vec(prop_oneof![Just(0), 20..200u64], 2..6),
@@ -505,7 +507,7 @@ proptest! {
         }
     }
 
-    /// As a price is whole, all can pay for somewhat more than there is.
+    /// Because prices are whole, all guests can pay for somewhat more than there is.
     #[test]
     fn equal_wants_come_to_rest_at_whole_prices(
         wants in 500..2000u64,
@@ -528,7 +530,7 @@ proptest! {
         prop_assert!(late <= rentable / 10, "{} of {}", late, rentable);
     }
 
-    /// Rents fit supply and ceilings, credits only grow by those of new guests, and deciding again
+    /// Leases fit supply and ceilings, credits only grow by those of new guests, and deciding again
     /// at the same time changes nothing.
     #[test]
     fn supply_ceilings_and_credits_are_respected(

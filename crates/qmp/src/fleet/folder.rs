@@ -72,7 +72,7 @@ pub enum Notice {
         /// The socket used.
         used: PathBuf,
     },
-    /// A guest is one more than the fleet may have.
+    /// A guest is ignored because the fleet has its maximum number of guests.
     Refused {
         /// Its name.
         guest: GuestId,
@@ -81,9 +81,9 @@ pub enum Notice {
         /// Most guests that the fleet may have.
         guests_max: usize,
     },
-    /// There are too many guests; the rest is ignored.
+    /// A folder has too many sockets; the rest of them is ignored.
     TooMany {
-        /// The first folder with ignored guests.
+        /// The folder.
         folder: PathBuf,
     },
     /// A folder cannot be read; guests with a connection stay.
@@ -98,7 +98,7 @@ pub enum Notice {
 /// Longest path shown, in characters.
 const PATH_CHARS_MAX: usize = 300;
 
-/// A path for the log. Whoever may write to the folder chooses the names in it.
+/// A path for the log, made printable: names in the folder are untrusted text.
 fn shown(path: &Path) -> String {
     printable(&path.to_string_lossy(), PATH_CHARS_MAX)
 }
@@ -154,7 +154,8 @@ pub(super) struct GuestSocket {
     pub(super) inode: u64,
 }
 
-/// Lists the guests' sockets in `folder` once, sorted by guest, and what is wrong with the rest.
+/// Lists the guests' sockets in `folder` once, sorted by guest, and the problems of the other
+/// entries.
 pub fn list_sockets(folder: &Path) -> (Vec<(GuestId, PathBuf)>, Vec<Notice>) {
     let mut notices = Vec::new();
     let mut listed = SocketFolder::new(folder.to_owned());
@@ -167,7 +168,7 @@ pub fn list_sockets(folder: &Path) -> (Vec<(GuestId, PathBuf)>, Vec<Notice>) {
 #[derive(Debug)]
 pub(super) struct SocketFolder {
     path: PathBuf,
-    /// The modification time then, and the time of the listing.
+    /// The folder's modification time at the last listing, and the time of that listing.
     listed_at: Option<(SystemTime, SystemTime)>,
     sockets: Vec<GuestSocket>,
     problems: BTreeMap<PathBuf, Notice>,
@@ -236,7 +237,8 @@ impl SocketFolder {
                 problems.insert(folder.clone(), Notice::TooMany { folder });
                 break;
             }
-            // The type costs no metadata call. A symbolic link passes; connecting shows its target.
+            // Reading the type needs no metadata call. A symbolic link passes this check:
+            // connecting shows what it points to.
             let is_regular = entry.file_type().is_ok_and(|kind| kind.is_file() || kind.is_dir());
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
             match name.parse::<GuestId>() {

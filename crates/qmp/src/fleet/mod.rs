@@ -36,8 +36,8 @@ pub use folder::{GUESTS_MAX, Notice, list_sockets};
 
 /// Most notices kept; further ones are dropped.
 const NOTICES_MAX: usize = 1000;
-/// Beyond the command timeout, orders are waited for this long: a guest's monitor knows better why
-/// its reply is late, if it has time to say so.
+/// How long to wait for an outcome after the command timeout has passed: in this time the guest's
+/// monitor can report why the reply is late.
 const REPORT_TIME: Duration = Duration::from_millis(50);
 
 /// Settings of a fleet.
@@ -80,7 +80,7 @@ pub struct Fleet {
     notices: Vec<Notice>,
     duplicates: BTreeSet<PathBuf>,
     guests_max: usize,
-    /// Sockets of guests beyond that.
+    /// Sockets of guests refused because of `guests_max`.
     refused: BTreeSet<PathBuf>,
 }
 
@@ -210,7 +210,7 @@ impl Fleet {
         outcome(pending, deadline).await
     }
 
-    /// Until when the outcomes of orders given now are waited for.
+    /// The deadline for the outcomes of orders sent now.
     fn order_deadline(&self) -> Instant {
         Instant::now() + self.command_timeout + REPORT_TIME
     }
@@ -260,7 +260,7 @@ impl Fleet {
         self.replace_ended_tasks();
         // The name of a deserted socket is free for another socket.
         let mut is_changed = self.mark_deserted();
-        // A place may be free for one that was refused.
+        // There may be room now for a guest that was refused.
         is_changed |= !self.refused.is_empty() && self.members.len() < self.guests_max;
         for folder in &mut self.folders {
             is_changed |= folder.refresh(wall, &mut self.notices);
@@ -294,7 +294,7 @@ impl Fleet {
         for member in self.members.values_mut() {
             if member.task.is_finished() {
                 let why = LinkDown::Closed("the task of its connection panicked".to_owned());
-                // The task that is started connects at once.
+                // The wait before the next attempt is ignored: the new task connects at once.
                 let _ = member.slot.lock().disconnected(why);
                 member.task = spawn(&member.slot, &member.path, &self.clock);
             }
@@ -415,7 +415,7 @@ fn seed_of(guest: &GuestId, seed: u64) -> u64 {
     bytes.fold(seed, |seed, byte| seed.wrapping_mul(0x0100_0000_01b3).wrapping_add(u64::from(byte)))
 }
 
-/// The outcome of an order to come, or why the order was not sent.
+/// A receiver for the outcome of an order, or why the order was not sent.
 type PendingOutcome = Result<oneshot::Receiver<OutcomeKind>, OutcomeKind>;
 
 /// The outcome, if it comes before `deadline` or is there already.

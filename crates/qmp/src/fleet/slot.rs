@@ -48,7 +48,8 @@ impl GuestSlot {
 }
 
 impl SlotState {
-    /// A connection ended or could not be made: how long to wait before the next attempt.
+    /// Records that a connection ended or could not be made. Returns the wait before the next
+    /// attempt.
     pub(super) fn disconnected(&mut self, why: LinkDown) -> Duration {
         let wait = self.link.disconnected(why);
         self.deliver();

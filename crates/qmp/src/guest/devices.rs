@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use super::probe::PATH_BYTES_MAX;
 use crate::command::ModuleNumber;
 
-/// No processor addresses more: 52 bits on x86-64.
+/// The most memory that a processor can address: 52 bits on x86-64.
 pub(super) const ADDRESSABLE_MAX: Bytes = Bytes::new(1 << 52);
 
 /// Most devices read. QEMU's machines have 256 slots for modules at most, and a few PCI buses.
@@ -89,8 +89,9 @@ struct SizedData<'a> {
 impl MemoryDevices {
     /// Parses the reply to `query-memory-devices`.
     ///
-    /// # Errors The reply is malformed, a virtio-mem device has an amount that none can have, or
-    /// all together have more than can be addressed.
+    /// # Errors
+    /// The reply is malformed, a virtio-mem device reports an impossible amount, or all devices
+    /// together have more memory than can be addressed.
     pub(super) fn parse(json: &str) -> Result<MemoryDevices, serde_json::Error> {
         let entries: Vec<DeviceEntry<'_>> = serde_json::from_str(json)?;
         let mut devices = MemoryDevices { count: entries.len(), ..MemoryDevices::default() };
@@ -145,7 +146,7 @@ impl MemoryDevices {
 
 impl VirtioMemData<'_> {
     /// The device, if its amounts are whole blocks within its size, as QEMU keeps them. A plan made
-    /// from others would be refused, for all guests.
+    /// from impossible amounts would be refused as a whole, for all guests.
     fn checked(&self) -> Result<VirtioMemDevice, serde_json::Error> {
         let block = self.block_size.max(PAGE_SIZE);
         let is_possible = |amount: u64| amount <= self.max_size && amount.is_multiple_of(block);

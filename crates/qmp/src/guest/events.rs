@@ -1,4 +1,4 @@
-//! Events about memory devices.
+//! Parses events about memory devices: which device was removed, or was not released by the guest.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ struct OstInfo<'a> {
 
 /// ACPI 6.5 §6.3.5: the source of the request is an ejection.
 const OST_EJECT: u64 = 3;
-/// Likewise: the status is success, or in progress.
+/// The same section: statuses that are no refusal, success and in progress.
 const OST_NO_REFUSAL: [u64; 2] = [0, 0x84];
 
 /// The device that an event reports as removed, or as not released by the guest.

@@ -24,7 +24,7 @@ use crate::command::{ModuleNumber, QmpCommand};
 /// Size of our own memory modules: Linux on x86-64 adds memory in sections of this size.
 pub const MODULE: Bytes = Bytes::mib(128);
 
-/// Folder of devices with ids.
+/// QOM path of the devices that have an id.
 const NAMED: &str = "/machine/peripheral";
 
 /// The property of a virtio-mem device that sets the amount to plug.
@@ -58,7 +58,7 @@ impl ActionStep {
     }
 }
 
-/// The steps to an amount of plugged memory.
+/// The steps that lead to a requested amount of plugged memory.
 #[derive(Debug, Default)]
 struct PlugPlan {
     before_balloon: Vec<ActionStep>,
@@ -137,7 +137,7 @@ impl HotplugState {
         self.modules().iter().any(|module| module.number == number)
     }
 
-    /// The model's view.
+    /// The state as a sample reports it; `None` if it was not read yet or nothing can be plugged.
     pub(super) fn summary(&self) -> Option<Hotplug> {
         let devices = self.devices.as_ref()?;
         let plugged = devices.plugged();

@@ -3,8 +3,8 @@
 //! Idea: a [`GuestMonitor`] lives as long as its socket is known, over any number of connections.
 //! It probes each new connection once. Then [`GuestMonitor::begin_sample`] queues the queries of
 //! one tick, which leave in one write, and [`GuestMonitor::receive`] takes in the replies. A
-//! reading keeps its time, so that it simply ages while the hypervisor does not answer. Begin with
-//! `monitor.rs`.
+//! reading keeps its time, so that it simply ages while the hypervisor does not answer. Start
+//! reading at `monitor.rs`.
 //!
 //! Cost: a tick is two commands and two replies, about 160 bytes out and 400 in; three commands for
 //! a guest with memory devices. QEMU up to 9 spends more time reading these bytes, one per turn of

@@ -384,15 +384,16 @@ impl GuestMonitor {
         self.pid
     }
 
-    /// The number of its vsock device, if it has one.
+    /// The CID of the guest's vsock device, if it has one.
     pub fn vsock_cid(&self) -> Option<u32> {
         self.vsock_cid
     }
 
-    /// All readings, with their ages at `now`. Resident memory is not among them. Whatever the
-    /// hypervisor claims, the allocation is whole pages, no more than the memory that the guest
-    /// has, and no less than what is plugged in beside what the balloon can take. A guest that is
-    /// still to come holds nothing that its empty hypervisor would know of.
+    /// All readings, with their ages at `now`, except resident memory. The allocation is clamped,
+    /// whatever the hypervisor reports: whole pages, at most the guest's boot and plugged memory,
+    /// and at least its plugged virtio-mem memory, which the balloon's figure does not include. A
+    /// guest whose incoming migration is not complete has no allocation: its memory is still at the
+    /// source.
     pub fn sample(&self, id: GuestId, now: Timestamp) -> GuestSample {
         let age = |at: Timestamp| now.saturating_since(at);
         let mut sample = GuestSample {

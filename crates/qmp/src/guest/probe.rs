@@ -40,7 +40,8 @@ const BALLOON: &str = "virtio-balloon";
 /// Type prefix of virtio-mem devices.
 const VIRTIO_MEM: &str = "virtio-mem";
 
-/// Type prefixes of devices and objects that inhibit discarding memory, a longer one first.
+/// Type prefixes of devices and objects that inhibit discarding memory. The first match counts, so
+/// a longer prefix precedes a shorter one.
 const INHIBITING: [(&str, Pinned); 6] = [
     ("vfio-pci", Pinned::Passthrough),
     ("vfio-platform", Pinned::Passthrough),
@@ -87,9 +88,9 @@ pub(super) struct ProbeResult {
     pub(super) capabilities: Capabilities,
     /// What inhibits discarding.
     pub(super) pinned: Option<Pinned>,
-    /// Path of the vsock device, until its number is asked for.
+    /// Path of the vsock device, until its CID is queried.
     pub(super) vsock_path: Option<String>,
-    /// The number of its vsock device.
+    /// CID of the vsock device.
     pub(super) vsock_cid: Option<u32>,
     /// The device does not poll the guest for statistics yet.
     pub(super) start_polling: bool,
@@ -131,13 +132,14 @@ impl ProbeResult {
             let inhibiting = INHIBITING.iter().find(|(start, _)| kind.starts_with(start));
             if let Some((_, by)) = inhibiting {
                 self.capabilities.discard_inhibited = Some(true);
-                // Encryption says more than a device.
+                // A confidential guest takes precedence over a passthrough device: unplugging does
+                // not release its memory either.
                 self.pinned = self.pinned.filter(|it| !it.leaves_by_plugging()).or(Some(*by));
             }
         }
     }
 
-    /// Concludes from entries that no folder has, if all folders were listed.
+    /// If all folders were listed, records that the guest lacks what no folder has.
     pub(super) fn folders_done(&mut self) {
         if self.folders_listed < FOLDERS.len() {
             return;

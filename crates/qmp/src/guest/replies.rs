@@ -57,7 +57,7 @@ impl GuestMonitor {
         now: Timestamp,
         wall_secs: u64,
     ) -> Result<(), LinkDown> {
-        // However late it is answered, a reading is as old as its question.
+        // A reading is as old as its query, however late the reply comes.
         let SentCommand { purpose, requester, at, .. } = command;
         match purpose {
             Purpose::Status => {

@@ -1,6 +1,6 @@
 //! A guest's run state, from events and `query-status`.
 //!
-//! Idea: an event reports a change at once; if the new state is uncertain, `query-status` tells it.
+//! Idea: an event reports a change at once; if the new state is uncertain, `query-status` is sent.
 //! Source: `qapi/run-state.json`.
 //! Limits: a panic is only visible with a `pvpanic` device. QEMU may let a panicked guest run on
 //! and report `running`; here it stays panicked until it is reset or resumed.

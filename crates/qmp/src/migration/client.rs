@@ -1,8 +1,8 @@
-//! The commands that move a guest; the caller opens a connection for them.
+//! The QMP commands of a migration, on a connection of their own.
 //!
-//! Idea: each call may be made twice. What QEMU refuses because it is so already is no error.
-//! Limits: the daemon has a guest's first QMP socket, and each socket serves one client, so this
-//! takes another one.
+//! Idea: calls are idempotent. A call whose effect is there already succeeds.
+//! Limits: a QMP socket serves one client, and the daemon uses the guest's first socket, so a
+//! migration needs a second one.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,12 +16,12 @@ use super::progress::{GuestMigration, MigrationProgress, MigrationStage, Origin,
 use crate::client::{CallError, QmpClient};
 use crate::command::QmpCommand;
 
-/// How a guest is copied.
+/// Limits of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyLimits {
-    /// Most bytes a second.
+    /// Bandwidth limit, in bytes per second.
     pub bandwidth_per_s: Bytes,
-    /// How long the guest may stand still at the end, as QEMU estimates it.
+    /// How long the guest may be paused at the end, by QEMU's estimate.
     pub downtime: Duration,
 }
 
@@ -45,25 +45,25 @@ impl MigrationClient {
         Ok(MigrationClient { client: QmpClient::connect(socket, timeout).await? })
     }
 
-    /// What QEMU says of the last migration.
+    /// The progress of the last migration, as QEMU reports it.
     ///
     /// # Errors
-    /// There is no answer, or none that can be read.
+    /// QEMU does not answer, refuses, or its reply cannot be parsed.
     pub async fn progress(&mut self) -> Result<MigrationProgress, CallError> {
         let json = self.client.call(&QmpCommand::QueryMigrate).await?;
         MigrationProgress::parse(&json).map_err(|error| unreadable("query-migrate", &error))
     }
 
-    /// What the guest's hypervisor is, and what QEMU says of the last migration.
+    /// The state of the guest's hypervisor, and the progress of the last migration.
     ///
     /// # Errors
-    /// There is no answer, or none that can be read.
+    /// QEMU does not answer, refuses, or its reply cannot be parsed.
     pub async fn look(
         &mut self,
         origin: Origin,
     ) -> Result<(GuestMigration, MigrationProgress), CallError> {
-        // The run state last: a migration that is seen to be under way may be complete by then,
-        // which shows; one that is seen complete stays so.
+        // The run state is read last. A migration that was read as under way may have completed
+        // since, and the run state shows that; a completed one stays completed.
         let progress = self.progress().await?;
         let json = self.client.call(&QmpCommand::QueryStatus).await?;
         let reply: StatusReply =
@@ -71,8 +71,8 @@ impl MigrationClient {
         Ok((GuestMigration::of(&reply.status, &progress, origin), progress))
     }
 
-    /// Has a QEMU that was started with `-S -incoming defer` listen at this IP address, on a port
-    /// that it picks.
+    /// Makes a QEMU that was started with `-S -incoming defer` listen at this IP address, on a port
+    /// that QEMU picks.
     ///
     /// # Errors
     /// QEMU refuses, or does not answer.
@@ -85,7 +85,7 @@ impl MigrationClient {
         Ok(())
     }
 
-    /// Begins to copy the guest to a QEMU that listens there.
+    /// Starts to copy the guest to the QEMU that listens at `to`, unless a copy is under way.
     ///
     /// # Errors
     /// QEMU refuses, or does not answer.
@@ -99,7 +99,7 @@ impl MigrationClient {
         Ok(())
     }
 
-    /// Sets how fast it is copied, before or while that is done.
+    /// Sets the limits of a copy, before it starts or while it runs.
     ///
     /// # Errors
     /// QEMU refuses, or does not answer.
@@ -111,7 +111,7 @@ impl MigrationClient {
         Ok(())
     }
 
-    /// Begins to measure how fast the guest writes to its memory, unless that is under way.
+    /// Starts a measurement of the guest's dirty rate, unless one is under way.
     ///
     /// # Errors
     /// QEMU refuses, is older than 6.2, or does not answer.
@@ -120,7 +120,8 @@ impl MigrationClient {
         let command = QmpCommand::CalcDirtyRate { seconds, sampled_per_gib };
         match self.client.call(&command).await {
             Ok(_) => Ok(()),
-            // One that was just begun shows a moment later than it refuses another one.
+            // Queried only after a refusal: a measurement that has just begun refuses a second one
+            // before it shows as under way.
             Err(refused @ CallError::Refused { .. }) => match self.dirty_rate().await? {
                 DirtyRate::UnderWay => Ok(()),
                 DirtyRate::Nothing | DirtyRate::Measured { .. } => Err(refused),
@@ -129,16 +130,16 @@ impl MigrationClient {
         }
     }
 
-    /// What QEMU says of the last such measurement.
+    /// The state and result of the last dirty-rate measurement.
     ///
     /// # Errors
-    /// There is no answer, or none that can be read.
+    /// QEMU does not answer, refuses, or its reply cannot be parsed.
     pub async fn dirty_rate(&mut self) -> Result<DirtyRate, CallError> {
         let json = self.client.call(&QmpCommand::QueryDirtyRate).await?;
         DirtyRate::parse(&json).map_err(|error| unreadable("query-dirty-rate", &error))
     }
 
-    /// Stops copying: the guest runs on, unless all of it has been sent by then.
+    /// Cancels the copy. The guest continues to run, unless all of it has been sent by then.
     ///
     /// # Errors
     /// QEMU does not answer.
@@ -147,7 +148,7 @@ impl MigrationClient {
         Ok(())
     }
 
-    /// Starts a guest that stands still: one that was loaded, or one that was left.
+    /// Resumes a paused guest: at the destination once it is loaded, or at the source after a copy.
     ///
     /// # Errors
     /// QEMU refuses, or does not answer.
@@ -156,7 +157,7 @@ impl MigrationClient {
         Ok(())
     }
 
-    /// Ends QEMU. It may be gone before it has answered.
+    /// Ends QEMU. A connection that closes before the reply counts as success.
     ///
     /// # Errors
     /// QEMU refuses.
@@ -167,7 +168,7 @@ impl MigrationClient {
         }
     }
 
-    /// The stage that QEMU told last by an event, and has not been asked for here.
+    /// Takes the oldest stage that an event reported and that was not taken yet.
     pub fn pop_stage(&mut self) -> Option<MigrationStage> {
         while let Some(event) = self.client.pop_event() {
             if let Some(stage) = event_stage(&event) {

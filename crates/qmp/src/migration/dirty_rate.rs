@@ -1,36 +1,37 @@
-//! How fast a guest writes to its memory, as its QEMU measures it.
+//! A guest's dirty rate: how fast it writes to its memory, as QEMU measures it.
 //!
-//! Idea: QEMU takes checksums of pages picked at random, and again after a second: how many differ
-//! says how much was written. The guest runs on untouched, by whatever accelerator. That has to be
-//! known before a copy: a guest that writes faster than can be copied never arrives.
+//! Idea: QEMU takes checksums of randomly chosen pages, and again after a second; the share that
+//! differs gives the amount written. The guest runs on unchanged, under any accelerator. The rate
+//! is needed before a copy: a guest that writes faster than the network copies never arrives.
 //! Source: `calc-dirty-rate` and `query-dirty-rate` in `qapi/migration.json` of QEMU 7.2, mode
 //! `page-sampling` (QEMU 6.2 and later); `migration/dirtyrate.c`.
-//! Limits: whole MiB a second. A page that was written many times counts once, as in a copy; one
-//! that is written with what it has counts for nothing. Memory of less than 128 KiB in a block is
-//! not looked at. The error is that of [`SAMPLED_PER_GIB`] pages in a GiB.
+//! Limits: whole MiB per second. A page written many times counts once, as in a copy; a page
+//! overwritten with the same content does not count. RAM blocks of less than 128 KiB are skipped.
+//! The sampling error is that of [`SAMPLED_PER_GIB`] pages per GiB.
 
 use std::time::Duration;
 
 use ballast_model::Bytes;
 use serde::Deserialize;
 
-/// How long it is measured.
+/// Length of a measurement.
 pub const MEASURED_FOR: Duration = Duration::from_secs(1);
-/// Pages looked at in a GiB: 4 MiB of checksums, twice; within 2 % of memory with 95 % certainty.
+/// Pages sampled per GiB: 4 MiB are checksummed twice. The standard error is at most 1.6 % of the
+/// memory of a guest of 1 GiB, and less for larger guests.
 pub const SAMPLED_PER_GIB: u32 = 1024;
-/// Most MiB a second that are believed: no machine writes a TiB in a second.
+/// Highest rate accepted, in MiB per second: no machine writes a TiB per second.
 const MIB_PER_S_MAX: i64 = 1 << 20;
 
-/// What QEMU says of its last measurement.
+/// The state and result of QEMU's last measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirtyRate {
-    /// There was none, or no figure came of it.
+    /// There was none, or it gave no valid figure.
     Nothing,
-    /// It is under way.
+    /// It has not finished.
     UnderWay,
-    /// It is over.
+    /// It has finished.
     Measured {
-        /// Memory that the guest has written in a second.
+        /// Memory that the guest writes per second.
         per_s: Bytes,
     },
 }
@@ -44,10 +45,10 @@ struct RateReply<'a> {
 }
 
 impl DirtyRate {
-    /// Reads what `query-dirty-rate` returned. A figure that cannot be is none.
+    /// Parses the reply to `query-dirty-rate`. An impossible figure counts as none.
     ///
     /// # Errors
-    /// It is something else.
+    /// The reply is malformed.
     pub fn parse(json: &str) -> Result<DirtyRate, serde_json::Error> {
         let reply: RateReply<'_> = serde_json::from_str(json)?;
         let believed = reply.mib_per_s.filter(|rate| (0..=MIB_PER_S_MAX).contains(rate));
@@ -79,7 +80,7 @@ mod tests {
         for (status, rate, expected) in [
             ("unstarted", "", DirtyRate::Nothing),
             ("measuring", "", DirtyRate::UnderWay),
-            // The last one's figure, as the next is under way.
+            // The figure of the previous measurement, while the next one is under way.
             ("measuring", r#""dirty-rate":5,"#, DirtyRate::UnderWay),
             ("measured", r#""dirty-rate":0,"#, measured(0)),
             ("measured", r#""dirty-rate":108,"#, measured(108)),

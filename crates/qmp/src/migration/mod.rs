@@ -1,15 +1,16 @@
-//! Moving a guest out of one QEMU and into another one.
+//! Live migration of a guest from one QEMU to another.
 //!
-//! Idea: [`progress`] reads what QEMU says of a migration, and with its run state makes of that
-//! what a guest's hypervisor is: empty, listening, loaded, running, or left. [`client`] has the
-//! commands, [`dirty_rate`] what a guest writes meanwhile. Who moves when is decided elsewhere.
-//! With the capability `return-path` the source calls a migration complete only once the
-//! destination has loaded all of it. A destination that was started with `-S` leaves the guest
-//! paused then, so that neither runs until somebody says which.
+//! Idea: [`progress`] parses QEMU's report of a migration and combines it with the run state into
+//! the state of a guest's hypervisor: empty, listening, loaded, running, or left. [`client`] has
+//! the commands, [`dirty_rate`] the rate at which a guest writes to its memory. Which guest moves,
+//! and when, is decided elsewhere. With the capability `return-path` the source reports a migration
+//! as complete only once the destination has loaded all of it. A destination that was started with
+//! `-S` then leaves the guest paused, so that it runs on neither side until the caller starts it on
+//! one.
 //!
 //! Source: `qapi/migration.json`, `migration/migration.c` of QEMU 7.2.
-//! Limits: memory goes over the network as it is: a network of the hosts' own is needed. Storage is
-//! shared, or there is none.
+//! Limits: memory crosses the network unencrypted, so the hosts need a network of their own. Guests
+//! have shared storage or none.
 
 pub mod client;
 pub mod dirty_rate;

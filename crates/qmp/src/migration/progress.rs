@@ -1,8 +1,9 @@
-//! What QEMU says of a migration, and what that makes of a guest's hypervisor.
+//! QEMU's report of a migration, and the state of a guest's hypervisor that follows from it.
 //!
-//! Idea: QEMU keeps the result of the last migration for ever, and a guest that was paused looks
-//! like one that has just come. So what only its caller can know is handed in: [`Origin`].
-//! Limits: stages of a post-copy count as under way; Ballast starts none.
+//! Idea: QEMU keeps the result of the last migration for ever, and a guest that an operator paused
+//! looks like one that has just arrived. What only the caller can know is therefore a parameter:
+//! [`Origin`].
+//! Limits: post-copy stages count as under way; Ballast starts no post-copy.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -17,12 +18,12 @@ use crate::session::QmpEvent;
 /// Longest error kept, in characters.
 const ERROR_CHARS_MAX: usize = 300;
 
-/// How far a migration is.
+/// The stage of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MigrationStage {
     /// There was none.
     Nothing,
-    /// It is under way, or ends just now.
+    /// It is under way, or about to end.
     UnderWay,
     /// All of the guest is at the destination.
     Completed,
@@ -32,77 +33,78 @@ pub enum MigrationStage {
     Cancelled,
 }
 
-/// What `query-migrate` returns.
+/// The progress of a migration, as `query-migrate` returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigrationProgress {
-    /// How far it is.
+    /// The stage of the migration.
     pub stage: MigrationStage,
-    /// The guest's memory, without what is copied again.
+    /// Size of the guest's memory. Pages that are copied again do not add to it.
     pub total: Bytes,
     /// Bytes sent so far.
     pub sent: Bytes,
     /// Memory that is still to be sent.
     pub remaining: Bytes,
-    /// Memory that the guest writes in a second, by QEMU's last count.
+    /// Memory that the guest writes per second, by QEMU's last count.
     pub dirty_per_s: Bytes,
-    /// How long it has copied so far, or has in all.
+    /// Time spent on copying, without the setup: so far, or in total once it is over.
     pub took: Option<Duration>,
-    /// How long the guest stands still at the end; an estimate until it is over.
+    /// How long the guest is paused at the end; an estimate until the migration is over.
     pub downtime: Option<Duration>,
-    /// What went wrong, in QEMU's words: printable.
+    /// QEMU's error text, made printable.
     pub error: Option<String>,
-    /// Where a destination listens.
+    /// The address at which a destination listens.
     pub listens_at: Option<SocketAddr>,
 }
 
 /// What only the caller knows of a guest's hypervisor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// It was started to listen, and the guest was never started in it.
+    /// The hypervisor was started as a destination, and the guest was never started in it.
     pub is_listener: bool,
-    /// The last copy out of it was begun by this caller, for what it does now.
+    /// This caller began the last copy out of the hypervisor, for its current move.
     pub began_copy: bool,
 }
 
-/// A guest's hypervisor, as far as migrations go.
+/// The state of a guest's hypervisor with regard to migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuestMigration {
-    /// It waits for the order to listen.
+    /// A destination that was not ordered to listen yet.
     Empty,
-    /// It listens, and has nothing of the guest or a part.
+    /// A destination that listens, and has at most a part of the guest.
     Listens(SocketAddr),
-    /// It has all of the guest, which has not run here.
+    /// A destination that has all of the guest, which has not run there yet.
     Loaded,
-    /// The guest runs; nothing of this caller's is or was being copied.
+    /// The guest runs. No copy is under way, and none of this caller's has failed.
     Runs,
     /// The guest is being copied.
     Copies,
     /// The guest runs; the copy failed or was cancelled.
     CopyFailed,
-    /// The guest stands still, as all of it was copied.
+    /// The guest is paused because all of it was copied.
     Left,
-    /// The guest stands still for another reason.
+    /// The guest is paused for another reason.
     Paused,
 }
 
 impl GuestMigration {
-    /// What a hypervisor is in this run state, QEMU's own word, with this progress.
+    /// The state that follows from the run state, in QEMU's own word, and the progress.
     pub fn of(run_state: &str, progress: &MigrationProgress, origin: Origin) -> GuestMigration {
         match (run_state, progress.stage) {
             ("inmigrate", _) => match progress.listens_at {
                 Some(address) => GuestMigration::Listens(address),
                 None => GuestMigration::Empty,
             },
-            // With `-S` it is paused in the moment in which all has come. That this was under way
-            // may be an answer from before that: the run state is asked for last.
+            // With `-S` the guest becomes paused at the moment when all of it has arrived. The
+            // progress may still say that it is under way, because it was read before the run
+            // state.
             ("paused", MigrationStage::Completed | MigrationStage::UnderWay)
                 if origin.is_listener =>
             {
                 GuestMigration::Loaded
             }
             ("postmigrate", _) => GuestMigration::Left,
-            // It ends just now: QEMU says that a copy is complete, or failed, a moment before the
-            // guest is left, or runs on.
+            // The copy is about to end: QEMU reports it as completed or failed a moment before the
+            // run state changes.
             ("finish-migrate", _) => GuestMigration::Copies,
             ("running" | "paused", MigrationStage::UnderWay) if !origin.is_listener => {
                 GuestMigration::Copies
@@ -112,7 +114,7 @@ impl GuestMigration {
             {
                 GuestMigration::CopyFailed
             }
-            // A result of an earlier time.
+            // The result is that of an earlier migration.
             ("running", _) => GuestMigration::Runs,
             _ => GuestMigration::Paused,
         }
@@ -157,10 +159,10 @@ struct AddressReply<'a> {
 }
 
 impl MigrationProgress {
-    /// Reads what `query-migrate` returned.
+    /// Parses the reply to `query-migrate`.
     ///
     /// # Errors
-    /// It is something else.
+    /// The reply is malformed.
     pub fn parse(json: &str) -> Result<MigrationProgress, serde_json::Error> {
         let reply: ProgressReply<'_> = serde_json::from_str(json)?;
         let ram = reply.ram;
@@ -180,8 +182,8 @@ impl MigrationProgress {
         })
     }
 
-    /// What a copy that is complete has sent in a second, within what it was limited to; `None`:
-    /// none is complete, or it was too short to tell.
+    /// Mean bandwidth of a completed copy, per second, under the limit that it had. `None` if no
+    /// copy is complete, or if it sent nothing or took less than a millisecond.
     pub fn bandwidth_per_s(&self) -> Option<Bytes> {
         let ms = u64::try_from(self.took?.as_millis()).ok().filter(|ms| *ms > 0)?;
         let is_complete = self.stage == MigrationStage::Completed && self.sent > Bytes::ZERO;
@@ -190,7 +192,7 @@ impl MigrationProgress {
 }
 
 impl AddressReply<'_> {
-    /// The address, if it is one of the Internet protocol.
+    /// The address, if it is an IP address with a port.
     fn socket(&self) -> Option<SocketAddr> {
         let ip: IpAddr = self.host.as_deref()?.parse().ok()?;
         let port = self.port.as_deref()?.parse().ok().filter(|port| *port != 0)?;
@@ -198,7 +200,8 @@ impl AddressReply<'_> {
     }
 }
 
-/// QEMU's word for a stage. One that is not known is under way, so that nobody begins anew.
+/// The stage that QEMU's word means. An unknown word counts as under way, so that no second copy is
+/// started.
 fn stage(word: &str) -> MigrationStage {
     match word {
         "none" => MigrationStage::Nothing,
@@ -215,7 +218,7 @@ struct EventData<'a> {
     status: Cow<'a, str>,
 }
 
-/// The stage that a `MIGRATION` event tells; `None`: it is another event.
+/// The stage that a `MIGRATION` event reports; `None` for any other event.
 pub fn event_stage(event: &QmpEvent) -> Option<MigrationStage> {
     let data = event.data.as_deref().filter(|_| event.name == "MIGRATION")?;
     let data: EventData<'_> = serde_json::from_str(data).ok()?;
@@ -278,7 +281,7 @@ mod tests {
             ("inmigrate", UnderWay, true, listener, Listens("127.0.0.1:9".parse().unwrap())),
             ("paused", Completed, true, listener, Loaded),
             ("paused", UnderWay, true, listener, Loaded),
-            // A guest that came long ago, and that an operator has paused since.
+            // A guest that arrived long ago and that an operator has paused since.
             ("paused", Completed, true, old, Paused),
             ("paused", Nothing, false, old, Paused),
             ("running", Completed, true, old, Runs),
@@ -290,7 +293,7 @@ mod tests {
             ("running", Failed, false, began, CopyFailed),
             ("running", Cancelled, false, began, CopyFailed),
             ("running", Failed, false, old, Runs),
-            // Left, and resumed as the destination did not start it.
+            // Left, then resumed because the destination did not start it.
             ("running", Completed, false, began, Runs),
             ("postmigrate", Completed, false, began, Left),
             ("postmigrate", Completed, false, old, Left),

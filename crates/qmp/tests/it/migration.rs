@@ -1,4 +1,4 @@
-//! Migrations of peers: what each call does, and what is seen at each moment.
+//! Migrations of peers: the effect of each call, and the state that is reported at each stage.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -102,7 +102,7 @@ async fn every_call_may_be_made_twice() {
         from.cancel().await.unwrap();
         from.start().await.unwrap();
     }
-    // A guest that is here already does not come in.
+    // A hypervisor that already runs its guest refuses to listen.
     let refused = from.listen(HERE).await;
     assert!(matches!(refused, Err(CallError::Refused { .. })), "{refused:?}");
 }

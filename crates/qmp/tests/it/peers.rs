@@ -293,7 +293,7 @@ async fn guests_beyond_the_limit_are_refused_with_a_note() {
     assert_eq!(refused.count(), 2, "{notices:?}");
     host.sample(PATIENCE).await;
     assert_eq!(host.fleet.take_notices(), [], "it is said once");
-    // Another takes the place of one that is gone.
+    // A refused guest takes the place of one that is gone.
     let first = readings[0].sample.id.clone();
     let place = ["a", "b", "c", "d"].iter().position(|name| *name == first.as_str()).unwrap();
     drop(peers.remove(place));

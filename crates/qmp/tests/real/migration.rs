@@ -1,6 +1,7 @@
 //! Migrations between two real QEMUs that run their firmware and no guest system.
 //!
-//! Limits: that a guest's memory comes along is tested with guests (`crates/ballast/tests/real/`).
+//! Limits: whether a guest's memory arrives intact is tested with guest systems
+//! (`crates/ballast/tests/real/`).
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ const BALLOON: &[&str] = &["-device", "virtio-balloon-pci,id=balloon0"];
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const BEGAN: Origin = Origin { is_listener: false, began_copy: true };
 const LISTENER: Origin = Origin { is_listener: true, began_copy: false };
-/// Slow enough to be met under way, and as fast as can be.
+/// `SLOW` lets a test see the copy under way; `FAST` hardly limits it.
 const SLOW: CopyLimits =
     CopyLimits { bandwidth_per_s: Bytes::kib(64), downtime: Duration::from_millis(1) };
 const FAST: CopyLimits =
@@ -109,7 +110,7 @@ async fn a_copied_guest_that_is_not_started_elsewhere_goes_on() {
     destination.client.quit().await.unwrap();
     source.client.start().await.unwrap();
     source.wait_for(BEGAN, GuestMigration::Runs).await;
-    // It can go again.
+    // The guest can be migrated again.
     drop(destination);
     let again = tempfile::tempdir().unwrap();
     let (mut destination, address) = Side::listening(&again).await;
@@ -140,7 +141,7 @@ async fn a_destination_that_dies_leaves_the_guest_running() {
     source.wait_for(BEGAN, GuestMigration::Copies).await;
     destination.qemu.kill();
     source.wait_for(BEGAN, GuestMigration::CopyFailed).await;
-    // Nor does it matter that nobody listens at all.
+    // A copy to an address at which no process listens fails in the same way.
     source.client.copy(address, FAST).await.unwrap();
     source.wait_for(BEGAN, GuestMigration::CopyFailed).await;
 }
@@ -185,7 +186,7 @@ async fn a_guest_that_writes_is_told_from_an_idle_one() {
     let disk = ["-drive", &drive, "-device", "ide-hd,drive=disk"];
     let mut writer = Side::start(&folder, "writer", &disk).await;
     writer.client.start().await.unwrap();
-    // Its firmware takes a while to start it.
+    // The firmware takes a while to start the boot sector.
     let begun = Instant::now();
     let mut most = Bytes::ZERO;
     while most < Bytes::mib(32) {

@@ -100,8 +100,7 @@ async fn a_guest_is_found_probed_and_sampled() {
     assert_eq!(can.discard_inhibited, Some(false));
 }
 
-/// QEMU's options for Ballast's socket, as the guides tell operators to give them to whoever starts
-/// QEMU: what is in quotes on a line.
+/// QEMU's options for Ballast's socket in a guide for operators: the quoted text on its lines.
 fn options_in(guide: &str) -> Vec<String> {
     let quoted = guide.lines().flat_map(|line| line.split(['\'', '"']));
     let options = quoted.filter_map(|text| {
@@ -124,7 +123,7 @@ async fn sockets_that_the_guides_ask_for_are_found() {
             let folder = host.folder.path().display().to_string();
             let options = options.replace("/run/ballast/qmp", &folder);
             let options: Vec<&str> = options.split(' ').chain(BALLOON.iter().copied()).collect();
-            // Whoever starts QEMU has a monitor of its own, in no folder of Ballast's.
+            // The program that starts QEMU has its own monitor, outside of Ballast's folders.
             let own = tempfile::tempdir().unwrap();
             let qemu = Qemu::start(&own.path().join("own.qmp"), &options);
             let reading = host.sample_until(is_up).await;

@@ -1,30 +1,31 @@
 //! A standing limit on a guest's cgroup: it keeps the guest from growing beyond its height.
 //!
 //! Idea: the limit is `memory.high` with version 2 of cgroups and `memory.limit_in_bytes` with
-//! version 1. It is set beyond what the cgroup is charged for and cannot drop, so that setting it
-//! writes nothing to swap; it follows the charge down to the height, and never up. From a guest
-//! that owes memory each [`Fence::hold`] takes a step of at most [`LIMIT_STEP`] beside that.
+//! version 1. It is set no lower than the charge less the page cache, which can be dropped, so that
+//! setting it writes nothing to swap. When the charge falls, the limit follows it down to the
+//! height; when the charge rises, the limit stays. If the guest owes memory, each [`Fence::hold`]
+//! also lowers the charge by at most [`LIMIT_STEP`].
 //!
-//! *Whose limit it is.* Before a limit is written, it is noted in an extended attribute of the
-//! cgroup's folder ([`MARK`]). A daemon that is killed leaves both behind; the next one takes over
-//! a limit that is noted, and no other. The note ends with the cgroup, so it cannot outlive what it
-//! speaks of. A limit that nobody noted is the operator's: it is not lowered, raised or lifted.
+//! *Owner of the limit.* Before a limit is written, it is noted in an extended attribute of the
+//! cgroup's folder ([`MARK`]). A daemon that is killed leaves both behind; the next daemon takes
+//! over a limit that is noted, and no other. The note ends with the cgroup, so it cannot outlive
+//! the limit. A limit without a note is the operator's: it is not lowered, raised or lifted.
 //!
-//! *Version 1 is weaker.* Its limit does not throttle: of a guest that reaches it memory is written
-//! to swap, and when swap is full the guest is killed. So the limit is lifted as soon as swap has
-//! no room left, and is never set below what is charged (the kernel refuses that, with `EBUSY`).
-//! What a guest that keeps to its target cannot drop lies below its fence; only a guest beyond it
-//! that fills the rest of the swap between two calls can be killed. With version 2 a fence stays
-//! while swap is full: a guest beyond it is throttled, which harms that guest alone.
+//! *Version 1 is weaker.* Its limit does not throttle: when a guest reaches it, the kernel writes
+//! the guest's memory to swap, and when swap is full it kills the guest. So the limit is lifted as
+//! soon as swap has no room left, and is never set below the charge (the kernel refuses that, with
+//! `EBUSY`). A guest that keeps to its target stays below its fence; only a guest that exceeds it
+//! and fills the rest of the swap between two calls can be killed. With version 2 a fence stays
+//! while swap is full: a guest that exceeds it is throttled, which harms that guest alone.
 //!
 //! Without swap nothing can be taken, and a guest at its fence would wait without end: no fence is
-//! set, and one that stands is lifted.
+//! set, and an existing one is lifted.
 //!
-//! Cost: reads some eight small kernel files; two writes where the limit moves.
+//! Cost: reads of about eight small kernel files, and two writes when the limit moves.
 //! Source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst; xattr(7).
 //! Limits: extended attributes of cgroups need Linux 5.7. A limit that the operator sets between
-//! the look and the write is overwritten; one that he lifts is set again. Page cache of the guest's
-//! disks is charged too, and mostly reclaimed first.
+//! the check and the write is overwritten; a fence that the operator lifts is set again. Page cache
+//! of the guest's disks is charged too, and mostly reclaimed first.
 
 use std::path::{Path, PathBuf};
 
@@ -39,18 +40,17 @@ use crate::line::decimal;
 use crate::process::VmmProcess;
 use crate::swap::{SwapBounds, SwapUsage};
 
-/// The extended attribute with the limits that are Ballast's own: the one that is set next, and the
+/// The extended attribute that notes the limits set by Ballast: the one that is set next, and the
 /// one in force before it.
 pub const MARK: &str = "user.ballast.fence";
 
 /// Longest note: two numbers of 20 digits and a space.
 const NOTE_BYTES_MAX: usize = 41;
 
-/// What a fence leaves free beyond what is charged: the kernel charges in batches for each
-/// processor.
+/// Room that a fence leaves above the charge: the kernel charges in batches for each processor.
 const ROOM: Bytes = Bytes::mib(2);
 
-/// A fence is lowered by no less, unless it gets to its height.
+/// A fence is lowered by at least this much, unless that brings it to its height.
 const LOWER_MIN: Bytes = Bytes::mib(8);
 
 /// Most page cache that is dropped at once: a tenth of a second's work.
@@ -62,7 +62,7 @@ pub struct Fence {
     root: PathBuf,
     vmm: VmmProcess,
     cgroup: MemoryCgroup,
-    /// The limit that was set; `None`: none.
+    /// The fence's own limit in force; `None` if there is none.
     limit: Option<Bytes>,
 }
 
@@ -80,19 +80,20 @@ impl Fence {
         Ok(Fence { root: root.to_owned(), vmm, cgroup, limit })
     }
 
-    /// The limit in force; `None`: none.
+    /// The fence's own limit in force; `None` if there is none.
     pub fn limit(&self) -> Option<Bytes> {
         self.limit
     }
 
-    /// Moves the limit towards `height`: up at once, down as far as the charge is. `takes`: the
-    /// charge itself may be lowered by a step, which takes as long as the kernel reclaims. To be
-    /// repeated, a second or so apart.
+    /// Moves the limit towards `height`: up at once, down no further than the charge. With `takes`,
+    /// the charge itself may also be lowered by a step, which blocks while the kernel reclaims.
+    /// Call it again every second or so.
     ///
     /// # Errors
-    /// [`ReclaimError::OthersLimit`]: somebody else has set a limit, which stays.
-    /// [`ReclaimError::Cgroup`] or [`ReclaimError::Unreadable`]: it stays as it is. After all
-    /// others ([`ReclaimError::NoSwap`], [`ReclaimError::SharedCgroup`], …) it is lifted.
+    /// [`ReclaimError::OthersLimit`]: the operator has set a limit, which stays.
+    /// [`ReclaimError::Cgroup`] or [`ReclaimError::Unreadable`]: the fence stays as it is. On all
+    /// other errors ([`ReclaimError::NoSwap`], [`ReclaimError::SharedCgroup`], …) the fence is
+    /// lifted.
     pub fn hold(
         &mut self,
         height: Bytes,
@@ -135,7 +136,7 @@ impl Fence {
         }
     }
 
-    /// Sets the limit, and reclaims at most `take` for that.
+    /// Sets the limit, and reclaims at most `take` to reach it.
     fn move_to(&mut self, height: Bytes, take: Bytes) -> Result<(), ReclaimError> {
         let _turn = self.cgroup.turn()?;
         self.check_own()?;
@@ -146,7 +147,8 @@ impl Fence {
         let Some(next) = next(before, height, lowest) else { return Ok(()) };
         let is_set = self.set(Some(next))?;
         // With version 1 the kernel refuses a limit if it finds no more to reclaim. With version 2
-        // it accepts any, and throttles: for what could not be taken nobody is to be throttled.
+        // it accepts any limit and throttles the guest above it. In both cases the limit goes back
+        // above the charge, so that memory that cannot be reclaimed does not throttle the guest.
         let is_lower = before.is_none_or(|before| next < before);
         if !is_set || (is_lower && self.cgroup.usage()? > next.saturating_add(SLACK)) {
             let least = self.least()?.max(height);
@@ -155,12 +157,13 @@ impl Fence {
         Ok(())
     }
 
-    /// What is charged now, and some room.
+    /// The lowest limit that takes nothing: the charge and `ROOM`.
     fn least(&self) -> Result<Bytes, ReclaimError> {
         Ok(self.cgroup.usage()?.saturating_add(ROOM).page_ceil())
     }
 
-    /// Fails if there is a limit that is not its own, which it then forgets about.
+    /// Fails if a limit is in force that this fence has not set. The fence then forgets its own
+    /// limit, and removes the note.
     fn check_own(&mut self) -> Result<(), ReclaimError> {
         let found = self.cgroup.limit()?;
         let own = self.limit;
@@ -174,7 +177,7 @@ impl Fence {
         }
     }
 
-    /// Notes a limit and sets it; `false`: the kernel refuses one so low.
+    /// Notes a limit and sets it. `false` if the kernel refuses it as too low.
     fn set(&mut self, limit: Option<Bytes>) -> Result<bool, ReclaimError> {
         if let Some(limit) = limit {
             self.note(limit)?;
@@ -192,7 +195,8 @@ impl Fence {
         Ok(true)
     }
 
-    /// Both the limit in force and the next one are its own until the next one is in force.
+    /// Notes the next limit and the one in force: a daemon killed before the next one is set leaves
+    /// the one in force behind.
     fn note(&self, next: Bytes) -> Result<(), ReclaimError> {
         let before = self.limit.map(|before| format!(" {}", before.get())).unwrap_or_default();
         let text = format!("{}{before}", next.get());
@@ -205,7 +209,8 @@ impl Fence {
         })
     }
 
-    /// Removes the note. One that stays speaks of a limit that is not in force, and does no harm.
+    /// Removes the note. If that fails, the note names a limit that is not in force, which does no
+    /// harm.
     fn forget(&self) {
         let _ = removexattr(self.cgroup.folder(), MARK);
     }
@@ -218,7 +223,7 @@ impl Fence {
         let _turn = self.cgroup.turn()?;
         match self.check_own() {
             Ok(()) if self.limit.is_some() => self.set(None).map(drop),
-            // Another's limit stays.
+            // The operator's limit stays.
             Ok(()) | Err(ReclaimError::OthersLimit { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -232,7 +237,7 @@ impl Drop for Fence {
     }
 }
 
-/// The cgroup of a process that lives.
+/// The cgroup of a process, which is alive after the cgroup was looked up.
 fn find(root: &Path, vmm: &VmmProcess) -> Result<MemoryCgroup, ReclaimError> {
     let cgroup = MemoryCgroup::find(root, vmm.pid())?;
     if !vmm.is_alive() {
@@ -253,7 +258,8 @@ fn own_limit(cgroup: &MemoryCgroup) -> Result<Option<Bytes>, ReclaimError> {
     }
 }
 
-/// The limits noted at a cgroup. A note that cannot be read is none: its limit is then another's.
+/// The limits noted on a cgroup. An unreadable note counts as none, and the limit as the
+/// operator's.
 fn noted(cgroup: &MemoryCgroup) -> Vec<Bytes> {
     let mut note = [0; NOTE_BYTES_MAX];
     let Ok(length) = getxattr(cgroup.folder(), MARK, &mut note) else { return Vec::new() };

@@ -1,19 +1,19 @@
-//! How much memory of a guest was touched, by the generations of its cgroup.
+//! How much memory a guest touched, from the page generations of its cgroup.
 //!
 //! Idea: Linux's multi-generational LRU keeps a cgroup's pages by when they were last seen in use.
 //! An *aging* walks its page tables, moves every page whose accessed bit was set into the youngest
-//! generation, clears the bit, and begins another generation. So of two agings in a row, the second
-//! leaves what was touched in between in the last but one generation: its size is the answer, and
-//! no page has to be chosen or trapped.
+//! generation, clears the bit, and begins another generation. So after two agings in a row, the
+//! last but one generation holds what was touched between them: its size is the answer, and no page
+//! has to be sampled or trapped.
 //!
 //! Cost: a walk over all memory of the cgroup for each aging; reading takes O(cgroups of the host).
 //! Source: Linux, Documentation/admin-guide/mm/multigen_lru.rst and mm/vmscan.c.
-//! Limits: root, and debugfs. Memory without a file counts (anonymous and shared), the hypervisor's
-//! own too, and in huge pages 2 MiB at a time. Memory that is locked, that has a file, that is the
-//! host's own huge pages, or that was first touched from another cgroup, is in no generation
-//! ([`Aging::listed`] shows it). An aging stays: the kernel then reclaims by it. Only Linux 6.12
-//! and later asks KVM what its guests touched; on others a guest under KVM looks idle, which the
-//! caller must not believe.
+//! Limits: needs root and debugfs. Only memory without a file counts (anonymous and shared),
+//! including the hypervisor's own; a touched huge page counts as 2 MiB. Memory that is locked, in a
+//! file, in hugetlbfs pages, or first touched from another cgroup is in no generation (compare
+//! [`Aging::listed`]). An aging has a lasting effect: the kernel reclaims by the new generations.
+//! Only Linux 6.12 and later asks KVM what its guests touched; on older kernels a guest under KVM
+//! looks idle, which the caller must not believe.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -33,12 +33,12 @@ const TEXT_BYTES_MAX: u64 = 16 << 20;
 const NODES_MAX: usize = 1024;
 /// Generations that the kernel keeps (`MAX_NR_GENS`): older pages are in the oldest of them.
 const GENERATIONS_MAX: u64 = 4;
-/// Bits of `enabled`: the LRU itself, and that an aging walks page tables. Without the second it
+/// Bits of `enabled`: the LRU is on; an aging walks page tables. Without the second bit an aging
 /// only begins a generation, and every guest looks idle.
 const CORE: u64 = 1;
 const WALK: u64 = 2;
-/// The cgroup namespace in which a host boots, as a link of /proc shows it. In others, names of
-/// cgroups begin elsewhere than those in `lru_gen`.
+/// The initial cgroup namespace, as a link in `/proc` shows it. In other namespaces the names of
+/// cgroups differ from those in `lru_gen`.
 const FIRST_NAMESPACE: &str = "cgroup:[4026531835]";
 const LOCKDOWN: &str = "sys/kernel/security/lockdown";
 const NEEDS: &str = "the multi-generational LRU (CONFIG_LRU_GEN) and debugfs: \
@@ -49,9 +49,9 @@ const NEEDS: &str = "the multi-generational LRU (CONFIG_LRU_GEN) and debugfs: \
 pub struct PageGenerations {
     file: PathBuf,
     lockdown: PathBuf,
-    /// Where the cgroup's processor time stands.
+    /// The file with the cgroup's processor time.
     usage: PathBuf,
-    /// The cgroup's name in it.
+    /// The cgroup's name in `file`.
     group: PathBuf,
     /// Each node, and the generation that was its youngest after the last aging.
     begun: Vec<(u64, u64)>,
@@ -60,12 +60,12 @@ pub struct PageGenerations {
 /// What an aging found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aging {
-    /// Memory touched since the aging before. Of the first: since at any time. `None`: the kernel
-    /// aged by itself so often meanwhile that it cannot be told.
+    /// Memory touched since the previous aging; for the first one, since an unknown time before.
+    /// `None` if the kernel has aged by itself too often meanwhile to tell.
     pub touched: Option<Bytes>,
-    /// Memory in any generation: what could be seen to be touched.
+    /// Memory in any generation: the memory whose touches can be seen.
     pub listed: Bytes,
-    /// How long it took.
+    /// How long the aging took.
     pub took: Duration,
 }
 
@@ -81,7 +81,7 @@ pub struct NodeGenerations {
 }
 
 impl PageGenerations {
-    /// Checks that those of any guest could be read on the host below `root` (usually `/`).
+    /// Checks that page generations can be read on the host below `root` (usually `/`).
     ///
     /// # Errors
     /// Those of [`PageGenerations::find`] that are about the host.
@@ -89,8 +89,8 @@ impl PageGenerations {
         check_host(root).map(drop)
     }
 
-    /// Finds those of process `pid`, which is alone in its cgroup. All files are below `root`
-    /// (usually `/`).
+    /// Finds the page generations of process `pid`, which must be alone in its cgroup. All files
+    /// are below `root` (usually `/`).
     ///
     /// # Errors
     /// Those of [`MemoryCgroup::find`]; [`ReclaimError::CgroupLacks`] without the
@@ -111,7 +111,7 @@ impl PageGenerations {
         Ok(found)
     }
 
-    /// Begins another generation.
+    /// Ages the cgroup's pages: begins another generation on each node.
     ///
     /// # Errors
     /// [`ReclaimError::Unreadable`], and [`ReclaimError::Cgroup`] if the kernel refuses.
@@ -119,7 +119,8 @@ impl PageGenerations {
         let began = Instant::now();
         for NodeGenerations { cgroup, node, pages } in self.nodes()? {
             let youngest = pages.last().map_or(0, |&(number, _)| number);
-            // All pages, whether there is swap for them or not, and whether it would pay or not.
+            // The last two numbers: age anonymous pages even without swap for them, and walk all
+            // page tables, even where few pages were touched.
             self.write(&format!("+ {cgroup} {node} {youngest} 1 1"))?;
         }
         let nodes = self.nodes()?;
@@ -237,17 +238,18 @@ fn sum(nodes: &[NodeGenerations]) -> Bytes {
     Bytes::pages(listed)
 }
 
-/// Pages touched after `begun`, each node's youngest generation then, and before the aging that
-/// `nodes` show; `None` if that is not to be told. A node that was not there counts from the next
-/// one on.
+/// Pages touched between the previous aging and the latest one. `begun` has each node's youngest
+/// generation after the previous aging, `nodes` the generations after the latest. `None` if the
+/// kernel has aged too often to tell. A node that is missing in `begun` counts from the next aging
+/// on.
 fn touched_since(begun: &[(u64, u64)], nodes: &[NodeGenerations]) -> Option<u64> {
     let mut touched: u64 = 0;
     for NodeGenerations { node, pages, .. } in nodes {
         let Some((_, since)) = begun.iter().find(|(begun, _)| begun == node) else { continue };
-        // The youngest has what is new since just now.
+        // The youngest generation has only what was touched since this aging.
         let Some(((youngest, _), older)) = pages.split_last() else { continue };
-        // The kernel may have aged meanwhile, too: then what was touched is in more than one. But
-        // it keeps so few that untouched pages are among them soon.
+        // The kernel may have aged meanwhile: then touched pages are in more than one generation.
+        // But it keeps so few generations that untouched pages are soon among them.
         if youngest.saturating_sub(*since) >= GENERATIONS_MAX - 1 {
             return None;
         }
@@ -260,7 +262,8 @@ fn touched_since(begun: &[(u64, u64)], nodes: &[NodeGenerations]) -> Option<u64>
     Some(touched)
 }
 
-/// Whether agings of a kernel whose `enabled` has this text show what was touched; why not.
+/// Checks by the text of `enabled` that agings show what was touched. The error says why they do
+/// not.
 fn check_enabled(text: &str) -> Result<(), String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let bits = u64::from_str_radix(digits, 16)
@@ -279,8 +282,8 @@ fn check_enabled(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Parses the text of debugfs's `lru_gen`: the generations of cgroup `group` on each node; none if
-/// it is not there.
+/// Parses the text of debugfs's `lru_gen`: the generations of cgroup `group` on each node; empty if
+/// the cgroup is not listed.
 ///
 /// # Errors
 /// A line of that cgroup is malformed; the error names it.
@@ -310,7 +313,7 @@ pub fn parse_generations(text: &[u8], group: &Path) -> Result<Vec<NodeGeneration
         }
         let number = decimal(first).ok_or_else(bad)?;
         let _age = word(&mut rest);
-        // A generation that is no more is marked with an `x`.
+        // The kernel marks a count with an `x` if its generation no longer exists.
         let pages = word(&mut rest);
         let pages = decimal(pages.strip_suffix(b"x").unwrap_or(pages)).ok_or_else(bad)?;
         nodes.last_mut().ok_or_else(bad)?.pages.push((number, pages));
@@ -322,7 +325,7 @@ pub fn parse_generations(text: &[u8], group: &Path) -> Result<Vec<NodeGeneration
 mod tests {
     use super::*;
 
-    /// As Debian's 6.12 writes it.
+    /// Text as Linux 6.12 of Debian writes it.
     const TEXT: &str = "\
 memcg     1 /
  node     0
@@ -437,7 +440,7 @@ memcg    48 /vm/below
             let begun: Vec<_> = kernel.nodes().iter().map(NodeGenerations::begun).collect();
             for (number, &page) in since.iter().enumerate() {
                 kernel.pages[page].1 = true;
-                // Reclaim ages, too.
+                // The kernel's own reclaim ages, too.
                 if number < kernel_agings {
                     kernel.age();
                 }

@@ -138,7 +138,7 @@ impl MemoryCgroup {
         self.has("memory.reclaim", RECLAIM_NEEDS)?;
         let is_complete = match self.write("memory.reclaim", &asked.get().to_string()) {
             Ok(()) => true,
-            // It reclaimed less.
+            // The kernel reclaimed less than the amount.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
             Err(error) => {
                 return Err(self.write_error("memory.reclaim", asked.get().to_string(), error));
@@ -184,8 +184,8 @@ impl MemoryCgroup {
         }
     }
 
-    /// Waits for the turn to change the limit; it ends when the descriptor is dropped. A limit is
-    /// read, changed and restored by more than one thread.
+    /// Waits for the lock on the limit, which lasts until the descriptor is dropped. More than one
+    /// thread reads, changes and restores a limit.
     pub(super) fn turn(&self) -> Result<OwnedFd, ReclaimError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = open(&self.folder, flags, Mode::empty())
@@ -217,8 +217,8 @@ impl MemoryCgroup {
         read_and_parse(&self.folder.join(name), parse_amount)
     }
 
-    /// Fails if it, or a cgroup below it, contains a process other than `pid`: all of them are
-    /// charged to it.
+    /// Fails if this cgroup, or one below it, contains a process other than `pid`: all of them are
+    /// charged to this cgroup.
     fn check_alone(&self, pid: u32) -> Result<(), ReclaimError> {
         let mut others = 0;
         let mut folders = vec![self.folder.clone()];
@@ -249,7 +249,7 @@ fn others_in(path: &Path, pid: u32) -> Result<usize, ReclaimError> {
         Ok(text) => Ok(text.lines().filter(|line| *line != pid).count()),
         // A cgroup for threads: its processes are listed by the one above.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => Ok(0),
-        // It was removed just now, so nobody is in it.
+        // The cgroup was removed just now, so it has no process.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => Ok(0),
         Err(error) => Err(ReclaimError::unreadable(path, error)),
     }
@@ -295,7 +295,7 @@ fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Adds up the figures `names` of the text of `memory.stat`; those that are not there are zero.
+/// Adds up the figures `names` in the text of `memory.stat`; a missing one counts as zero.
 ///
 /// # Errors
 /// A line with one of them is malformed; the error names it.

@@ -7,13 +7,13 @@
 //!
 //! A limit left behind is dangerous: a guest that reaches it is throttled, and with version 1
 //! killed once swap is full. So a [`Squeeze`] owns the lowered limit and restores the old one when
-//! dropped. [`CgroupPageOut`](crate::CgroupPageOut) holds one for a single step. A [`Fence`] stands
-//! for longer, and says on the cgroup itself that the limit is its own. The two take turns: whoever
-//! changes a limit locks the cgroup's folder (`flock`).
+//! dropped. [`CgroupPageOut`](crate::CgroupPageOut) holds one for a single step. A [`Fence`] stays
+//! in place, and notes on the cgroup itself that the limit is its own. Both lock the cgroup's
+//! folder (`flock`) while they change a limit.
 //!
 //! Source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
-//! Limits: the cgroup must contain no other process. Version 2 was tested with plain files only,
-//! for want of a host with its memory controller; version 1 with a real cgroup.
+//! Limits: the cgroup must contain no other process. A host has the memory controller in one
+//! version only: the tests use real cgroups of that version, and plain files for both.
 
 mod fence;
 mod find;

@@ -46,13 +46,13 @@ pub struct Squeeze {
     /// The limit to restore.
     before: Option<Bytes>,
     is_set: bool,
-    /// No other changes the limit meanwhile.
+    /// A lock: no other thread changes the limit meanwhile.
     _turn: OwnedFd,
 }
 
 impl Squeeze {
     /// Remembers the limit of `cgroup`, and leaves it as it is until the first step. Waits while
-    /// another changes it.
+    /// another thread changes it.
     ///
     /// # Errors
     /// [`ReclaimError::Unreadable`].

@@ -1,4 +1,4 @@
-//! Cgroups of versions 2 and 1 as plain files, and for real the version that the host has.
+//! Cgroups of versions 2 and 1 as plain files, and real cgroups of the version that the host has.
 
 use std::fs;
 use std::path::Path;
@@ -215,7 +215,7 @@ fn squeezing_a_real_cgroup_stops_at_locked_memory() {
     drop(squeeze);
     assert_eq!(found.limit(), Ok(None), "dropping restores the old limit");
     assert!(child.is_intact(child.shared) && child.is_intact(child.private));
-    // Before the cgroup: only an empty one can be removed.
+    // Dropped before the cgroup: only an empty cgroup can be removed.
     drop(child);
 }
 
@@ -367,8 +367,8 @@ fn finish_job(out: &mut CgroupPageOut, group: &MemoryCgroup) -> (FinishReason, P
     })
 }
 
-/// By how much more than asked a cgroup's reclaim may take: the kernel goes through its pages in
-/// batches, in larger ones while pages wait to be written.
+/// How much more than asked a cgroup's reclaim may take: the kernel goes through the pages in
+/// batches, which are larger while pages wait to be written.
 const BELOW: Bytes = Bytes::mib(16);
 
 #[test]

@@ -1,5 +1,5 @@
-//! Fences: with cgroups of both versions as plain files, and of version 1 for real if the host has
-//! it.
+//! Fences: with cgroups of both versions as plain files, and with a real cgroup of the version that
+//! the host has.
 //!
 //! Limits: plain files reclaim nothing. They need a file system with extended attributes; elsewhere
 //! the tests print `SKIPPED`.
@@ -132,10 +132,10 @@ fn what_a_guest_owes_is_taken_by_steps() {
     let mut fence = host.open().unwrap();
     fence.hold(Bytes::mib(200), true, &BOUNDS).unwrap();
     assert_eq!(fence.limit(), mib(200));
-    // Plain files reclaim nothing: it is not left where the guest would be throttled.
+    // Plain files reclaim nothing: the limit is not left where the guest would be throttled.
     fence.hold(Bytes::mib(40), true, &BOUNDS).unwrap();
     assert_eq!(fence.limit(), mib(102));
-    // A step lowers the limit to 82 MiB, and here the height is more.
+    // A step could lower the limit to 82 MiB, but here the height is above that.
     fence.hold(Bytes::mib(90), true, &BOUNDS).unwrap();
     assert_eq!(fence.limit(), mib(102));
     host.charge(95);
@@ -171,7 +171,7 @@ fn a_limit_of_the_operator_is_never_touched() {
             error.to_string().contains("a limit of 500MiB that Ballast did not set"),
             "{error}"
         );
-        // He sets one while a fence stands.
+        // The operator sets a limit while a fence stands.
         host.limit("max");
         let mut fence = host.open().unwrap();
         fence.hold(Bytes::mib(300), false, &BOUNDS).unwrap();
@@ -192,17 +192,17 @@ fn the_fence_of_a_killed_daemon_is_taken_over() {
     let mut fence = host.open().unwrap();
     fence.hold(Bytes::mib(300), false, &BOUNDS).unwrap();
     fence.hold(Bytes::mib(250), false, &BOUNDS).unwrap();
-    // As SIGKILL: nothing is lifted.
+    // As after SIGKILL: nothing is lifted.
     std::mem::forget(fence);
     let fence = host.open().unwrap();
     assert_eq!((fence.limit(), host.found()), (mib(250), text(250)));
     fence.lift().unwrap();
     assert_eq!(host.found(), "max");
-    // One killed after it noted the next limit and before it set that.
+    // A daemon killed after it noted the next limit and before it set that limit.
     host.limit(&text(300));
     setxattr(&host.group, MARK, b"262144000 314572800", XattrFlags::empty()).unwrap();
     assert_eq!(host.open().unwrap().limit(), mib(300));
-    // A note speaks of no other limit.
+    // The note does not cover any other limit.
     host.limit(&text(301));
     assert_eq!(host.open().unwrap_err().code(), "others-limit");
 }
@@ -286,7 +286,8 @@ fn a_squeeze_restores_the_fence_that_stands() {
     let mut squeeze = Squeeze::new(group).unwrap();
     squeeze.step(Bytes::mib(110), &BOUNDS).unwrap();
     assert_eq!(host.found(), text(110));
-    // The fence waits for its turn, and does not take the limit of a step for another's.
+    // The fence waits for the lock, and does not mistake the limit of a squeeze's step for the
+    // operator's.
     let raised = std::thread::spawn(move || {
         fence.hold(Bytes::mib(400), false, &BOUNDS).map(|()| fence.limit())
     });
@@ -316,7 +317,7 @@ fn a_real_cgroups_fence_takes_only_what_is_owed() {
     fence.hold(Bytes::mib(200), true, &BOUNDS).unwrap();
     assert_eq!(found.limit(), Ok(mib(200)), "it owes nothing below its height");
     assert!(found.usage().unwrap() >= before.saturating_sub(SLACK));
-    // Not owed: nothing is taken, and it cannot grow.
+    // The guest owes nothing: no memory is taken, and it cannot grow.
     fence.hold(Bytes::mib(40), false, &BOUNDS).unwrap();
     assert!(fence.limit().unwrap() >= before.saturating_sub(SLACK));
     assert!(found.usage().unwrap() >= before.saturating_sub(SLACK));
@@ -329,12 +330,12 @@ fn a_real_cgroups_fence_takes_only_what_is_owed() {
     assert_eq!(found.limit(), Ok(mib(50)));
     assert!(found.usage().unwrap() <= Bytes::mib(50));
 
-    // A killed daemon's: another takes it over, and lifts it.
+    // The fence of a killed daemon: the next daemon takes it over, and lifts it.
     std::mem::forget(fence);
     let mut fence = Fence::open(Path::new("/"), child.pid(), None).unwrap();
     assert_eq!(fence.limit(), mib(50));
-    // 32 MiB are locked: less is refused by the kernel (version 1), or taken back but for a batch
-    // (version 2), and the guest lives.
+    // 32 MiB are locked: the kernel refuses a lower limit (version 1), or the fence raises the
+    // limit again (version 2). The guest survives.
     assert_eq!(child.run(ChildCommand::Lock, child.shared), 0);
     for _ in 0..10 {
         fence.hold(Bytes::mib(8), true, &BOUNDS).unwrap();
@@ -344,6 +345,6 @@ fn a_real_cgroups_fence_takes_only_what_is_owed() {
     fence.lift().unwrap();
     assert_eq!(found.limit(), Ok(None));
     assert!(child.is_intact(child.shared) && child.is_intact(child.private));
-    // Before the cgroup: only an empty one can be removed.
+    // Dropped before the cgroup: only an empty cgroup can be removed.
     drop(child);
 }

@@ -1,5 +1,5 @@
-//! What keeps the generations of a guest's pages from being read. That they show what was touched
-//! takes a guest under KVM (`crates/ballast/tests/real/sampled.rs`).
+//! Reasons why the page generations of a guest cannot be read. Whether they show what was touched
+//! is tested with a guest under KVM (`crates/ballast/tests/real/sampled.rs`).
 
 use std::fs;
 use std::time::Duration;
@@ -82,7 +82,7 @@ fn a_container_of_its_own_names_is_told() {
 fn an_aging_is_asked_of_each_node_by_its_youngest() {
     let host = host();
     let file = host.path().join(LRU_GEN);
-    // The kernel's file takes commands; this one keeps what was written over its first bytes.
+    // The kernel's file takes commands; in this plain file a command overwrites the first bytes.
     let padding = "memcg     1 /                                  \n";
     let of_vm = "memcg     9 /vm/a\n node     1\n 5 0 3 0 \n 6 0 4 0 \n";
     fs::write(&file, format!("{padding}{of_vm}")).unwrap();

@@ -151,7 +151,7 @@ fn a_pager_whose_own_memory_is_locked_evicts_too() {
         return;
     }
     let _turn = turn();
-    // What is locked is locked for a whole process: one of its own.
+    // `mlockall` affects the whole process, so the test runs in a process of its own.
     let mut own = Command::new(std::env::current_exe().unwrap());
     let output = own.args(["--exact", NAME, "--nocapture"]).env(ROLE, "child").output().unwrap();
     print!("{}", String::from_utf8_lossy(&output.stdout));

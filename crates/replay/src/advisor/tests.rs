@@ -1,4 +1,4 @@
-//! Observed hosts of a few guests, and what follows from them.
+//! Observed hosts with a few guests, and the advice about them.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::{GuestFinding, NeedAdvice};
 
 const RESERVE: Bytes = Bytes::mib(100);
 
-/// A guest in MiB: what it has and holds, and what it uses of that.
+/// A guest, sizes in MiB. It holds all of its memory.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     memory: u64,
@@ -23,7 +23,7 @@ struct Seen {
     swap_in: u64,
     balloon: bool,
     statistics: bool,
-    /// What its agent says is in its swap; `None`: it has none.
+    /// What its agent reports to be in its swap; `None`: it has no agent.
     told: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ fn sample(name: String, guest: Seen) -> GuestSample {
         run_state: Some(RunState::Running),
         allocation: Some(Measured::fresh(Bytes::mib(guest.memory))),
         boot_memory: Some(Bytes::mib(guest.memory)),
-        // All of it was touched once.
+        // The guest has touched all of its memory.
         resident: Some(Measured::fresh(Bytes::mib(guest.memory))),
         stats: guest.statistics.then(|| Measured::fresh(stats)),
         agent: guest.told.map(|told| {
@@ -60,7 +60,7 @@ fn sample(name: String, guest: Seen) -> GuestSample {
     }
 }
 
-/// The advice about a host of 16 GiB that was observed with these guests, `every` seconds.
+/// The advice about a host of 16 GiB that was observed with these guests every `every` seconds.
 fn observed(policy: PolicyName, every: u64, ticks: &[Vec<Seen>]) -> Option<Advice> {
     let mut settings = Settings::new(PolicyName::Global);
     settings.mode = Mode::Observe;
@@ -152,7 +152,7 @@ fn a_swapping_guest_hides_its_need() {
     let hidden: Vec<bool> = advice.guests.iter().map(|guest| guest.need_is_least).collect();
     assert_eq!((hidden, advice.guests_hiding_need), (vec![true, false], 1));
     assert_eq!(advice.guests[0].findings, [GuestFinding::HiddenNeed { percent: 100 }]);
-    // It cannot have more than it was booted with.
+    // The guest cannot get more than its boot memory.
     assert_eq!(advice.swap_in_avoided, Bytes::ZERO);
 }
 
@@ -166,7 +166,7 @@ fn an_agent_shows_the_need_of_a_swapping_guest() {
     let advice = observed(PolicyName::Global, 1, &ticks).unwrap();
     assert_eq!((advice.confidence.visibility, advice.guests_hiding_need), (100, 0));
     let need = advice.guests[0].need.unwrap();
-    // It cannot use more than the 512 MiB that it was booted with, and as much beyond.
+    // At most the 500 MiB in use, and what it has in swap: at most its 512 MiB of memory count.
     assert_eq!(need.max, Bytes::mib(1012));
     assert!(advice.guests[0].findings.is_empty(), "{:?}", advice.guests[0]);
 }
@@ -194,7 +194,7 @@ fn without_two_ticks_together_there_is_no_advice() {
     assert_eq!(observed(PolicyName::Global, 3600, &vec![vec![seen(1024, 100)]; 3]), None);
 }
 
-/// The same by a list of everything.
+/// The median from a list with one entry per millisecond.
 fn naive_median(sizes: &[(Bytes, u128)]) -> Option<Bytes> {
     let mut all: Vec<Bytes> = Vec::new();
     for (size, ms) in sizes {

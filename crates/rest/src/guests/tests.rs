@@ -150,7 +150,7 @@ async fn a_socket_is_a_guest_while_its_program_answers() {
     let own_root = format!("/proc/{}/root/run/v.sock", std::process::id());
     assert_eq!(vsock, Some(VsockAddress::Socket(own_root.into())));
     drop(server);
-    // This process, which listened, still runs: so may a guest that serves no more.
+    // This process, which listened, still runs: so may a guest that no longer serves its socket.
     assert_eq!(host.sample().await, ["a 512: nobody listens on the socket"]);
 }
 
@@ -203,7 +203,7 @@ async fn a_guest_that_hangs_delays_one_sample_alone() {
     let told = host.sample_within(Duration::from_secs(60)).await;
     assert_eq!(told, ["a 0: no answer in time", "b 100"], "its memory counts, once it is known");
     assert!(begun.elapsed() >= Duration::from_millis(300));
-    // From now on it is known to be slower than any deadline.
+    // From now on the guest is known to be slower than the deadline.
     for _ in 0..3 {
         let told = host.sample_within(Duration::from_millis(200)).await;
         assert_eq!(told[1], "b 100");
@@ -220,7 +220,7 @@ async fn answers_that_are_late_are_taken_in_later() {
     let _server = host.serve("a", move || size(told.load(Ordering::Relaxed)));
     assert_eq!(host.sample().await, ["a 500"]);
     now.store(700, Ordering::Relaxed);
-    // Nobody waits: the exchange goes on meanwhile.
+    // The sample does not wait: the exchange goes on meanwhile.
     let begun = Instant::now();
     while host.sample_within(Duration::ZERO).await != ["a 700"] {
         assert!(begun.elapsed() < Duration::from_secs(60));

@@ -1,7 +1,7 @@
-//! A guest of a hypervisor with a REST API, whose answers are any bytes.
+//! A guest of a hypervisor with a REST API that answers with any bytes.
 //!
-//! Idea: samples are taken and orders given as the backend does, with answers cut from the input at
-//! its zero bytes; the first byte of each says which status it has.
+//! Idea: takes samples and gives orders as the backend does. The answers are the parts of the input
+//! between zero bytes; the first byte of each determines its status.
 
 use ballast_model::{Action, Bytes, Generation, GuestId, Timestamp};
 
@@ -10,13 +10,13 @@ use crate::guest::RestGuest;
 
 /// Most samples of one input.
 const SAMPLES_MAX: u64 = 8;
-/// Most calls of one sample that are answered: those that a real hypervisor can make necessary.
+/// Most rounds of calls in one sample that any answers can make necessary.
 const ROUNDS_MAX: usize = 4;
-/// Most calls of one order: a device and zone each, and the balloon.
+/// Most calls of one order: one for each device or zone, and one for the balloon.
 const CALLS_MAX: usize = 65;
 
-/// As [`try_rest_guest`] with `bytes`, with the answers `seed`, and with `seed` where `bytes` have
-/// replaced the part from `at` on, which is less than its length.
+/// Runs [`try_rest_guest`] on `bytes`, on `seed`, and on `seed` with `bytes` written over it from
+/// `at` on; `at` must be less than the length of `seed`.
 ///
 /// # Panics
 /// As [`try_rest_guest`].
@@ -28,12 +28,12 @@ pub fn try_rest_guest_near<G: RestGuest>(seed: &[u8], bytes: &[u8], at: usize) {
     }
 }
 
-/// Takes `data` for answers. Whatever is answered, a guest does not panic, ends each sample, makes
-/// no order longer than a real hypervisor's, holds whole pages, and has no more plugged in than can
-/// be.
+/// Uses `data` as answers. Whatever the answers, a guest does not panic, ends each sample, makes no
+/// order longer than for a real hypervisor, holds whole pages, and has no more plugged in than its
+/// maximum.
 ///
 /// # Panics
-/// It does any of that.
+/// The guest breaks one of these rules.
 pub fn try_rest_guest<G: RestGuest>(data: &[u8]) {
     let mut guest = G::default();
     let id: GuestId = "a".parse().expect("a name");

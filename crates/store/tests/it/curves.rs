@@ -50,7 +50,7 @@ fn number(path: &Path, sql: &str) -> i64 {
     connection.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
-/// What a tick says, as the bytes of its whole record.
+/// A tick as the JSON of a whole row.
 fn bytes(tick: &Tick<'_>) -> Vec<u8> {
     serde_json::to_vec(tick).unwrap()
 }
@@ -76,14 +76,14 @@ fn written(path: &Path, wholes: &[Whole]) {
 fn a_curve_is_written_when_it_changes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
-    // One guest's curve changes once, and what a kernel keeps changes for all.
+    // One guest's curve changes once; for all guests, what the kernel keeps changes once.
     let kinds = |nth: u64| move |i: u64| if i == 2 && nth >= 25 { 100 } else { i };
     let kept = |nth| if nth < 10 { Bytes::ZERO } else { Bytes::mib(3) };
     let wholes: Vec<Whole> = (0..50).map(|nth| tracked(nth, kept(nth), kinds(nth))).collect();
     written(&path, &wholes);
     assert_eq!(number(&path, "SELECT count(*) FROM curve"), GUESTS as i64 + 1);
     is_given_back(&path, &wholes);
-    // Next to the curves a tick is as small as one without any.
+    // Without the curves, a tick is about as small as one of guests that have none.
     let with = number(&path, "SELECT max(length(body)) FROM entry WHERE kind = 0");
     let without = folder.path().join("without.db");
     let plain: Vec<Whole> = (0..50).map(|nth| realistic(nth, GUESTS)).collect();
@@ -123,7 +123,7 @@ fn curves_are_deleted_with_their_last_tick() {
     let path = folder.path().join("journal.db");
     let retention = JournalConfig { age_max: Duration::from_secs(10), ..KEEP };
     let mut writer = Writer::open(&path, retention, start()).unwrap();
-    // Guest 0 never changes, the others with every tick.
+    // The curve of guest 0 never changes, those of the others change with every tick.
     let tick = |nth| tracked(nth, Bytes::mib(2), move |i| if i == 0 { 0 } else { nth * 10 + i });
     for nth in 0..700 {
         writer.record(&tick(nth).tick()).unwrap();
@@ -134,7 +134,7 @@ fn curves_are_deleted_with_their_last_tick() {
     assert!(kept <= 100 * (GUESTS as i64 - 1) + 1, "{kept} curves");
     let wholes: Vec<Whole> = (700 - ticks as u64..700).map(tick).collect();
     is_given_back(&path, &wholes);
-    // Without any guest that is tracked, none is kept.
+    // Once no guest is tracked any more, no curve is kept.
     for nth in 700..730 {
         writer.record(&realistic(nth, 1).tick()).unwrap();
     }

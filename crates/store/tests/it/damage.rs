@@ -1,4 +1,4 @@
-//! Damaged, unreadable and foreign files: a journal opens whatever lies at its path.
+//! Damaged, unreadable and foreign files: opening succeeds whatever lies at the path.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -47,7 +47,7 @@ fn generation_of(left: Result<Left, JournalError>) -> u64 {
     tick.plan.generation.0
 }
 
-/// Opens the journal, records tick 1000 and closes it: what was said, and what the last daemon
+/// Opens the journal, records tick 1000 and closes it. Returns the status and what the last daemon
 /// left.
 fn use_it(path: &Path) -> (JournalStatus, Result<Left, JournalError>) {
     let mut journal = Journal::open(path, KEEP, start()).unwrap();
@@ -147,7 +147,7 @@ fn any_damaged_page_costs_only_what_it_held() {
         assert_eq!(status.error, None, "page {page}");
     }
     assert!(leaves > pages / 2, "{leaves} of {pages} pages hold ticks");
-    // Those that differ from one that it held, and no others.
+    // A lost whole tick takes its differences along; nothing else is lost.
     assert!(most <= 2 * u64::from(DELTAS_MAX), "{most} ticks were lost with one page");
 }
 
@@ -240,7 +240,7 @@ fn damage_found_while_writing_begins_a_new_file() {
     for page in 10..pages / 2 {
         overwrite(&path, page * PAGE, &garbage());
     }
-    // Retention comes upon them.
+    // Retention has to read the damaged pages.
     writer.set_retention(JournalConfig { bytes_max: Bytes::mib(1), ..KEEP });
     for nth in 400..500 {
         writer.record(&bulky(nth, 20_000).tick()).unwrap();
@@ -272,7 +272,7 @@ fn a_moved_file_is_named_though_no_new_one_begins() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
     fs::write(&path, "not a journal").unwrap();
-    // SQLite needs a file of that name to begin one.
+    // SQLite needs a file of that name to create a database.
     let in_the_way = folder.path().join("journal.db-journal");
     fs::create_dir(&in_the_way).unwrap();
     let journal = Journal::open(&path, KEEP, start()).unwrap();

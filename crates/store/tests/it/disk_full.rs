@@ -1,7 +1,8 @@
-//! No room under the journal: said with the remedy, counted, and over as soon as there is room.
+//! A full disk is reported with its remedy, lost ticks are counted, and recording resumes as soon
+//! as there is room.
 //!
 //! The full disk is a small tmpfs in a mount namespace of its own, which needs root; the limit on
-//! file sizes needs nothing. Both happen in a child, because both concern a whole process.
+//! file sizes needs no rights. Both happen in a child process, because they affect a whole process.
 
 use std::fs;
 use std::path::Path;
@@ -16,17 +17,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Where the child writes; a test that finds this set is its own child.
 const CHILD_FOLDER: &str = "BALLAST_TEST_FULL_FOLDER";
 
-/// Far more than fits into either bound.
+/// Far more ticks than fit on the disk or under the limit on file sizes.
 const TICKS_MAX: u64 = 2_000;
 
 const KEEP: JournalConfig =
     JournalConfig { age_max: Duration::from_secs(1 << 40), bytes_max: Bytes::gib(1) };
 
-/// A tick that takes up a good part of the room there is.
+/// Size of a tick: a good part of the room.
 const TICK_BYTES: u64 = 40_000;
 
-/// Failures in a row after which there is no room left that closing and opening the file could
-/// find.
+/// Failures in a row after which the disk counts as full: even closing and opening the file found
+/// no more room.
 const FAILURES: u64 = 5;
 
 #[derive(Default)]
@@ -36,7 +37,7 @@ struct Filled {
     error: Option<JournalError>,
 }
 
-/// Records until that fails for good.
+/// Records until that fails `FAILURES` times in a row.
 fn fill(writer: &mut Writer) -> Filled {
     let mut filled = Filled::default();
     let mut in_a_row = 0;
@@ -102,9 +103,9 @@ fn on_a_full_disk(folder: &Path) {
     for part in ["journal: ", "/journal.db: no space left", "free some on that disk"] {
         assert!(message.contains(part), "{message}");
     }
-    // It is small and may just fit.
+    // The event is small and may just fit.
     let _ = writer.record_event(wall(1), Timestamp::ZERO, command());
-    // While the disk is full, the journal can be read as far as it goes.
+    // While the disk is full, everything recorded so far can be read.
     let reader = Reader::open(&path).unwrap();
     assert_eq!(reader.ticks(Range::default()).count() as u64, filled.recorded);
     fs::remove_file(&stone).unwrap();
@@ -130,7 +131,7 @@ fn on_a_full_disk(folder: &Path) {
     assert_eq!(journal.status().error, None);
     drop(journal);
 
-    // No process records and nothing may be written there: it can be read all the same.
+    // A journal that nobody writes can be read on a read-only disk.
     let remounted =
         Command::new("mount").args(["-o", "remount,ro"]).arg(folder).status().unwrap().success();
     assert!(remounted);

@@ -1,4 +1,5 @@
-//! A disk that fails each request of one kind: said, waited for, and over when it works again.
+//! A disk that fails every request of one kind: failures are reported, events wait, and recording
+//! resumes when the disk works again.
 
 use ballast_faulty_disk::{DiskFaults, FaultyDisk};
 use ballast_model::Timestamp;
@@ -11,7 +12,7 @@ fn record(writer: &mut Writer) -> Result<(), String> {
     writer.record_event(wall(0), Timestamp::ZERO, event).map_err(|e| e.to_string())
 }
 
-/// Each such file would take one of the few places for journals that are worth keeping.
+/// An empty journal would take one of the few places for journals that are worth keeping.
 #[test]
 fn a_failing_disk_moves_no_empty_journal_aside() {
     let folder = tempfile::tempdir().unwrap();
@@ -26,7 +27,7 @@ fn a_failing_disk_moves_no_empty_journal_aside() {
     assert_eq!(writer.moved_aside(), []);
     disk.set_faults(DiskFaults::default());
     record(&mut writer).unwrap();
-    // The start, all that waited, and that the disk works again.
+    // The start, the events that waited, and the one that was written at last.
     assert_eq!(Reader::open(&path).unwrap().info().unwrap().entries as usize, ASIDE_MAX + 3);
 }
 

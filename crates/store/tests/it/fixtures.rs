@@ -1,7 +1,8 @@
 //! Journals of every past format load, and today's format does not change unnoticed.
 //!
-//! A new format needs a new pair of files: write it with `BALLAST_WRITE_FIXTURE=v2 cargo test -p
-//! ballast-store --test fixtures`; the older ones stay as they are.
+//! A new format needs a new pair of files, here of version 4: write it with
+//! `BALLAST_WRITE_FIXTURE=v4 cargo test -p ballast-store --test it fixtures`. The older files stay
+//! as they are.
 
 use crate::support;
 
@@ -174,7 +175,7 @@ fn everything() -> Whole {
     }
 }
 
-/// The same with a tracked working set and its curve for every guest.
+/// `whole` with a tracked working set and its curve for every guest.
 fn tracked(mut whole: Whole) -> Whole {
     let step = Bytes::mib(100);
     let curve = MissCurve::new(step, Duration::from_secs(5), vec![90, 30, 7, 0]).unwrap();
@@ -224,7 +225,7 @@ fn export(path: &Path) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Any version may change the wording of sentences; everything else is the format.
+/// The lines without their sentences: any version may change the wording; the rest is the format.
 fn without_sentences(text: &str) -> Vec<Value> {
     fn strip(value: &mut Value) {
         match value {
@@ -247,8 +248,8 @@ fn without_sentences(text: &str) -> Vec<Value> {
     text.lines().map(line).collect()
 }
 
-/// A journal may lie in a folder without write permission: the fixture is read from a copy, and so
-/// stays clean.
+/// Copies a fixture, so that reading leaves no side files beside it, and works where its folder may
+/// not be written.
 fn copy_of(name: &str, folder: &Path) -> PathBuf {
     let copy = folder.join(name);
     std::fs::copy(fixture(name), &copy).unwrap();
@@ -264,7 +265,7 @@ fn journals_of_every_format_load() {
         assert_eq!(without_sentences(&export(&path)), without_sentences(&expected));
         let latest = Reader::open(&path).unwrap().latest().unwrap().unwrap();
         assert_eq!(latest.stopped.as_deref(), Some("SIGTERM"));
-        // And the next daemon goes on in it.
+        // The next daemon appends to it.
         let mut writer = Writer::open(&path, KEEP, start()).unwrap();
         let more = tracked(support::realistic(2, 2));
         writer.record(&more.tick()).unwrap();

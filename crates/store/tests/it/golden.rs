@@ -1,8 +1,8 @@
 //! Pins the exact bytes of rows: every variant of every enum of the model, and every event.
 //!
 //! `tests/golden/rows.txt` has the JSON of each row, one object per line. A difference is a change
-//! of the format: see `RECORD_FORMAT` in `src/entry.rs`, and `tests/fixtures.rs`. Variants added to
-//! the model belong in here too; `BALLAST_WRITE_GOLDEN=1` writes the file.
+//! of the format: see `RECORD_FORMAT` in `src/entry.rs`, and `tests/it/fixtures.rs`. Variants added
+//! to the model belong here too; `BALLAST_WRITE_GOLDEN=1` writes the file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -655,7 +655,7 @@ fn every_variant_reads_back() {
     assert_eq!((wholes.next().is_some(), told.next()), (false, None));
 }
 
-/// The reader's error for row 8 after `from` is replaced by `to` in it.
+/// The reader's error for row 8, after `from` was replaced by `to` in that row.
 fn refusal(from: &str, to: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");

@@ -84,7 +84,7 @@ fn a_seek_leads_to_ticks_and_stops_at_ends() {
     let reader = Reader::open(&path).unwrap();
     let anywhere = Place { id: 7, wall_ms: 0 };
     assert_eq!(reader.seek(anywhere, Seek::First).unwrap(), None);
-    // Ticks have the numbers 2, 3, 5, 6; the clock is set back before the last one.
+    // The ticks get the numbers 2, 3, 5 and 6; the clock is set back before the last one.
     for (nth, wall_ms) in [1_000, 2_000, 61_000, 1_500].into_iter().enumerate() {
         let mut whole = realistic(nth as u64, 1);
         whole.wall_ms = wall_ms;
@@ -191,7 +191,7 @@ fn a_row_from_the_future_does_not_block_retention() {
     let mut future = realistic(0, 1);
     future.wall_ms += 1_000_000_000;
     writer.record(&future.tick()).unwrap();
-    // Setting the clock ahead has emptied the journal but for that row; it is set back now.
+    // The row ahead of time has made all others due. Now the clock is right again.
     for nth in 0..150 {
         writer.record(&realistic(nth, 1).tick()).unwrap();
     }
@@ -236,7 +236,7 @@ fn the_newest_row_stays_however_small_the_limit() {
         for nth in 0..130 {
             writer.record(&realistic(nth, 10).tick()).unwrap();
             let left = ids(&Reader::open(&path).unwrap());
-            // The first tick is of the same moment as the start, and so not older than the newest.
+            // The first tick has the same time as the start, so the start is not yet too old then.
             let most = 2 + DELTAS_MAX as usize;
             assert!(left.len() <= most && left.last() == Some(&(nth as i64 + 2)), "{left:?}");
         }
@@ -262,7 +262,8 @@ fn a_slow_reader_does_not_block_checkpoints() {
     let reader = Reader::open(&path).unwrap();
     let mut ticks = reader.ticks(Range::default());
     assert!(ticks.next().is_some());
-    // Far more than the log holds: an open read transaction would keep it from being folded back.
+    // Far more than the log holds. An open read transaction would keep it from being
+    // checkpointed.
     assert!(record(500) < Bytes::mib(8));
     assert_eq!(ticks.map(Result::unwrap).count(), 519);
     assert_eq!(Reader::open(&path).unwrap().info().unwrap().entries, 521);
@@ -322,7 +323,7 @@ fn a_dropped_journal_has_written_its_queue() {
     let reader = Reader::open(&path).unwrap();
     assert_eq!(reader.ticks(Range::default()).count(), handed);
     assert_eq!(status.error, None);
-    // Whatever did not fit into the queue is counted, in the status and in the journal itself.
+    // Ticks that did not fit into the queue are counted, in the status and in the journal itself.
     let told: u64 = events(&reader)
         .iter()
         .map(|event| if let Event::Gap { ticks, .. } = event { *ticks } else { 0 })
@@ -474,7 +475,7 @@ fn export_writes_one_json_line_per_entry_with_sentences() {
     assert_eq!(tick["sample"]["guests"][0]["id"], "guest-000");
 }
 
-/// The operator's word to a daemon that was killed before its first tick was recorded.
+/// Commands to a daemon that ended before it recorded a tick.
 #[test]
 fn commands_before_a_first_tick_are_left_behind() {
     let folder = tempfile::tempdir().unwrap();
@@ -508,7 +509,7 @@ fn commands_before_a_first_tick_are_left_behind() {
     assert!(left.events.contains(&("another".to_owned(), command("pause"))));
 }
 
-/// An operator may say more in the meantime than is kept: the last words count.
+/// If there are more commands than are kept, the last ones are kept.
 #[test]
 fn the_last_events_are_left_behind() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `kill -9` at any moment: the file stays whole, has no gap, and lacks no tick that was confirmed.
+//! `kill -9` at any moment: the file stays intact, has no gap, and lacks no confirmed tick.
 
 use crate::support;
 
@@ -10,7 +10,8 @@ use std::time::Duration;
 use ballast_model::Bytes;
 use ballast_store::{Entry, JournalConfig, Range, Reader, What, Writer};
 
-/// Where the child writes; the test is its own child: whoever finds this set is it.
+/// Where the child writes. The test starts itself as its child: a process that finds this set is
+/// the child.
 const CHILD_PATH: &str = "BALLAST_TEST_KILLED_JOURNAL";
 
 /// Kills per run of the tests; `make soak` asks for more.
@@ -34,8 +35,8 @@ fn a_killed_writer_loses_no_confirmed_tick() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // Another moment in each round: soon after the start, and well into the deleting of old
-        // rows.
+        // The moment differs from round to round: soon after the start, or when old rows are
+        // already being deleted.
         let enough = 3 + round * 67 % 400;
         let mut confirmed = None;
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -47,7 +48,7 @@ fn a_killed_writer_loses_no_confirmed_tick() {
             }
         }
         child.kill().unwrap();
-        // What it still confirmed before it died.
+        // Ticks that it still confirmed before it died.
         for line in lines.map_while(Result::ok) {
             confirmed =
                 line.strip_prefix("recorded ").and_then(|nth| nth.parse().ok()).or(confirmed);

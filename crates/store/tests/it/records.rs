@@ -80,7 +80,7 @@ proptest! {
             ..Default::default()
         };
         let mut writer = Writer::open(&path, keep_all, support::start()).unwrap();
-        // Each twice: curves that did not change are not written again, and must still read back.
+        // Each tick twice: an unchanged curve is not written again, and must still read back.
         let wholes: Vec<_> = wholes.iter().flat_map(|whole| [whole, whole]).collect();
         for whole in &wholes {
             writer.record(&whole.tick()).unwrap();

@@ -71,8 +71,8 @@ impl Noise {
     }
 }
 
-/// Tick `nth` of a host with `guests` guests: all report statistics that move a little, every tenth
-/// guest is resized, every fourth has bounds of its own.
+/// Tick `nth` of a host with `guests` guests: all report statistics that change a little, every
+/// tenth guest is resized, every fourth has bounds of its own.
 pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15 ^ (nth + 1).wrapping_mul(0x2545_f491_4f6c_dd1d));
     let now = Timestamp::from_millis(60_000 + nth * 1_000);
@@ -208,7 +208,7 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
     }
 }
 
-/// A tick of one guest that takes about `bytes` in the file, at little cost.
+/// A tick of one guest that takes about `bytes` in the file, and is cheap to make.
 pub(crate) fn bulky(nth: u64, bytes: u64) -> Whole {
     let mut whole = realistic(nth, 1);
     let mut noise = Noise(nth * 2 + 1);
@@ -420,8 +420,8 @@ fn others() -> impl Strategy<Value = Others> {
     (id(), any::<usize>()).prop_map(|(first, more)| Others { first, more })
 }
 
-/// Any reason; some stand on another one. Boxed, as are the larger ones below: values that hold
-/// each other by value are more than a test's stack has room for.
+/// Any reason; some contain another one. Boxed, like the larger strategies below: nested by value,
+/// they would overflow a test's stack.
 pub(crate) fn reason() -> BoxedStrategy<Reason> {
     let because = prop_oneof![plain_reason(), standing_on(plain_reason())].boxed();
     prop_oneof![plain_reason(), standing_on(because)].boxed()

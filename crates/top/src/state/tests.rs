@@ -1,4 +1,4 @@
-//! What keys, replies and ticks do to the state: named cases, then any events in any order.
+//! Effects of keys, replies and ticks on the state: named cases, then any events in any order.
 
 use super::*;
 use crate::fixture::{change, guest, mixed, status};
@@ -109,12 +109,12 @@ fn an_explanation_follows_each_tick() {
     let mut state = live();
     let explain = vec![Order::Explain(id("batch-7"))];
     assert_eq!(press(&mut state, KeyCode::Enter), explain);
-    // Nothing is asked for while it is under way, nor twice for one tick.
+    // Nothing is asked for twice: neither while a request is under way, nor for the same tick.
     assert_eq!(state.update(Event::Status(Ok(Box::new(mixed(11))))), []);
     state.update(Event::Explained("batch-7".to_owned(), Ok("first".to_owned())));
     assert_eq!(state.update(Event::Status(Ok(Box::new(mixed(11))))), []);
     assert_eq!(state.update(Event::Status(Ok(Box::new(mixed(12))))), explain);
-    // What fails leaves the last text.
+    // After a failure the last text stays.
     state.update(Event::Explained("batch-7".to_owned(), Err("gone".to_owned())));
     let explanation = state.explanation.as_ref().unwrap();
     assert_eq!(explanation.text.as_deref(), Some("first"));
@@ -165,7 +165,7 @@ fn bounds_are_set_after_a_yes() {
     assert_eq!(press(&mut state, KeyCode::Enter), []);
     let Some(Dialog::Question(question)) = &state.dialog else { panic!("{:?}", state.dialog) };
     assert_eq!(question.command, "ballast set web-1 --floor 256MiB");
-    // No leads back to the form, as it was filled in.
+    // `n` leads back to the form, as it was filled in.
     type_in(&mut state, "n");
     assert!(matches!(&state.dialog, Some(Dialog::Form(form)) if form.fields[0].text == "256MiB"));
     press(&mut state, KeyCode::Enter);
@@ -294,7 +294,7 @@ fn any_key() -> impl Strategy<Value = KeyCode> {
     ]
 }
 
-/// A status that may be empty, of unknowns, or with figures at their ends.
+/// A status that may be empty, have unknown figures, or have extreme ones.
 fn any_status() -> impl Strategy<Value = StatusReply> {
     let figure = prop_oneof![Just(None), Just(Some(0)), Just(Some(u64::MAX)), any::<Option<u64>>()];
     let one = (0..30_u8, figure.clone(), figure.clone(), figure, any::<bool>());
@@ -348,7 +348,7 @@ proptest! {
             let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
             terminal.draw(|frame| view::draw(&state, frame)).unwrap();
         }
-        // Out of a filter, a question and its form.
+        // Leaves a filter, a question and its form.
         for _ in 0..3 {
             press(&mut state, KeyCode::Esc);
         }

@@ -1,4 +1,4 @@
-//! Help, the form and questions, over the middle of the screen.
+//! Draws help, the form and questions over the middle of the screen.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -11,7 +11,7 @@ use crate::form::Form;
 
 /// Width of the keys' column in the help.
 const KEYS_WIDTH: usize = 10;
-/// Widest dialog; a command line in it may be longer, and goes on below.
+/// Width of the widest dialog; a longer command line in it is wrapped.
 const WIDTH_MAX: u16 = 72;
 
 /// All keys with what they do, for the help.
@@ -39,7 +39,7 @@ pub(super) fn draw(dialog: &Dialog, look: Look, frame: &mut Frame<'_>, area: Rec
     let width = area.width.min(WIDTH_MAX);
     let inner = usize::from(width.saturating_sub(2)).max(1);
     let rows: usize = lines.iter().map(|line| line.width().div_ceil(inner).max(1)).sum();
-    // Wrapping at words may need a line more.
+    // Wrapping between words may need one line more.
     let rows = u16::try_from(rows + 3).unwrap_or(u16::MAX);
     let height = rows.min(area.height);
     let over = Rect {

@@ -1,6 +1,6 @@
-//! The host: who decides, the budget, the host's own memory, and what is wrong.
+//! Draws the host: policy, budget, the host's own memory, and warnings.
 //!
-//! Idea: facts flow into as many lines as the width needs, so that a narrow screen shows the same
+//! Idea: facts flow into as many lines as the width requires, so a narrow screen shows the same
 //! facts in more lines.
 
 use ballast_api::{DaemonView, StatusReply};
@@ -14,11 +14,11 @@ use ratatui::text::{Line, Span};
 use super::style::Look;
 use crate::state::{Source, State, Tape};
 
-/// Cells of the bar of the budget.
+/// Width of the budget's bar, in columns.
 const BAR_CELLS: u64 = 12;
 /// Width from which there is room for that bar.
 const BAR_WIDTH_MIN: u16 = 60;
-/// Most warnings that are shown; `ballast status` has all.
+/// Most warnings that are shown; `ballast status` shows all.
 const WARNINGS_MAX: usize = 2;
 /// Between facts on a line.
 const GAP: &str = "  ";
@@ -51,7 +51,7 @@ pub(super) fn lines(state: &State, look: Look, width: u16) -> Vec<Line<'static>>
     lines
 }
 
-/// Facts in lines of at most `width` columns; one that is wider has a line of its own.
+/// Fills lines of at most `width` columns with facts; a wider fact gets a line of its own.
 fn flow(facts: Vec<Fact>, width: u16) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     let mut line = Line::default();
@@ -70,7 +70,7 @@ fn flow(facts: Vec<Fact>, width: u16) -> Vec<Line<'static>> {
     lines
 }
 
-/// Who decides, whether it acts, and how old this is.
+/// The first line: which policy decides, whether Ballast acts, and how old the figures are.
 fn first(state: &State, status: &StatusReply, look: Look) -> Vec<Fact> {
     let plain = Style::new();
     let number = format!("#{}", status.tick.generation);
@@ -103,7 +103,7 @@ fn first(state: &State, status: &StatusReply, look: Look) -> Vec<Fact> {
     facts
 }
 
-/// Which journal, which moment, and where that is between its ends.
+/// The journal, the moment shown, and its place in the journal.
 fn tape_facts(state: &State, tape: &Tape, status: &StatusReply, look: Look) -> Vec<Fact> {
     let plain = Style::new();
     let at = i64::try_from(status.tick.seen_at_unix_ms).unwrap_or(i64::MAX);
@@ -144,7 +144,7 @@ fn budget(status: &StatusReply, look: Look, width: u16) -> Vec<Fact> {
     facts
 }
 
-/// The part of `whole` that `part` is, as a bar.
+/// A bar of `part` in `whole`.
 fn bar(part: u64, whole: u64) -> String {
     let cells = u128::from(part) * u128::from(BAR_CELLS) / u128::from(whole.max(1));
     let full = usize::try_from(cells.min(BAR_CELLS.into())).unwrap_or(0);
@@ -177,7 +177,7 @@ fn host(status: &StatusReply, look: Look) -> Vec<Fact> {
     facts
 }
 
-/// What an operator should know, the gravest first.
+/// What the operator should know, the most serious first.
 fn warnings(status: &StatusReply) -> Vec<String> {
     let mut warnings: Vec<String> = Vec::new();
     if status.rung.code != PressureLevel::Normal.code() {

@@ -1,9 +1,9 @@
-//! What is drawn, as a function of the state.
+//! Draws the state.
 //!
-//! Idea: from above: the host, a table or an explanation, the keys. What does not fit is left out
-//! by importance, never squeezed: figures that are cut off look like smaller figures. Without
-//! colours, bold, dim and reversed text say the same. Cost: only the rows on the screen are made.
-//! Limits: below 20 columns or 8 rows little is left, but nothing breaks.
+//! Idea: from top to bottom: the host, a table or an explanation, the keys. Where room is short,
+//! the least important is left out; figures are never cut off, because they would look like smaller
+//! figures. Without colours, bold, dim and reversed text say the same. Cost: only rows on the
+//! screen are rendered. Limits: below 20 columns or 8 rows little is shown, but nothing breaks.
 
 mod dialogs;
 mod host;
@@ -23,7 +23,7 @@ use crate::state::{Source, State};
 use style::Look;
 use table::sorted_by;
 
-/// Where the texts of an explanation begin, below which they go on.
+/// The column at which the texts of an explanation begin, and to which they are indented.
 const EXPLANATION_INDENT: usize = 11;
 
 /// Most lines of an error or a message.
@@ -34,7 +34,7 @@ pub(crate) fn draw(state: &State, frame: &mut Frame<'_>) {
     let area = frame.area();
     let look = Look { colour: state.colour };
     let host = host::lines(state, look, area.width);
-    // The guests are what one came for: the host has a third at most, on small screens.
+    // The guests matter most, so on a small screen the host gets a third at most.
     let most = (area.height / 3).max(1);
     let host_rows = u16::try_from(host.len()).unwrap_or(u16::MAX).min(most);
     let foot = foot(state, look, area.width.into());
@@ -54,7 +54,7 @@ pub(crate) fn draw(state: &State, frame: &mut Frame<'_>) {
     }
 }
 
-/// The lines of the open explanation as they are shown; none where none is open.
+/// The lines of the open explanation as they are shown; none if none is open.
 pub(crate) fn explanation_lines(state: &State) -> Vec<String> {
     let Some(explanation) = &state.explanation else { return vec![] };
     let text = match &explanation.text {
@@ -71,7 +71,7 @@ fn explanation(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect) {
     let scroll = state.explanation.as_ref().map_or(0, |explanation| explanation.scroll);
     let lines = explanation_lines(state);
     let shown = lines.into_iter().skip(scroll).take(area.height.into()).map(|line| {
-        // Every step of the chain begins with its name.
+        // Every step of the chain begins with its name; other lines continue it.
         let is_step = line.is_char_boundary(EXPLANATION_INDENT) && !line.starts_with(' ');
         match is_step {
             true => {
@@ -87,7 +87,7 @@ fn explanation(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()), area);
 }
 
-/// `line` in pieces of at most `width` characters, cut at spaces where there are some; all but the
+/// `line` in pieces of at most `width` characters, broken at spaces where possible; all but the
 /// first are indented.
 fn wrapped(line: &str, width: usize, indent: usize) -> Vec<String> {
     // Too narrow to indent.
@@ -110,7 +110,7 @@ fn wrapped(line: &str, width: usize, indent: usize) -> Vec<String> {
     lines
 }
 
-/// What went wrong, and below it a message, the filter, or the keys.
+/// The last lines: an error, and below it a message, the filter, or the keys.
 fn foot(state: &State, look: Look, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if let Some(trouble) = &state.trouble {
@@ -136,7 +136,7 @@ fn foot(state: &State, look: Look, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// A sentence, mostly with a remedy at its end, in a few lines.
+/// A sentence in at most `TOLD_LINES_MAX` lines.
 fn told(text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
     let lines = wrapped(&harmless_line(text), width, 0);
     lines.into_iter().take(TOLD_LINES_MAX).map(|line| Line::styled(line, style)).collect()

@@ -1,4 +1,4 @@
-//! How kinds of text look, with colours and without.
+//! The styles of kinds of text, with colours and without.
 
 use ratatui::style::{Color, Modifier, Style};
 
@@ -13,27 +13,27 @@ impl Look {
         if self.colour { style.fg(colour) } else { style }
     }
 
-    /// Names of things.
+    /// Headings and names.
     pub(super) fn head(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// What went wrong or is held.
+    /// Errors, warnings and held guests.
     pub(super) fn trouble(self) -> Style {
         self.coloured(Color::Red, self.head())
     }
 
-    /// What grows.
+    /// Guests that grow.
     pub(super) fn growing(self) -> Style {
         self.coloured(Color::Green, Style::new())
     }
 
-    /// What shrinks.
+    /// Guests that shrink.
     pub(super) fn shrinking(self) -> Style {
         self.coloured(Color::Yellow, Style::new())
     }
 
-    /// What is of little interest.
+    /// Text of little interest.
     pub(super) fn quiet(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }

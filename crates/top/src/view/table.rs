@@ -1,8 +1,8 @@
-//! The guests.
+//! Draws the table of guests.
 //!
-//! Idea: columns have an order of importance; as many are shown as fit, and the text of the last
-//! takes what is left. Both memory lines of a guest share one scale, from nothing to the most of
-//! either, so that they can be compared; the line of swap-in has its own.
+//! Idea: columns have an order of importance; as many are shown as fit, and the text in the last
+//! column takes the rest. The two memory lines of a guest share one scale, from zero to the largest
+//! figure of both, so that they can be compared; the line of swap-in has its own scale.
 
 use ballast_api::GuestView;
 use ballast_report::format::{UNKNOWN, size, size_or_unknown};
@@ -18,19 +18,19 @@ use crate::guests::{Column, Doing, Resting, Row, doing};
 use crate::history::{HISTORY_TICKS, History, largest, sparkline};
 use crate::state::State;
 
-/// Least width of the column of names: its head, and the mark of sorting.
+/// Least width of the column of names: its head and the mark of the sort direction.
 const NAME_WIDTH_MIN: usize = 6;
-/// Names have such a part of the width before other columns are left out for them.
+/// Names get one part in this many of the width before other columns get any.
 const NAME_PART: usize = 5;
-/// Least width of the last column: the longest code of a reason.
+/// Least width of the last column: that of the longest code of a reason.
 const DOING_WIDTH_MIN: usize = 15;
-/// Width of the last column from which it holds sentences.
+/// From this width on, the last column holds sentences instead of codes.
 const DOING_SENTENCE_WIDTH: usize = 40;
-/// Widths of a line of the last ticks; wider ones say more than a glance takes in.
+/// Least and greatest width of a line of the last ticks; a wider one could not be read at a glance.
 const SPARK_WIDTH_MIN: usize = 8;
 const SPARK_WIDTH_MAX: usize = 20;
 const _: () = assert!(SPARK_WIDTH_MAX <= HISTORY_TICKS);
-/// Columns lie so far apart.
+/// Spaces between two columns.
 const GAP: usize = 1;
 
 /// A column of the table.
@@ -39,7 +39,7 @@ enum Shown {
     Name,
     Allocation,
     Demand,
-    /// What the policy wants it to have: shown where that is not carried out.
+    /// What the policy wants it to have: shown while plans are not carried out.
     Wanted,
     Target,
     SwapIn,
@@ -50,7 +50,7 @@ enum Shown {
     Doing,
 }
 
-/// The columns as they stand, each with its importance: the lower, the sooner it is shown.
+/// The columns from left to right, each with its rank: the lowest ranks are shown first.
 const COLUMNS: [(Shown, u8); 11] = [
     (Shown::Name, 0),
     (Shown::Allocation, 1),
@@ -109,8 +109,8 @@ impl Shown {
     }
 }
 
-/// Columns that fit into `width`, with their widths; the longest name has `longest` characters, and
-/// plans are not carried out where `is_still`.
+/// Columns that fit into `width`, with their widths. The longest name has `longest` characters;
+/// `is_still`: plans are not carried out.
 fn fitting(width: usize, longest: usize, is_still: bool) -> Vec<(Shown, usize)> {
     let name = longest.min(width / NAME_PART).max(NAME_WIDTH_MIN);
     let mut by_importance = COLUMNS;
@@ -139,7 +139,7 @@ fn fitting(width: usize, longest: usize, is_still: bool) -> Vec<(Shown, usize)> 
     for (_, width) in columns.iter_mut().filter(|(column, _)| *column == Shown::Name) {
         *width += longer;
     }
-    // Half of what is left for longer lines, once the last column has room for a sentence.
+    // Once the last column has room for a sentence, half of the rest goes to longer lines.
     let lines = columns.iter().filter(|(column, _)| column.is_line()).count();
     let beyond = left.saturating_sub(DOING_SENTENCE_WIDTH - DOING_WIDTH_MIN);
     if let Some(each) = (beyond / 2).checked_div(lines) {
@@ -178,7 +178,7 @@ pub(super) fn draw(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect)
     let columns = fitting(area.width.into(), names.max().unwrap_or(0), is_still);
     let height = usize::from(area.height.saturating_sub(1));
     let selected = state.position(&rows);
-    // The selected line stands in the middle where there are lines enough around it.
+    // The selected line is in the middle if there are enough lines around it.
     let first = selected.unwrap_or(0).saturating_sub(height / 2);
     let first = first.min(rows.len().saturating_sub(height));
     let shown = rows.iter().enumerate().skip(first).take(height).map(|(at, row)| {
@@ -267,7 +267,7 @@ fn cells(
     (cells.collect(), style)
 }
 
-/// What is done about a guest: in a sentence where there is room, else in a word.
+/// What happens to a guest: a sentence if there is room, else a code.
 fn told(guest: &GuestView, width: usize) -> String {
     let Some(change) = &guest.change else { return UNKNOWN.to_owned() };
     if width >= DOING_SENTENCE_WIDTH {
@@ -281,7 +281,7 @@ fn told(guest: &GuestView, width: usize) -> String {
     }
 }
 
-/// The line of guests at rest, in place of a name.
+/// The text for the guests at rest, in place of a name.
 fn rest(resting: &Resting) -> String {
     format!("▸ {} at rest", resting.guests)
 }
@@ -290,7 +290,7 @@ fn right(text: String, width: usize) -> String {
     format!("{text:>width$}")
 }
 
-/// `text`, and `…` in place of what does not fit.
+/// `text`, with `…` in place of what does not fit.
 fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -299,7 +299,7 @@ fn cut(text: &str, width: usize) -> String {
     format!("{kept}…")
 }
 
-/// The column that is sorted by, and which way.
+/// The name of the column sorted by, with the mark of the direction.
 pub(super) fn sorted_by(state: &State) -> String {
     let mark = if state.showing.is_descending() { '▼' } else { '▲' };
     format!("{}{mark}", column_name(state.showing.column))

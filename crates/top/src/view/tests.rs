@@ -1,4 +1,4 @@
-//! Whole screens as text, drawn into memory: what an operator sees in which state and size.
+//! Whole screens as text, drawn into memory: what an operator sees, by state and size.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -172,7 +172,7 @@ fn nothing_is_coloured_where_colours_are_unwanted() {
     state.colour = false;
     assert!(!coloured(&mut state));
     assert_eq!(screen(&mut state, 80, 24), text);
-    // The selected line still shows.
+    // The selected line is still on the screen.
     let terminal = drawn(&mut state, 80, 24);
     let cells = terminal.backend().buffer().content();
     let reversed = cells.iter().filter(|cell| cell.modifier.contains(Modifier::REVERSED)).count();

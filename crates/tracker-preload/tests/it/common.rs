@@ -15,7 +15,7 @@ use ballast_tracker_proto::{
 use rustix::fs::{MemfdFlags, fstat, ftruncate, major, memfd_create, minor};
 
 pub(crate) const PAGE: usize = 4096;
-/// So long that only a hang exceeds it.
+/// Only a hang exceeds this.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process has one tracker, so tests take turns.

@@ -255,7 +255,7 @@ fn regions_can_be_added_and_removed() {
     assert!(bytes.iter().all(|byte| *byte == 77));
     wait_until("the client is notified", || {
         client.heartbeat().unwrap();
-        client.take_gone_region() == Some(1)
+        client.take_unmapped_region() == Some(1)
     });
     assert_eq!(refusal(client.remove_region(1)), RefusalReason::NoRegion);
     // Its number and its page numbers are free again.
@@ -288,7 +288,7 @@ fn memory_mapped_over_is_not_revoked() {
     memory.touch((0..512).chain(528..1024));
     wait_until("the client is notified", || {
         client.heartbeat().unwrap();
-        client.take_gone_region() == Some(0)
+        client.take_unmapped_region() == Some(0)
     });
 }
 
@@ -418,12 +418,12 @@ fn connected(address: &TrackerAddress) -> OwnedFd {
     socket
 }
 
-/// The answer to a hello of a thread of this process that is user `user` for the time being.
+/// The answer to a hello from a thread of this process that acts as user `user`.
 fn greeted_as(user: u32, address: &TrackerAddress) -> TrackerReply {
     let address = address.clone();
     let hello = std::thread::spawn(move || {
         let user = rustix::process::Uid::from_raw(user);
-        // The group stays root's, and with it the socket's.
+        // The thread keeps root's group, which is the socket's.
         rustix::thread::set_thread_res_uid(user, user, user).unwrap();
         let socket = connected(&address);
         let (hello, len) = Frame { number: 1, message: TrackerRequest::Hello }.encode();
@@ -505,7 +505,7 @@ fn a_client_that_never_reads_is_disconnected() {
             (0..1000)
                 .any(|_| rustix::net::send(&flood, &hello[..len], SendFlags::NOSIGNAL).is_err())
         });
-        // The memory's user is served to the end, and afterwards.
+        // The thread that uses the memory is served to the end, and afterwards.
         let before = rounds.load(Ordering::Relaxed);
         wait_until("a round of touches", || rounds.load(Ordering::Relaxed) > before);
         is_over.store(true, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Kills clients while they track: all permissions must be restored, whenever that happens.
 //!
-//! The test is its own client: started again with an address and a region in the environment, it
-//! tracks as fast as it can until it is killed.
+//! The test is its own client: it starts itself again with an address and a region in the
+//! environment, and that process tracks as fast as it can until it is killed.
 //!
 //! Limits: ten rounds, or `BALLAST_SOAK_ROUNDS`; `BALLAST_SOAK_SEED` repeats the moments.
 
@@ -14,7 +14,7 @@ use crate::common::*;
 use ballast_tracker::TrackerClient;
 use ballast_tracker_proto::{CAPACITY_DEFAULT, RegionName, RegionSpec, TrackerAddress};
 
-/// Whoever finds this set is the client: an address, and a device and inode.
+/// Set in the process that is the client: an address, a device and an inode.
 const CLIENT: &str = "BALLAST_TEST_TRACKING_CLIENT";
 const FIRST: u64 = 1 << 20;
 const PAGES: usize = 8192;
@@ -67,7 +67,7 @@ fn kill_clients(rounds: u64, seed: u64) {
     let is_over = AtomicBool::new(false);
     let touches = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        // A virtual processor, which must never stop.
+        // It acts as a virtual processor, which must never stop.
         scope.spawn(|| {
             let mut page = 0;
             while !is_over.load(Ordering::Relaxed) {
@@ -105,7 +105,7 @@ fn kill_one(memory: &Memory, address: &TrackerAddress, after: Duration) -> Durat
         lines.map_while(Result::ok).any(|line| line.ends_with("revoked")),
         "the client ended first"
     );
-    // It says more than is read; a pipe holds thousands of lines.
+    // The client prints more than is read; the pipe holds thousands of lines.
     std::thread::sleep(after);
     assert!(memory.is_registered(), "must be tracking when it is killed");
     client.kill().unwrap();

@@ -1,9 +1,9 @@
-//! Stops threads of the tracker for good: no guest may wait for them.
+//! Stops threads of the tracker for good: no guest may wait for them longer than promised.
 //!
-//! The test is its own debugger: started again with a thread's number in the environment, it stops
-//! that thread until its input ends.
+//! The test is its own debugger: it starts itself again with a thread's number in the environment,
+//! and that process stops the thread until its input ends.
 //!
-//! Source: ptrace(2). Limits: a process may debug its parent only as root, or where Yama lets it.
+//! Source: ptrace(2). Limits: a process may debug its parent only as root, or if Yama allows it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -13,10 +13,10 @@ use crate::common::*;
 use ballast_tracker::TrackerError;
 use ballast_tracker_proto::RefusalReason;
 
-/// Whoever finds this set is the debugger of that thread.
+/// Set in the process that is the debugger: the number of the thread to stop.
 const DEBUGGED: &str = "BALLAST_TEST_DEBUGGED_THREAD";
 const FIRST: u64 = 1 << 20;
-/// The tracker promises a second; the machine may be under load.
+/// The tracker promises one second; a loaded machine may need more.
 const HELD_MAX: Duration = Duration::from_secs(5);
 
 /// A thread of this process that does not go on while this lives.
@@ -70,12 +70,12 @@ fn stop(thread: i32) -> ! {
     };
     println!("{}", if is_stopped { "stopped" } else { "not allowed" });
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    // The end of a debugger lets its threads go on.
+    // When a debugger ends, its threads continue.
     std::process::exit(0);
 }
 
-/// Touches revoked memory, and calls `meanwhile` again and again; the thread goes on only if the
-/// touch takes too long.
+/// Touches revoked memory, and calls `meanwhile` again and again. Lets the stopped thread continue
+/// only if the touch takes too long.
 fn touch_while(stopped: &mut Option<StoppedThread>, memory: &Memory, mut meanwhile: impl FnMut()) {
     let end = Instant::now() + HELD_MAX;
     std::thread::scope(|scope| {
@@ -109,7 +109,7 @@ fn a_thread_that_does_not_go_on_holds_no_guest() {
         }
         let mut answer = None;
         touch_while(&mut stopped, &memory, || {
-            // The client lives: it is not its silence that gives permissions back.
+            // The client is alive, so permissions are not restored because of its silence.
             let next = if revokes { client.revoke(2).err() } else { client.heartbeat().err() };
             answer = answer.take().or(next);
         });
@@ -126,7 +126,7 @@ fn a_thread_that_does_not_go_on_holds_no_guest() {
     touch_while(&mut stopped, &memory, || {});
     wait_until("permissions are restored", || !memory.is_registered());
     memory.touch(0..64);
-    // Nor does the hypervisor's end wait for it.
+    // Nor does the end of the hypervisor wait for the thread.
     std::thread::scope(|scope| {
         let end = scope.spawn(|| drop(tracker));
         let by = Instant::now() + HELD_MAX;

@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(reader.read(), None);
     }
 
-    /// A child, because its number of threads is constant, unlike this process's.
+    /// A child process, because its number of threads is constant, unlike that of this process.
     #[test]
     fn a_real_process_has_faults() {
         let piped = std::process::Stdio::piped;

@@ -1,12 +1,12 @@
-//! Data TLB misses of a guest's virtual processors: the signal of the papers.
+//! Data TLB misses of a guest's virtual processors: the signal that the papers use.
 //!
-//! `perf_event_open` counts them per thread, in guest mode only: what the hypervisor and the page
-//! tracker miss is no sign of the guest. A counter that shares the processor's few registers with
-//! others is scaled by the share of time it was counting.
+//! `perf_event_open` counts them per thread, in guest mode only, because misses of the hypervisor
+//! and of the page tracker say nothing about the guest. If a counter shares the processor's few
+//! registers with others, its count is scaled by the share of time in which it counted.
 //! Cost: a system call per thread and interval, and a listing of the threads.
 //! Source: perf_event_open(2); MEB §3.5, IMT §4.
-//! Limits: guests under KVM only, on a processor and a hypervisor below that provide the counter.
-//! Our machines have none.
+//! Limits: guests under KVM only, on processors that have the counter, and not if a hypervisor
+//! below hides it. The project's own machines have none.
 
 use std::path::{Path, PathBuf};
 
@@ -35,13 +35,13 @@ struct ThreadCounter {
     before: Reading,
 }
 
-/// What a counter says; times in ns.
+/// One reading of a counter; times in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Reading {
     count: u64,
     /// How long its thread ran.
     enabled: u64,
-    /// How long it counted meanwhile.
+    /// For how much of that time it counted.
     running: u64,
 }
 
@@ -58,7 +58,7 @@ impl DataTlbCounter {
         Some(counter).filter(|counter| !counter.threads.is_empty())
     }
 
-    /// Misses since the last call, or since it was opened. `None`: they cannot be counted any more.
+    /// Misses since the last call, or since it was opened; `None` if they can no longer be counted.
     pub fn take(&mut self) -> Option<u64> {
         let mut misses: u64 = 0;
         for thread in &mut self.threads {
@@ -70,8 +70,8 @@ impl DataTlbCounter {
         Some(misses)
     }
 
-    /// Counts on virtual processors that have come, and no longer on those that have gone. `None`:
-    /// one of them cannot be counted.
+    /// Opens counters for new virtual processors and closes those of ended ones; `None` if one of
+    /// them cannot be counted.
     fn follow_threads(&mut self) -> Option<()> {
         let tids = virtual_processors(&self.task);
         self.threads.retain(|thread| tids.binary_search(&thread.tid).is_ok());
@@ -91,8 +91,8 @@ impl Reading {
         Some(Reading { count: read.count, enabled: read.time_enabled, running: read.time_running })
     }
 
-    /// Misses since `before`, extrapolated to all the time its thread ran. `None`: it did not count
-    /// in that time, as others have the registers.
+    /// Misses since `before`, extrapolated to all the time in which its thread ran; `None` if it
+    /// did not count at all, because others used the registers.
     fn misses_since(self, before: Reading) -> Option<u64> {
         let enabled = self.enabled.saturating_sub(before.enabled);
         let running = self.running.saturating_sub(before.running);
@@ -114,7 +114,7 @@ fn counter(tid: u32) -> Option<Counter> {
         let mut counter = builder.build()?;
         counter.enable().map(|()| counter)
     };
-    // Without permission to observe the kernel only user mode can be.
+    // Without permission to observe the kernel, only user mode is counted.
     build(false).or_else(|_| build(true)).ok()
 }
 
@@ -135,12 +135,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_guest_under_kvm_has_no_counter() {
+    fn only_guests_under_kvm_have_a_counter() {
         assert!(DataTlbCounter::open(Path::new("/none"), 1).is_none());
         assert!(DataTlbCounter::open(Path::new("/proc"), std::process::id()).is_none());
     }
 
-    /// On a machine without the event there is no counter, and that is not an error.
+    /// On a machine without the event there is no counter, which is not an error.
     #[test]
     fn threads_that_come_and_go_are_followed() {
         let task = PathBuf::from(format!("/proc/{}/task", std::process::id()));

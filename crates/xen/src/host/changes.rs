@@ -1,9 +1,9 @@
-//! What changed in xenstore, and reading it.
+//! Notes what changed in xenstore, and reads it.
 //!
 //! Idea: an event names a key; the key is noted and read in the next sample, once however often it
-//! changed. Only a request for memory is read at once, as it may be an emergency. When the
-//! connection is new, and when events were lost, everything is looked at.
-//! Cost: O(log n) an event. Limits: between samples a guest's request is read [`REQUEST_APART`]
+//! changed. Only a request for memory is read at once, because it may be an emergency. When the
+//! connection is new, and when events were lost, everything is read.
+//! Cost: O(log n) per event. Limits: between samples a guest's request is read [`REQUEST_APART`]
 //! after the last one at the earliest, however often the guest writes it.
 
 use std::collections::BTreeSet;
@@ -21,25 +21,25 @@ use crate::key::{DOMAINS, DomainId, DomainKey, Place};
 
 /// The watch's token.
 const TOKEN: &str = "ballast";
-/// Shortest time between two looks at a guest's request outside of samples.
+/// Shortest time between two reads of a guest's request outside of samples.
 const REQUEST_APART: Duration = Duration::from_millis(200);
 /// Most attempts to list domains in parts before their number settles.
 const LISTINGS_MAX: u32 = 8;
 
 impl XenHost {
-    /// Asks to be told of changes. The store answers with an event for the watched node itself.
+    /// Sets the watch. The store answers with an event for the watched node itself.
     pub(super) fn watch(&mut self) {
         if let Ok(path) = DOMAINS.parse() {
             self.ask(Request::Watch { path, token: TOKEN.to_owned() }, Purpose::Watch);
         }
-        // What changed before it is not told.
+        // Changes before the watch are not reported.
         let known: Vec<DomainId> = self.domains.keys().copied().collect();
         for id in known {
             self.want_all_of(id);
         }
     }
 
-    /// Asks; whether the session took it.
+    /// Sends a request; returns whether the session accepted it.
     pub(super) fn ask(&mut self, request: Request, purpose: Purpose) -> bool {
         let Some(connection) = &mut self.connection else { return false };
         let id = connection.session.request(request);
@@ -49,8 +49,8 @@ impl XenHost {
         id.is_some()
     }
 
-    /// Asks for a small key, whatever its value: the store sends all earlier events before the
-    /// answer, and shows that it is there.
+    /// Reads a small key, whatever its value: its answer shows that the store is alive, and the
+    /// store sends all earlier events before it.
     fn ask_for_a_sign(&mut self) {
         let is_asked = self.asked.values().any(|it| *it == Purpose::Sign);
         if let Some(path) = DomainKey::Name.path(DomainId::DOM0).filter(|_| !is_asked) {
@@ -58,7 +58,7 @@ impl XenHost {
         }
     }
 
-    /// Reads all that changed, until it is read, `until`, or the end of the connection.
+    /// Reads all keys that changed. Ends when all are read, at `until`, or with the connection.
     pub(super) async fn read_changes(&mut self, until: Instant) {
         self.read.clear();
         self.ask_for_a_sign();
@@ -96,13 +96,13 @@ impl XenHost {
             None => Request::Directory(path),
             Some(parts) => Request::DirectoryPart { path, offset: parts.offset },
         };
-        // What changes from now on is another list.
+        // A change from now on needs another list.
         self.listing.is_wanted = false;
         self.listing.is_asked = self.ask(request, Purpose::Domains);
     }
 
-    /// Asks for keys that changed, each once in a sample: those that were read already wait for the
-    /// next one.
+    /// Requests keys that changed, each once in a sample: a key that was read already waits for the
+    /// next sample.
     fn ask_for_keys(&mut self) {
         let mut wanted = Vec::new();
         for (&(id, key), &changed) in &self.changed {
@@ -127,14 +127,14 @@ impl XenHost {
         is_asked
     }
 
-    /// Everything of a domain is to be read. Its values are of unknown age.
+    /// Marks all keys of a domain as to be read. Their values are of unknown age.
     fn want_all_of(&mut self, id: DomainId) {
         for key in DomainKey::ALL {
             self.changed.entry((id, key)).or_insert(None);
         }
     }
 
-    /// Takes in the events that have come; whether they tell of a domain that came or went, and
+    /// Takes in the received events. Returns whether one is of an unknown domain, and the domains
     /// whose requests for memory changed.
     fn take_events(&mut self) -> (bool, Vec<DomainId>) {
         let (mut is_other, mut requests) = (false, Vec::new());
@@ -149,7 +149,7 @@ impl XenHost {
             match Place::of(&event.path) {
                 Place::Domains => self.listing.is_wanted = true,
                 Place::Domain(id) => {
-                    // It came, or went, or its number has another domain already.
+                    // The domain appeared or ended, or another one has its number already.
                     self.listing.is_wanted = true;
                     is_other |= !self.domains.contains_key(&id);
                     if self.domains.contains_key(&id) {
@@ -163,7 +163,7 @@ impl XenHost {
                     }
                 }
                 Place::Key(..) => {
-                    // A domain that nobody has heard of yet.
+                    // A domain that is not known yet.
                     self.listing.is_wanted = true;
                     is_other = true;
                 }
@@ -173,14 +173,14 @@ impl XenHost {
         (is_other, requests)
     }
 
-    /// Takes in the answers that have come; whether one tells of what cannot wait.
+    /// Takes in the received answers; returns whether one calls for a sample at once.
     pub(super) fn take_answers(&mut self) -> bool {
         let mut is_urgent = false;
         while let Some((id, answer)) =
             self.connection.as_mut().and_then(|it| it.session.next_answer())
         {
             match self.asked.remove(&id) {
-                // It was too late for its caller.
+                // The caller no longer waits, or only waited for a sign of life.
                 None | Some(Purpose::Sign) => {}
                 Some(Purpose::Order) => {
                     self.order_answers.insert(id, answer);
@@ -200,12 +200,12 @@ impl XenHost {
         is_urgent
     }
 
-    /// Takes in a list of domains, or a part of one; whether a domain came or went.
+    /// Takes in a list of domains, or a part of one; returns whether a domain appeared or ended.
     fn take_domains(&mut self, answer: Answer) -> bool {
         self.listing.is_asked = false;
         match answer {
             Ok(Reply::Names(names)) => self.listed(&names),
-            // Too many for one answer.
+            // Too many domains for one answer: they are listed in parts.
             Err(StoreError::TooLarge) => {
                 self.listing.parts = Some(ListingParts::default());
                 false
@@ -213,7 +213,7 @@ impl XenHost {
             Ok(Reply::NamesPart { generation, names, len, is_last }) => {
                 let Some(parts) = &mut self.listing.parts else { return false };
                 if parts.offset > 0 && parts.generation != generation {
-                    // It changed meanwhile: from the beginning.
+                    // The list changed meanwhile: start again.
                     let attempts = parts.attempts + 1;
                     let again = ListingParts { attempts, ..ListingParts::default() };
                     self.listing.parts = (attempts < LISTINGS_MAX).then_some(again);
@@ -229,7 +229,7 @@ impl XenHost {
                 self.listing.parts = None;
                 self.listed(&names)
             }
-            // No domain was ever made.
+            // No domain was ever created.
             Err(StoreError::NotFound) => self.listed(&[]),
             Ok(_) => false,
             Err(error) => {
@@ -239,7 +239,7 @@ impl XenHost {
         }
     }
 
-    /// These are all domains; whether one came or went.
+    /// Takes in the names of all domains; returns whether a domain appeared or ended.
     fn listed(&mut self, names: &[String]) -> bool {
         let ids: BTreeSet<DomainId> = names.iter().filter_map(|it| DomainId::parse(it)).collect();
         let gone: Vec<DomainId> =
@@ -261,7 +261,7 @@ impl XenHost {
         is_other
     }
 
-    /// Nothing is known of that domain yet.
+    /// Adds a domain without any figures, and marks all its keys as to be read.
     fn adopt(&mut self, id: DomainId) {
         let floor = (id == DomainId::DOM0).then_some(self.config.dom0_floor);
         self.domains.insert(id, Domain::new(id, floor));
@@ -269,7 +269,7 @@ impl XenHost {
         self.want_all_of(id);
     }
 
-    /// Takes in the value of a key; whether that cannot wait.
+    /// Takes in the value of a key; returns whether it calls for a sample at once.
     fn take_key(
         &mut self,
         id: DomainId,
@@ -292,7 +292,7 @@ impl XenHost {
         };
         match news {
             News::Nothing => {
-                // What it is called is known at last.
+                // The domain's name is known now.
                 let domain = self.domains.get(&id).and_then(Domain::name);
                 let name = domain.filter(|_| !was_known).map(|it| it.escape_debug().to_string());
                 let is_new = name.is_some();
@@ -310,7 +310,7 @@ impl XenHost {
         }
     }
 
-    /// Waits until xenstore tells of something that cannot wait for the next sample.
+    /// Waits until a change calls for a sample at once, or the connection ends.
     pub(super) async fn wait_for_news(&mut self) {
         while let Some(connection) = &mut self.connection {
             if let Err(why) = connection.exchange().await {
@@ -327,7 +327,7 @@ impl XenHost {
         std::future::pending().await
     }
 
-    /// Reads a guest's request now, unless that was just done.
+    /// Reads a guest's request for memory now, unless it was read less than [`REQUEST_APART`] ago.
     fn look_at_request(&mut self, id: DomainId) {
         let Some(domain) = self.domains.get_mut(&id) else { return };
         if domain.request_read_at.is_some_and(|at| at.elapsed() < REQUEST_APART) {

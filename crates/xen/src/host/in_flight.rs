@@ -1,4 +1,4 @@
-//! What was asked for and has not ended: a list of domains, a look by `xl`, a change of a maxmem.
+//! Operations in flight: a list of domains, a run of `xl`, a change of maxmem.
 
 use ballast_model::{Bytes, Timestamp};
 use tokio::task::JoinHandle;
@@ -6,14 +6,14 @@ use tokio::task::JoinHandle;
 use crate::key::DomainId;
 use crate::xl::{XlDomain, XlInfo};
 
-/// The list of all domains.
+/// The state of the list of all domains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
-    /// Whether it is to be asked for.
+    /// Whether the list is to be requested.
     pub(super) is_wanted: bool,
     /// Whether its answer is awaited.
     pub(super) is_asked: bool,
-    /// Where it does not fit one answer: what came so far.
+    /// If the list does not fit one answer: the parts received so far.
     pub(super) parts: Option<ListingParts>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct LimitRun {
     pub(super) result: Result<(), String>,
 }
 
-/// A run, and when it was begun.
+/// A run of `xl`, and when it was begun.
 #[derive(Debug)]
 pub(super) struct XlRun {
     pub(super) begun: Timestamp,

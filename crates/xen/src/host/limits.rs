@@ -1,6 +1,7 @@
-//! Changes of maxmem that nobody waits for: fences around domains that do not give, and their end.
+//! Changes of maxmem in the background: fences around domains that do not release memory, and their
+//! removal.
 //!
-//! Idea: `limit.rs` says what a maxmem must be; this sets it by `xl mem-max`, in tasks of its own.
+//! Idea: `limit.rs` computes a maxmem; this file sets it by `xl mem-max`, in tasks of its own.
 //! Limits: [`RUNS_MAX`] at a time; the others follow with the next sample.
 
 use ballast_model::Bytes;
@@ -19,7 +20,7 @@ impl XenHost {
         while let Some(ended) = self.limit_runs.try_join_next() {
             match ended {
                 Ok(run) => self.take_limit(run),
-                // Nobody knows which: all of them are tried again.
+                // It is not known which one panicked: all of them are tried again.
                 Err(_) => self.limiting.clear(),
             }
         }
@@ -73,10 +74,10 @@ impl XenHost {
     }
 }
 
-/// Lets a domain hold `to`, in whole KiB.
+/// Sets a domain's maxmem to `to`, rounded up to whole KiB.
 ///
 /// # Errors
-/// `xl` does not do it; says why.
+/// `xl` fails; the text says why.
 pub(super) async fn set_maxmem(xl: &XlProgram, id: DomainId, to: Bytes) -> Result<(), String> {
     let kib = to.get().div_ceil(1024);
     xl.run(&["mem-max", &id.to_string(), &format!("{kib}k")]).await.map(drop)

@@ -1,9 +1,9 @@
-//! Orders: what a domain is to hold.
+//! Orders: turns actions into targets of domains.
 //!
 //! Idea: a maxmem that is too low for a target is raised first. Then `memory/target` is written, in
-//! a transaction that fails if the domain's number is another's now. All orders are on their way at
+//! a transaction that fails if the number belongs to another domain now. All orders are sent at
 //! once, and share one wait.
-//! Limits: an order whose answer is late has failed, and may still be carried out; `xl` runs
+//! Limits: an order whose answer is late counts as failed, and may still be carried out; `xl` runs
 //! [`RUNS_MAX`] at a time.
 
 use std::collections::BTreeMap;
@@ -17,16 +17,16 @@ use super::limits::{RUNS_MAX, set_maxmem};
 use super::{Purpose, XenHost};
 use crate::key::{DomainId, DomainKey};
 
-/// What an order writes.
+/// An order that can be sent.
 struct Order {
     domain: DomainId,
-    /// What the domain is to hold.
+    /// The size ordered.
     size: Bytes,
-    /// What its maxmem has to be first.
+    /// The maxmem to set first; `None` if it is high enough.
     maxmem: Option<Bytes>,
-    /// A key, and what it must be.
+    /// A key, and the value that it must have.
     expected: (StorePath, Vec<u8>),
-    /// A key, and what it is to be.
+    /// A key, and the value to write.
     written: (StorePath, Vec<u8>),
 }
 
@@ -53,7 +53,7 @@ impl XenHost {
         outcomes
     }
 
-    /// What an action comes to.
+    /// The order that carries out an action.
     fn order(
         &mut self,
         action: &Action,
@@ -76,7 +76,7 @@ impl XenHost {
         let (Some(expected), Some(written)) = (expected, written) else {
             return Err(failed("not sent: it is not known which domain that is".to_owned()));
         };
-        // What dom0 may hold was said when the machine booted.
+        // The maxmem of dom0 was set when the machine booted.
         let is_dom0 = domain.id == DomainId::DOM0;
         let maxmem = domain.maxmem.for_target(action.target, domain.ceiling());
         Ok(Order {
@@ -88,7 +88,7 @@ impl XenHost {
         })
     }
 
-    /// Raises the maxmem of domains that need it; the orders of those that cannot be have failed.
+    /// Raises the maxmem of domains that need it. Where that fails, the order fails.
     async fn raise_limits(&mut self, orders: &mut [Result<Order, OutcomeKind>], until: Instant) {
         let mut waiting = Vec::new();
         for (place, order) in orders.iter().enumerate() {
@@ -130,7 +130,7 @@ impl XenHost {
         }
     }
 
-    /// Writes all orders, and waits for their ends.
+    /// Writes all orders, and waits for their outcomes.
     async fn write_all(
         &mut self,
         actions: &[Action],
@@ -180,7 +180,7 @@ impl XenHost {
                 Err(_) => break,
             }
         }
-        // What comes later is of no use.
+        // Later answers are dropped.
         self.asked.retain(|_, purpose| *purpose != Purpose::Order);
         kinds
     }

@@ -1,8 +1,8 @@
-//! What the hypervisor says, by `xl list` and `xl info`.
+//! The hypervisor's figures, from `xl list` and `xl info`.
 //!
-//! Idea: both run at once in a task of their own, which a sample waits for until its deadline; what
-//! is late counts in the next one. The host's figures are never older than the domains': what a
-//! domain took meanwhile does not count as free.
+//! Idea: both run in a task of their own, one after the other. A sample waits for the task until
+//! its deadline; late figures count in the next sample. `xl info` runs second, so that memory which
+//! a domain took meanwhile does not count as free.
 //! Cost: two processes each time. Limits: one run at a time.
 
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::xl_program::XlProgram;
 
 /// How old the figures may get while nothing moves: with a tick a second, every other tick.
 const REST: Duration = Duration::from_millis(1500);
-/// Time between two attempts where `xl` fails.
+/// Time between two attempts while `xl` fails.
 const RETRY: Duration = Duration::from_secs(10);
 
 impl XenHost {
-    /// Runs `xl`, if it is time and it does not run already.
+    /// Begins a run of `xl`, if one is due and none is running.
     pub(super) fn begin_xl(&mut self) {
         let now = self.now();
         let rest = match self.blind {

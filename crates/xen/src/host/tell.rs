@@ -1,8 +1,8 @@
 //! Answers to the agents inside guests.
 //!
-//! Idea: an answer is the value of one key that the agent watches, written as an order is: only
-//! while the domain's number is still its own. Nobody waits for it.
-//! Limits: [`TELLING_MAX`] at a time; an answer beyond those is lost, and the agent asks anew.
+//! Idea: an answer is the value of one key that the agent watches. It is written like an order,
+//! only while the domain's number is still its own. No caller waits for the write.
+//! Limits: [`TELLING_MAX`] at a time; an answer beyond those is lost, and the agent asks again.
 
 use ballast_agent_proto::wire::HostMessage;
 use ballast_model::GuestId;
@@ -11,7 +11,7 @@ use ballast_xenstore::{Answer, GuardedWrite, RequestId};
 use super::{Purpose, XenHost};
 use crate::key::answer_path;
 
-/// Most answers on their way.
+/// Most answers that are being written.
 const TELLING_MAX: usize = 256;
 
 impl XenHost {
@@ -40,7 +40,7 @@ impl XenHost {
         }
     }
 
-    /// Goes on with an answer that is on its way.
+    /// Continues to write an answer.
     pub(super) fn take_told(&mut self, id: RequestId, answer: Answer) {
         let (Some(mut write), Some(connection)) = (self.telling.remove(&id), &mut self.connection)
         else {

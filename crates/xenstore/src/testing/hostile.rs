@@ -1,20 +1,21 @@
-//! A connection to whatever listens on xenstored's socket.
+//! A session with a hostile program on xenstored's socket.
 //!
-//! Idea: the same for property tests and for a fuzzer: bytes are what is answered, cut as they say
-//! themselves.
+//! Idea: property tests and a fuzzer use the same function. Its input is the bytes of the answers,
+//! with the lengths of the pieces in which they arrive.
 
 use std::collections::BTreeSet;
 
 use crate::{GuardedWrite, Request, StorePath, XenstoreSession};
 
-/// Longest part of the bytes that comes at once.
+/// Longest piece that arrives at once, in bytes.
 const PART_MAX: usize = 64;
 
-/// Takes `data` for the bytes of a connection, each part after a byte with its length. Whatever is
-/// answered, a session does not panic, answers each request once at most, and nothing else.
+/// Feeds `data` to a session as the bytes that it receives; a byte before each piece is the piece's
+/// length. Whatever it receives, a session does not panic, returns at most one answer for each
+/// request, and no other answers.
 ///
 /// # Panics
-/// It does any of that.
+/// The session breaks one of these rules.
 pub fn try_session(data: &[u8]) {
     let mut session = XenstoreSession::new();
     let path = |text: &str| text.parse::<StorePath>().expect("a path");

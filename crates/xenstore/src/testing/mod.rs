@@ -1,11 +1,11 @@
 //! A xenstore in memory, for tests and benchmarks without Xen.
 //!
-//! - [`StorePeer`]: the store without I/O, bytes of clients in, its own bytes out.
+//! - [`StorePeer`]: the store without I/O; bytes of clients in, bytes to clients out.
 //! - [`serve`]: the same on a socket.
-//! - [`try_session`]: a session with whatever listens instead.
+//! - [`try_session`]: a session with a hostile program in place of the store.
 //! - [`RealStore`]: Xen's own xenstored, which the first two are compared with.
 //!
-//! Limits: the requests of [`Request`](crate::Request); every client is dom0's.
+//! Limits: only the requests of [`Request`](crate::Request); every client counts as one in dom0.
 
 mod hostile;
 mod peer;

@@ -1,7 +1,7 @@
 //! The store: nodes, watches and transactions of its clients.
 //!
-//! Idea: a transaction works on a copy of all nodes, and conflicts if anything that it looked at
-//! changed meanwhile. Cost: O(nodes) a transaction, O(watches) a change.
+//! Idea: a transaction works on a copy of all nodes, and conflicts if a node that it read or wrote
+//! changed meanwhile. Cost: O(nodes) per transaction, O(watches) per change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::message::{Message, MessageBuffer, MessageKind, PAYLOAD_MAX};
 use crate::path::StorePath;
 use crate::request::texts;
 
-/// What the store does wrong on purpose.
+/// Faults that a test can turn on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Every transaction meets another one.
+    /// Every transaction conflicts with another one.
     Conflicts,
-    /// Nothing may be written at or below that path.
+    /// Writes at or below this path are refused.
     Denied(String),
-    /// Whoever writes has used up its quota.
+    /// Writes are refused because the quota is used up.
     Full,
-    /// Requests are taken and not answered.
+    /// Requests are read and not answered.
     Silent,
 }
 
@@ -29,16 +29,16 @@ pub enum Fault {
 #[derive(Debug, Default)]
 pub struct StorePeer {
     nodes: Nodes,
-    /// How often a node was made, changed or removed.
+    /// Number of times that a node was created, changed or removed.
     generation: u64,
-    /// The generation of each node's last change, also of those that are gone.
+    /// The generation of each node's last change, also of removed nodes.
     changed: BTreeMap<String, u64>,
     clients: BTreeMap<u32, Client>,
     last_client: u32,
     last_transaction: u32,
-    /// What it does wrong.
+    /// The faults that are on.
     pub faults: Vec<Fault>,
-    /// Messages that clients have sent.
+    /// Number of messages received from clients.
     pub received: u64,
 }
 
@@ -59,7 +59,7 @@ struct Client {
 struct Transaction {
     begun: u64,
     nodes: Nodes,
-    /// Nodes that it looked at.
+    /// Nodes that it read or wrote.
     seen: BTreeSet<String>,
     changes: Vec<Change>,
 }
@@ -76,7 +76,8 @@ impl StorePeer {
         StorePeer::default()
     }
 
-    /// A client has come. What is returned is notified when there are bytes to send to it.
+    /// Adds a client and returns its number. The other value is notified when there are bytes to
+    /// send to the client.
     pub fn connect(&mut self) -> (u32, Arc<Notify>) {
         self.last_client += 1;
         let client = Client::default();
@@ -85,12 +86,12 @@ impl StorePeer {
         (self.last_client, wakes)
     }
 
-    /// A client has gone.
+    /// Removes a client.
     pub fn disconnect(&mut self, client: u32) {
         self.clients.remove(&client);
     }
 
-    /// The bytes to send to a client.
+    /// Takes the bytes to send to a client.
     pub fn take_outgoing(&mut self, client: u32) -> Vec<u8> {
         self.clients.get_mut(&client).map(|it| std::mem::take(&mut it.outgoing)).unwrap_or_default()
     }
@@ -98,7 +99,7 @@ impl StorePeer {
     /// Takes in bytes of a client.
     ///
     /// # Errors
-    /// They are no messages of a client; says why.
+    /// The bytes are no messages; the text says why.
     pub fn receive(&mut self, client: u32, bytes: &[u8]) -> Result<(), String> {
         let Some(it) = self.clients.get_mut(&client) else { return Ok(()) };
         it.received.push(bytes);
@@ -143,7 +144,8 @@ impl StorePeer {
         }
     }
 
-    /// The payload of the answer; `events` are for the client itself, after the answer.
+    /// Carries out a request and returns the answer's payload. Events for the client itself, to be
+    /// sent after the answer, go to `events`.
     fn carry_out(
         &mut self,
         client: u32,
@@ -216,7 +218,7 @@ impl StorePeer {
                 self.may_write(path)?;
                 let nodes = self.nodes_of(client, id, path)?;
                 if !is_node(nodes, path) {
-                    // What is not there needs no removal, if only its parent is there.
+                    // To remove a missing node succeeds, provided that its parent exists.
                     return is_node(nodes, parent(path)).then_some(ok).ok_or("ENOENT");
                 }
                 self.change(client, id, (path.to_owned(), None))?;
@@ -237,7 +239,7 @@ impl StorePeer {
         Ok(())
     }
 
-    /// The nodes that a client sees, which looks at one.
+    /// The nodes that a client sees when it reads the node `path`.
     fn nodes_of(&mut self, client: u32, id: u32, path: &str) -> Result<&Nodes, Refusal> {
         if id == 0 {
             return Ok(&self.nodes);
@@ -277,7 +279,7 @@ impl StorePeer {
         Ok(())
     }
 
-    /// Changes a node, and tells who watches.
+    /// Changes a node, and sends the events of its watches.
     fn apply(&mut self, change: Change) {
         let path = change.0.clone();
         self.generation += 1;
@@ -285,7 +287,7 @@ impl StorePeer {
         for node in &touched {
             self.changed.insert(node.clone(), self.generation);
         }
-        // Another child has come or gone.
+        // A child has appeared or vanished.
         self.changed.insert(parent(&path).to_owned(), self.generation);
         let removed: &[String] = if change.1.is_none() { &touched } else { &[] };
         let mut events = Vec::new();
@@ -312,13 +314,13 @@ impl StorePeer {
 
     fn send(&mut self, client: u32, message: Message) {
         let Some(client) = self.clients.get_mut(&client) else { return };
-        // Every payload here was bounded before.
+        // All payloads were bounded before.
         let _ = message.write(&mut client.outgoing);
         client.wakes.notify_one();
     }
 }
 
-/// Changes nodes; returns those that were made, changed or removed.
+/// Changes nodes; returns those that were created, changed or removed.
 fn apply(nodes: &mut Nodes, (path, value): &Change) -> Vec<String> {
     let mut touched = vec![path.clone()];
     match value {
@@ -342,7 +344,7 @@ fn apply(nodes: &mut Nodes, (path, value): &Change) -> Vec<String> {
     touched
 }
 
-/// The names of a node's children, in order; `None`: there is no such node.
+/// The names of a node's children, in order; `None` if there is no such node.
 fn children<'a>(nodes: &'a Nodes, path: &str) -> Option<Vec<&'a str>> {
     if !is_node(nodes, path) {
         return None;

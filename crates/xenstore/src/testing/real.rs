@@ -1,7 +1,7 @@
 //! Xen's own xenstored, on a machine without Xen.
 //!
-//! Idea: `lab/xenstore-shim` is preloaded into it. Its programs and libraries are those of the
-//! system or those that `scripts/setup` brought into `target/tools/xen`.
+//! Idea: `lab/xenstore-shim` is preloaded into it. Programs and libraries are those of the system,
+//! or those that `scripts/setup` installed in `target/tools/xen`.
 //! Limits: xenstored 4.17 of Debian 12.
 
 use std::fs::{self, File};
@@ -18,10 +18,10 @@ const XENSTORED: &str = "usr/lib/xen-4.17/bin/xenstored";
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 /// How long it may take to listen.
 const STARTS_WITHIN: Duration = Duration::from_secs(10);
-/// Time between two looks whether it does.
+/// Time between two checks whether it listens.
 const POLL: Duration = Duration::from_millis(10);
 
-/// A xenstored that runs, with nothing in it. It ends with this.
+/// A running xenstored, empty at first. Dropping this ends it.
 #[derive(Debug)]
 pub struct RealStore {
     child: Child,
@@ -32,7 +32,7 @@ impl RealStore {
     /// Starts one whose files are in `folder`.
     ///
     /// # Errors
-    /// Why it cannot be: what is missing, and how to bring it.
+    /// It cannot be started; the text says what is missing and how to install it.
     pub fn start(folder: &Path) -> Result<RealStore, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let near = |below: &str| {
@@ -75,7 +75,7 @@ impl RealStore {
         Ok(store)
     }
 
-    /// Where it listens.
+    /// The path of its socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -83,7 +83,7 @@ impl RealStore {
 
 impl Drop for RealStore {
     fn drop(&mut self) {
-        // One that has ended is gone already.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -13,13 +13,13 @@ const READ_BYTES: usize = 64 << 10;
 /// A store that a test and its clients share.
 pub type SharedStore = Arc<Mutex<StorePeer>>;
 
-/// Serves `store` to whoever connects, until it is given up.
+/// Serves `store` to all clients, until the future is dropped.
 pub async fn serve(listener: UnixListener, store: SharedStore) {
     let mut clients = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let store = Arc::clone(&store);
         clients.spawn(async move {
-            // A client that goes leaves an error, and nothing to be done.
+            // A client that disconnects leaves an error, which does not matter.
             let _ = converse(stream, &store).await;
         });
     }

@@ -1,4 +1,4 @@
-//! Messages, however they are cut; and lengths and types that cannot be.
+//! Messages in pieces of any size; and impossible lengths and types.
 
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn written(message: &Message) -> Vec<u8> {
     bytes
 }
 
-/// Bytes to begin with, as the fuzzer does.
+/// The fuzzer's seeds.
 const SEEDS: [&[u8]; 2] = [
     include_bytes!("../../../../fuzz/seeds/xenstore_session/answers"),
     include_bytes!("../../../../fuzz/seeds/xenstore_session/event"),
@@ -58,7 +58,7 @@ proptest! {
         prop_assert_eq!(found, sent);
     }
 
-    /// What a fuzzer runs, from its seeds on.
+    /// As the fuzzer does, starting from its seeds.
     #[test]
     fn any_answers_end_a_session_or_are_taken(
         bytes: Vec<u8>,
@@ -102,7 +102,7 @@ fn headers_that_cannot_be_are_refused() {
     assert_eq!(next(2, most), Ok(None), "it may still come");
     assert_eq!(next(2, most + 1), Err(MessageError::Length(PAYLOAD_MAX + 1)));
     assert_eq!(next(2, u32::MAX), Err(MessageError::Length(u32::MAX as usize)));
-    // Types that are not asked for: permissions, other domains, and what is none.
+    // Types that are never requested (permissions, other domains), and numbers that are no types.
     for kind in [0, 3, 8, 14, 19, 20, 23, 0x4854_5450] {
         assert_eq!(next(kind, 0), Err(MessageError::Kind(kind)));
     }

@@ -1,4 +1,4 @@
-//! Guarded writes: they count only for the domain that was meant, and never wait for ever.
+//! Guarded writes: they count only for the intended domain, and never wait for ever.
 
 use super::{Pair, path};
 use crate::testing::Fault;
@@ -12,7 +12,7 @@ fn begin(pair: &mut Pair) -> GuardedWrite {
     GuardedWrite::begin(&mut pair.session, expected, (path(TARGET), b"4096".to_vec())).unwrap()
 }
 
-/// Goes on until it ends; `meddle` happens before each step.
+/// Carries a write to its end; `meddle` runs before each step.
 fn end(
     pair: &mut Pair,
     mut write: GuardedWrite,

@@ -7,14 +7,14 @@ use proptest::prelude::*;
 use super::{Pair, path};
 use crate::{Reply, Request, StoreError, TransactionId};
 
-/// What one step does; paths and values by number.
+/// One step of a test; paths and values by number.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Write(usize, u8),
     Read(usize),
     Remove(usize),
     List(usize),
-    /// The same within a transaction, which is committed or not.
+    /// Steps within a transaction, which is committed or not.
     Transaction(Vec<Step>, bool),
 }
 
@@ -26,7 +26,7 @@ fn plain_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         (at.clone(), any::<u8>()).prop_map(|(at, value)| Step::Write(at, value)),
         at.clone().prop_map(Step::Read),
-        // The root of all stays, as its parent is the store's own.
+        // The first path stays, because its parent is the store's root.
         (1..PATHS.len()).prop_map(Step::Remove),
         at.prop_map(Step::List),
     ]
@@ -38,7 +38,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(prop_oneof![4 => plain_step(), 1 => transaction], 0..30)
 }
 
-/// The oracle: each path that is there, with its value.
+/// The oracle: each existing path, with its value.
 pub(super) type Oracle = BTreeMap<String, Vec<u8>>;
 
 /// The request of a plain step.
@@ -54,7 +54,7 @@ pub(super) fn request(step: &Step) -> Request {
     }
 }
 
-/// What a plain step should be answered, which it does to the oracle.
+/// The expected answer to a plain step, which is also applied to the oracle.
 pub(super) fn expected(oracle: &mut Oracle, step: &Step) -> Result<Reply, StoreError> {
     let above = |at: &str| {
         let ends: Vec<usize> = at.match_indices('/').map(|(end, _)| end).skip(1).collect();

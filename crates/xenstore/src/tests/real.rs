@@ -1,4 +1,4 @@
-//! Against Xen's own xenstored: what it answers is what the oracle and the store in memory say.
+//! Xen's own xenstored gives the same answers as the oracle and the store in memory.
 //!
 //! Limits: prints `SKIPPED` where xenstored or the library that it needs here is missing.
 
@@ -19,7 +19,7 @@ use crate::{Connection, GuardedWrite, Reply, Request, StoreError, TransactionId,
 
 /// Sequences of steps that are compared.
 const CASES: u32 = 64;
-/// More names than an answer holds.
+/// More names than fit one answer.
 const DOMAINS: u32 = 2000;
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -31,7 +31,7 @@ struct Real {
 }
 
 impl Real {
-    /// `None`, with a `SKIPPED` line, where there is none.
+    /// `None`, with a `SKIPPED` line, where there is no xenstored.
     fn start() -> Option<Real> {
         let folder = tempfile::tempdir().unwrap();
         match RealStore::start(folder.path()) {
@@ -87,7 +87,7 @@ fn xenstored_answers_as_a_map_would() {
         TestRunner::new(Config { cases: CASES, failure_persistence: None, ..Config::default() });
     let result = runner.run(&steps(), |steps| {
         let mut connection = connection.borrow_mut();
-        // What the case before left.
+        // Remove what the previous case left.
         let _ = real.ask(&mut connection, Request::Remove(path("/t")));
         compare(&steps, &mut |request, transaction| {
             real.ask_in(&mut connection, request, transaction)

@@ -1,4 +1,4 @@
-//! A session: answers are those of their requests, events come at any time, and limits.
+//! A session: each answer belongs to its request, events come at any time, and limits hold.
 
 use ballast_model::LinkDown;
 
@@ -25,7 +25,7 @@ fn answers_are_those_of_their_requests() {
         Request::Remove(path("/a/b")),
         Request::Directory(path("/a")),
     ];
-    // All at once.
+    // All requests are sent at once.
     let ids = requests.map(|request| pair.session.request(request).unwrap());
     pair.carry();
     let answers = ids.map(|id| pair.answer(id));

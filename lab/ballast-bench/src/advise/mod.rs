@@ -34,15 +34,15 @@ Examples:
   ballast bench advise --policy self-scheduling scenarios/meb-16.toml
   ballast bench advise --json > advise.json
 
-Each host is simulated twice: observed, with a journal, and balanced. OFF says how far what was
-promised is from what was so. Where guests swapped before the record began and no agent says how
-much, the advice says that it is an upper bound, and is held to that. Without files, the hosts are
-the bench's own: an hour each.")]
+Each host is simulated twice: observed, with a journal, and balanced. OFF is the difference between
+the advice and the outcome. If guests swapped before the record began and no agent says how much,
+the advice is an upper bound, and is checked as one. Without files, the benchmark simulates its own
+hosts, an hour each.")]
 pub struct Args {
-    /// Scenario files to take instead of the bench's own hosts
+    /// Scenario files to simulate instead of the benchmark's own hosts
     #[arg(value_name = "FILE")]
     scenarios: Vec<PathBuf>,
-    /// Policies, with commas between
+    /// Policies, separated by commas
     #[arg(
         long,
         value_name = "LIST",
@@ -50,7 +50,7 @@ pub struct Args {
         default_value = "self-scheduling,global"
     )]
     policy: Vec<PolicyName>,
-    /// Ten minutes each, which is too short for goals
+    /// Simulate ten minutes of each host; too short for the goals
     #[arg(long)]
     quick: bool,
     #[command(flatten)]

@@ -35,10 +35,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1000,
         value_parser = clap::value_parser!(u16).range(1..=4000))]
     guests: u16,
-    /// Boot no guest: the agent on this machine and the daemon alone
+    /// Boot no guest; measure only the agent on this machine and the daemon
     #[arg(long)]
     no_guest: bool,
-    /// Few guests for a few seconds
+    /// Measure few guests for a few seconds
     #[arg(long, conflicts_with = "guests")]
     quick: bool,
     /// Be the guests of a folder (how this command starts its other half)

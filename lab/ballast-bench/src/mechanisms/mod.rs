@@ -30,22 +30,22 @@ Examples:
   ballast bench mechanisms --table rates --rounds 9 --json > rates.json
 
 Tables:
-  rates     how fast each mechanism moves memory: balloon, virtio-mem, pages to the host's swap
-            and back; the last only where the host has swap, and as root
-  help      time to inflate a balloon in a guest that is full, without help and with memory
-            dropped, reclaimed or compacted inside the guest before; the help counts
-  exchange  work of a guest that computes while memory is moved in and out of it, by rate
+  rates     how fast each mechanism moves memory: balloon, virtio-mem, and paging to the host's swap
+            and back (only if the host has swap, and as root)
+  help      time to inflate a balloon in a full guest, without help, and with memory dropped,
+            reclaimed or compacted inside the guest first; the time of the help counts
+  exchange  work that a computing guest does while memory is moved in and out of it, by rate
 
-Guests have 768 MiB and are booted one after the other; nothing of it needs a daemon.")]
+Guests have 768 MiB and boot one after the other. No daemon is needed.")]
 pub(super) struct Args {
-    /// A table, as often as wanted [default: all]
+    /// A table to measure; repeatable [default: all]
     #[arg(long = "table", value_name = "NAME", value_enum)]
     tables: Vec<Table>,
-    /// Rounds of each table
+    /// Rounds per table
     #[arg(long, value_name = "N", default_value_t = 7,
         value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// One round, and few rates
+    /// Measure one round at few rates
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
     #[command(flatten)]

@@ -30,7 +30,7 @@ use crate::machine::Machine;
 use crate::scaffold::{self, Held, Say};
 use ballast_report::{Output, harmless_line};
 
-/// Measure how fast and how exact the engines for stack distances are.
+/// Measure the speed and accuracy of the engines for stack distances.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -39,24 +39,24 @@ Examples:
   ballast bench mrc --workload zipf --workload mix --repetitions 9 --json > mrc.json
   ballast bench mrc --trace app.pg.zst --engine floor --engine avl --engine exact
 
-The floor is what any exact engine must do: look up and set a page's latest reference, and count it
-in a histogram as large. Splay and fenwick are rivals with an index of pages that costs nothing.
-scripts/record-traces makes page traces of your own programs.")]
+The floor is the least work of any exact engine: it looks up and sets a page's latest reference, and
+counts it in a histogram of the same size. Splay and fenwick are rivals whose index of pages costs
+nothing. scripts/record-traces records page traces of your own programs.")]
 pub struct Args {
-    /// A workload, as often as wanted [default: all]
+    /// A workload; repeatable [default: all]
     #[arg(long, value_name = "NAME")]
     workload: Vec<WorkloadName>,
-    /// A trace of page numbers to take as a workload, instead of those there are
+    /// A trace of page numbers to use instead of the built-in workloads; repeatable
     #[arg(long, value_name = "FILE", num_args = 1..)]
     trace: Vec<PathBuf>,
-    /// An engine, as often as wanted [default: all]
+    /// An engine; repeatable [default: all]
     #[arg(long, value_name = "NAME")]
     engine: Vec<ContenderName>,
-    /// Runs of each engine on each workload; their median counts
+    /// Runs of each engine on each workload; the result is their median
     #[arg(long, value_name = "N", default_value_t = 5,
         value_parser = clap::value_parser!(u16).range(1..))]
     repetitions: u16,
-    /// Small workloads and one run of each
+    /// Run each engine once on small workloads
     #[arg(long, conflicts_with_all = ["repetitions", "trace"])]
     quick: bool,
     #[command(flatten)]

@@ -24,19 +24,19 @@ Examples:
   ballast bench policies --quick
   ballast bench policies --repetitions 201 --json > policies.json
 
-Guests have all that policies go by, and rents, taxes and prices are due with every decision.
-  ample       there is more than guests want
-  bare        they want more than there is; nothing is known but the memory in use
-  short       they want more than there is
-  priorities  the same, in three priorities
-  ceilings    ceilings that a division meets one after the other
-The floor answers that everybody keeps what it has. meb is measured by ballast bench solver.")]
+Guests have every input that policies use, and rents, taxes and prices are due at every decision.
+  ample       there is more memory than guests want
+  bare        guests want more than there is; only the memory in use is known
+  short       guests want more than there is
+  priorities  the same, with three priorities
+  ceilings    the division reaches the guests' ceilings one after the other
+The floor is a policy that lets every guest keep what it has. `ballast bench solver` measures meb.")]
 pub struct Args {
     /// Decisions of each policy in each situation
     #[arg(long, value_name = "N", default_value_t = 51,
         value_parser = clap::value_parser!(u16).range(1..))]
     repetitions: u16,
-    /// Few guests and one decision of each
+    /// Measure one decision of each policy with few guests
     #[arg(long, conflicts_with = "repetitions")]
     quick: bool,
     #[command(flatten)]

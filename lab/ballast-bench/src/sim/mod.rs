@@ -25,11 +25,11 @@ Examples:
   ballast bench sim --quick
   ballast bench sim --policy global,meb --repetitions 21 --json > sim.json
 
-Guests of 1 GiB grow, jump, visit at random and read files on half of what they want, at ticks of a
-second, with every source of figures. The same host is also simulated to the page; that, and a
-thousand guests, is run less often.")]
+Guests of 1 GiB on a host with half the memory that they want grow, jump, visit pages at random and
+read files, at ticks of a second, with every source of figures. The same host is also simulated page
+by page, and with a thousand guests; these two are run less often.")]
 pub struct Args {
-    /// Policies, with commas between
+    /// Policies, separated by commas
     #[arg(
         long,
         value_name = "LIST",
@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 11,
         value_parser = clap::value_parser!(u16).range(1..))]
     repetitions: u16,
-    /// Few guests for a few seconds, one run of each
+    /// Simulate few guests for a few seconds, once per policy
     #[arg(long, conflicts_with = "repetitions")]
     quick: bool,
     #[command(flatten)]

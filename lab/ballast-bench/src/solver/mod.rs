@@ -27,22 +27,22 @@ Examples:
   ballast bench solver --quick
   ballast bench solver --curves recorded --instances 40 --json > solver.json
 
-Every guest may have nine tenths to thirteen tenths of what it holds. Guests are of one size in
-every other instance, else of up to sixteen times different sizes, and hold 85, 100 or 108 % of
-the budget. The program is MEB's, over the sizes in those bounds only.")]
+Every guest may have 90 to 130 % of what it holds. In every other instance all guests have one size,
+in the others their sizes differ up to sixteenfold; together they hold 85, 100 or 108 % of the
+budget. The program is MEB's, restricted to sizes within these bounds.")]
 pub struct Args {
-    /// A kind of curves, as often as wanted [default: all]
+    /// A kind of curves; repeatable [default: all]
     #[arg(long, value_name = "NAME")]
     curves: Vec<CurvesName>,
     /// Instances of each kind
     #[arg(long, value_name = "N", default_value_t = 12,
         value_parser = clap::value_parser!(u16).range(1..))]
     instances: u16,
-    /// Runs of the exact solver on each; of the program there is one
+    /// Runs of the exact solver on each instance; the program runs once
     #[arg(long, value_name = "N", default_value_t = 5,
         value_parser = clap::value_parser!(u16).range(1..))]
     repetitions: u16,
-    /// Few and small instances
+    /// Use few and small instances
     #[arg(long, conflicts_with_all = ["instances", "repetitions"])]
     quick: bool,
     #[command(flatten)]

@@ -36,28 +36,28 @@ Examples:
   ballast bench track --way sampled --program zipf --program scan --rounds 9 --json > track.json
 
 Tables:
-  cost         what tracking costs a program at the machine's own speed, and how right it is, in
-               every way there is; a quarter of an hour. Each round has a window without tracking
-               and one with it.
-  granularity  cost and error by the pages that are tracked as one; ten minutes, 3 GiB
-  curve        the miss curve of a sample against the exact one; five minutes
-  guests       working sets of emulated guests against the emulator's own record of every page
-               they touched: what the daemon tells, every granule, and statistical sampling; a
-               quarter of an hour
-  beyond       what a guest needs that holds too little and swaps, by tracker and swap, and by
-               statistical sampling; five minutes
+  cost         cost and accuracy of every way to track a program at the machine's own speed. Each
+               round has a window without tracking and one with it. 15 minutes
+  granularity  cost and error by the number of pages tracked as one; 10 minutes, 3 GiB
+  curve        the miss curve of a sample against the exact one; 5 minutes
+  guests       working sets of emulated guests as seen by the daemon, by tracking every granule, and
+               by statistical sampling, against the emulator's own record of every page touched;
+               15 minutes
+  beyond       what a guest needs that holds too little and swaps, by the tracker and its swap, and
+               by statistical sampling; 5 minutes
 
-These need the privilege to use userfaultfd. --way, --program, --handler and --rounds are of the
-table `cost`, --guest is of the table `guests`; without --table they select it (but for --rounds).")]
+The tables need the privilege to use userfaultfd. --way, --program, --handler and --rounds apply to
+the table `cost`, --guest to the table `guests`. Without --table, all of them but --rounds select
+their table.")]
 pub struct Args {
-    /// A table, as often as wanted [default: all]
+    /// A table to measure; repeatable [default: all]
     #[arg(long = "table", value_name = "NAME", value_enum)]
     tables: Vec<Table>,
     #[command(flatten)]
     cost: cost::Choice,
     #[command(flatten)]
     guests: guests::Choice,
-    /// As short as can be: too little to mean anything
+    /// Measure as briefly as possible; too short for meaningful figures
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
     #[command(flatten)]

@@ -21,12 +21,12 @@ Examples:
   ballast demo
   ballast demo --quick --report /tmp/demo.html
 
-It is the scenario scenarios/lab/demo.toml; `ballast lab run` plays others, and this one more often.")]
+The demo plays scenarios/lab/demo.toml. `ballast lab run` plays it repeatedly, and other scenarios.")]
 pub struct Args {
-    /// Where to write the page with plots; the raw data goes beside it
+    /// Where to write the page with plots; the raw data is written beside it
     #[arg(long, value_name = "PATH", default_value = "demo-report.html")]
     report: PathBuf,
-    /// A shorter scenario run that shows less
+    /// Play a shorter scenario that shows less
     #[arg(long)]
     quick: bool,
     #[command(flatten)]

@@ -39,56 +39,55 @@ Examples:
   ballast-lab evaluate --real --within 100min --repetitions 1
   ballast-lab evaluate --real --markdown docs/evaluation.md
 
-Each row is a table or a figure of a paper: the paper's figures, ours with their spread over
-repetitions, where they were seen (simulated, replayed, real guests with or without KVM), and a
-verdict that follows from a band argued beforehand in scenarios/evaluation: `reproduced`, `in
-kind`, or `not, because …`. Nobody types a verdict. Without --real, rows that need real guests
-count only if they were run before.
+Each row is a table or a figure of a paper. It has the paper's figures, ours with their spread over
+repetitions, where ours come from (simulated, replayed, real guests with or without KVM), and a
+verdict: `reproduced`, `in kind`, or `not, because …`. The verdict is computed from a band that
+scenarios/evaluation argues beforehand. Without --real, rows that need real guests count only if
+they were run before.
 
-Results are kept in --state, one file for each run, and count until the scenario, its series or
-this program changes. Of a scenario with real guests each contestant's run is kept by itself, and
-only those run that a row's figures are of: a call that was ended loses the run that it was in.
---within begins none that would end later, and the next call takes up there; first repetitions
-come before second ones. Where several calls played the runs of a comparison, the page names
-each call, its commit, and when its runs began. Progress and the time left go to standard error; the
-time left is by what runs took on this machine, and before they ever ran by what their scenarios
-say.
+Results are kept in --state, one file per run, and count until the scenario, its series or this
+program changes. With real guests, each contestant's run is kept by itself, and only the runs that a
+row needs are played. A call that is interrupted loses only the current run. --within begins no run
+that would end later; the next call continues there. All first repetitions come before the second.
+If several calls played the runs of a comparison, the page names each call, its commit, and when its
+runs began. Progress and the time left go to standard error; the time left is estimated from earlier
+runs on this machine, else from the scenarios.
 
 JSON, an object:
   ended_at, commit, cpu, repetitions, jobs_ran, jobs_kept
-  counts    rows, reproduced, met, in_kind, and by cause those that are not
+  counts    rows, reproduced, met, in_kind, and the others by cause
   papers    a list of paper, title, rows: id, place, what, how, seen, verdict, cause, because,
             calls (that played its runs on real guests), figures
-  figures   of a row: what, subject, policy, guest, paper, ours (median, min, max, count), band,
+  figures   a list of what, subject, policy, guest, paper, ours (median, min, max, count), band,
             verdict, …
   origins   where each parameter of the simulator comes from
-With --list: a list of id, place, what, how, takes_s (of one repetition; null: not known yet).")]
+With --list: a list of id, place, what, how, takes_s (for one repetition; null: not known yet).")]
 pub struct Args {
-    /// Print the rows instead, with the time that one repetition takes, and run nothing
+    /// Only list the rows and the time that one repetition takes
     #[arg(long)]
     list: bool,
-    /// Only this row, such as meb.V, or all whose names begin so up to a dot; repeatable
+    /// Only this row, such as meb.V, or all rows of a prefix, such as meb; repeatable
     #[arg(long = "only", value_name = "ROW")]
     only: Vec<String>,
-    /// As --within 10min --repetitions 2, and no real guests
+    /// The same as --within 10min --repetitions 2, without real guests
     #[arg(long, conflicts_with = "real")]
     quick: bool,
-    /// Run scenarios with real guests, too; takes hours
+    /// Also run scenarios with real guests; takes hours
     #[arg(long)]
     real: bool,
-    /// Begin no run that would end later than this from now, such as 100min
+    /// Begin no run that would end later than this time from now, such as 100min
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     within: Option<Duration>,
-    /// How often each scenario is run [default: 5, with --quick 2]
+    /// How often to run each scenario [default: 5; with --quick 2]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=i64::from(REPETITIONS_MAX)))]
     repetitions: Option<u32>,
-    /// Run again what was run before
+    /// Run everything again, ignoring stored results
     #[arg(long)]
     fresh: bool,
-    /// The folder of what was run
+    /// Folder for the results
     #[arg(long, value_name = "DIR", default_value = "target/evaluation")]
     state: PathBuf,
-    /// The folder of scenarios, with the catalogue in its folder `evaluation`
+    /// Folder of scenarios; its subfolder `evaluation` has the catalogue
     #[arg(long, value_name = "DIR", default_value = "scenarios")]
     scenarios: PathBuf,
     /// Write the findings as Markdown

@@ -31,53 +31,53 @@ Examples:
   ballast imt day.csv --json | jq 'min_by(.mre)'
   ballast imt web-1/series.csv --events guest_minor_faults
 
-Working sets hardly change within a phase of a program, so tracking them, which costs time, may
-rest until events that cost nothing to count say that a new phase has begun. The series is one
-recorded with tracking always on, as CSV with a header and a row for every interval:
+Within a phase of a program its working set hardly changes. Tracking, which costs time, can then
+rest until events that cost nothing to count show that a new phase has begun. The series must be
+recorded with tracking always on. It is CSV with a header and one row per interval:
 
   wss_bytes,events
   104857600,51034
   104861696,50877
 
   wss_bytes  the working set
-  events     how often the event happened, such as misses of the data TLB; with --events another
+  events     how often the event happened, such as misses of the data TLB; --events names another
              column
 
-Other columns are left alone. The table has for every threshold of the events
+Other columns are ignored. For every threshold of the events, the table shows
 
   UP RATIO   the share of intervals in which tracking is on
   MRE        mean relative error: how far the estimate is off, as a share of the working set, on
              average
 
-The paper has these (MEB Table II, means of 32 programs): with a fixed threshold of 0.05 an up
-ratio of 37.3 % and an error of 4.0 %; of 0.30, 14.8 % and 11.7 %; with the adaptive one 14.3 %
-and 4.2 %. A tight threshold tracks more and errs less, a loose one the other way round; the
-adaptive one comes near the best of both. It differs by program: where phases follow each other
-quickly, all of them err (429.mcf: 40.3 %).
+A tight threshold tracks more and errs less, a loose one tracks less and errs more; the adaptive
+threshold comes close to the best of both. The paper (MEB Table II, means of 32 programs) has an up
+ratio of 37.3 % and an error of 4.0 % for a fixed threshold of 0.05, 14.8 % and 11.7 % for 0.30, and
+14.3 % and 4.2 % for the adaptive one. Programs differ: if phases change quickly, all thresholds err
+(429.mcf: 40.3 %).
 
 JSON: an array of mode, threshold, up_ratio, mre, in the order of the table.
   mode        fixed or adaptive
-  threshold   the fixed one; null if adaptive, for it has no one value
+  threshold   the fixed threshold; null if adaptive
   up_ratio    from 0 to 1
   mre         from 0; null if every working set is 0")]
 pub struct Args {
     /// The series; - is standard input
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// The column that has the events; what `ballast track --record` writes has several
+    /// Column with the events; recordings of `ballast track --record` have several
     #[arg(long, value_name = "COLUMN", default_value = EVENTS)]
     events: String,
-    /// How many samples are averaged before they are judged (k of MEB §3.5)
+    /// Number of samples that are averaged before they are judged (k of MEB §3.5)
     #[arg(long, value_name = "SAMPLES", default_value = "3", value_parser = samples)]
     filter: FilterLength,
-    /// What memory is balanced by: working sets that differ by less count as the same
+    /// Unit in which memory is balanced: working sets that differ by less count as equal
     #[arg(long, value_name = "SIZE", default_value_t = IntermittentSettings::UNIT_DEFAULT)]
     unit: Bytes,
-    /// Let a single count of events out of all proportion to those before it begin a new phase at
-    /// once, as the daemon does and the papers do not
+    /// Begin a new phase at once at a single count of events far beyond those before it; the daemon
+    /// does this, the papers do not
     #[arg(long)]
     jumps: bool,
-    /// The time between two rows, for the axis of plots; nothing else depends on it
+    /// Time between two rows; used only for the time axis of plots
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = interval)]
     interval: Duration,
     /// Write a plot for every threshold: FILE.svg, or FILE.html with the figures; repeatable

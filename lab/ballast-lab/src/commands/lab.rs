@@ -54,7 +54,7 @@ enum LabCommand {
     Down(DownArgs),
     /// Print a guest's console.
     Console(ConsoleArgs),
-    /// Execute a program in a guest; ends with its exit status.
+    /// Execute a program in a guest and exit with its status.
     Exec(ExecArgs),
     /// Start a workload in a guest.
     Start(StartArgs),
@@ -63,12 +63,12 @@ enum LabCommand {
     /// Print a guest's latest report as JSON.
     #[command(after_help = "Example:\n  ballast lab report g1 | jq .memory")]
     Report(GuestArgs),
-    /// Kill a guest as if the power had failed.
+    /// Kill a guest, as if its power had failed.
     #[command(after_help = "Example:\n  ballast lab kill g1")]
     Kill(GuestArgs),
-    /// Start an empty QEMU in a run for a guest of another run, which can then move into it.
+    /// Start an empty QEMU into which a guest of another run can move.
     Listen(lab_listen::Args),
-    /// Play a scenario under several policies and compare.
+    /// Play a scenario under several policies and compare them.
     Run(lab_run::Args),
 }
 
@@ -89,10 +89,10 @@ struct UpArgs {
     #[arg(long, value_name = "SCENARIO.toml", conflicts_with_all = ["guests", "memory", "swap",
         "data", "with", "no_balloon", "free_page_reporting", "deflate_on_oom", "track", "agent"])]
     scenario: Option<PathBuf>,
-    /// How many guests, named g1, g2, …
+    /// Number of guests; they are named g1, g2, …
     #[arg(long, default_value_t = 2)]
     guests: usize,
-    /// Memory each boots with
+    /// Boot memory of each guest
     #[arg(long, default_value = "1GiB")]
     memory: Bytes,
     /// Size of each guest's swap disk; 0 for none
@@ -107,32 +107,31 @@ struct UpArgs {
     /// Speed of the data disks
     #[arg(long, default_value = "ssd", value_name = "SPEED")]
     data_speed: Speed,
-    /// Pack a program of the host or of a Debian package; repeatable
+    /// Add a program of the host or of a Debian package to the guests; repeatable
     #[arg(long, value_name = "PROGRAM")]
     with: Vec<String>,
-    /// How guests execute: auto, kvm or tcg
+    /// Accelerator: auto, kvm or tcg
     #[arg(long, default_value = "auto")]
     accel: AccelChoice,
-    /// The kernel they boot: default, or the suite of Debian that has it, such as
-    /// bookworm-backports
+    /// Kernel of the guests: default, or a suite of Debian such as bookworm-backports
     #[arg(long, default_value = "default", value_name = "SUITE")]
     kernel: KernelChoice,
-    /// Do not bound the guests' processor time
+    /// Do not limit the guests' processor time
     #[arg(long)]
     no_cpu_limit: bool,
-    /// Guests without a balloon
+    /// Start the guests without a balloon
     #[arg(long, conflicts_with_all = ["free_page_reporting", "deflate_on_oom"])]
     no_balloon: bool,
-    /// Guests hand free pages back by themselves
+    /// Let guests report free pages to the host
     #[arg(long)]
     free_page_reporting: bool,
-    /// Balloons deflate by themselves when a guest runs out of memory
+    /// Let balloons deflate by themselves when a guest runs out of memory
     #[arg(long)]
     deflate_on_oom: bool,
-    /// Guests have the page tracker in them, for `ballast track` and the daemon
+    /// Load the page tracker into the guests' QEMU, for `ballast track` and the daemon
     #[arg(long)]
     track: bool,
-    /// Guests run `ballast-agent`, which the daemon listens to
+    /// Run `ballast-agent` in the guests
     #[arg(long)]
     agent: bool,
 }
@@ -157,7 +156,7 @@ struct DownArgs {
 /// Selects the run of a command.
 #[derive(Clone, Debug, clap::Args)]
 struct WhichRun {
-    /// The run [default: the only one there is]
+    /// Name of the run [default: the only run]
     #[arg(long, value_name = "NAME")]
     run: Option<String>,
 }
@@ -166,7 +165,7 @@ struct WhichRun {
 struct GuestArgs {
     #[command(flatten)]
     run: WhichRun,
-    /// The guest
+    /// The guest's name
     guest: String,
 }
 
@@ -175,7 +174,7 @@ struct GuestArgs {
 struct ConsoleArgs {
     #[command(flatten)]
     guest: GuestArgs,
-    /// Go on until the guest is gone
+    /// Keep printing until the guest ends
     #[arg(long, short)]
     follow: bool,
 }
@@ -187,7 +186,7 @@ Example:
 struct ExecArgs {
     #[command(flatten)]
     guest: GuestArgs,
-    /// Seconds after which it is killed
+    /// Seconds after which the program is killed
     #[arg(long, default_value_t = 60)]
     timeout: u64,
     /// The program and its arguments
@@ -202,18 +201,19 @@ Examples:
   ballast lab start g1 mono low=50MiB high=650MiB ramp_s=20 hold_s=20 cycles=1 --id hungry
   ballast lab start g1 program program=redis size=200MiB
 
-Kinds: mono, constant, flux, random-array, sequential, file-random, cold, zipf, program (redis,
-memcached, sqlite, stress-ng or postgresql; `ballast lab up --with` packs redis-server, memcached,
-sqlite3 and stress-ng, and postgresql onto a `--data` disk of at least 640MiB).")]
+Kinds: mono, constant, flux, random-array, sequential, file-random, cold, zipf and program.
+With program, the parameter program=NAME is redis, memcached, sqlite, stress-ng or postgresql.
+`ballast lab up --with` adds the program to the guest: redis-server, memcached, sqlite3, stress-ng
+or postgresql, the last with a `--data` disk of at least 640MiB.")]
 struct StartArgs {
     #[command(flatten)]
     guest: GuestArgs,
-    /// What kind of workload
+    /// Kind of workload
     kind: String,
-    /// Its parameters
+    /// Parameters of the workload
     #[arg(value_name = "KEY=VALUE")]
     parameters: Vec<String>,
-    /// Its name [default: its kind]
+    /// Name of the workload [default: its kind]
     #[arg(long)]
     id: Option<String>,
 }

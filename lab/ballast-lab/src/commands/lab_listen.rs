@@ -14,16 +14,16 @@ use ballast_report::print;
 Example:
   ballast lab listen b1 --run fleet-3-b
 
-The new QEMU has the command line of the one that the guest is in, with the disks of that one, and
-waits with `-incoming defer -S`. In fleet.toml:
+The new QEMU has the command line and the disks of the guest's present QEMU, and waits with
+`-incoming defer -S`. In fleet.toml:
   start = [\"/usr/bin/ballast-lab\", \"lab\", \"listen\", \"{guest}\", \"--run\", \"fleet-3-b\"]")]
 pub struct Args {
-    /// The guest; its name is in one other run
+    /// The guest's name; exactly one other run has the guest
     guest: GuestId,
-    /// The run that it is to move into
+    /// Name of the run that the guest moves into
     #[arg(long, value_name = "NAME")]
     run: String,
-    /// The folder of runs [default: this user's]
+    /// Folder of runs [default: this user's]
     #[arg(long, value_name = "FOLDER")]
     runs: Option<PathBuf>,
 }

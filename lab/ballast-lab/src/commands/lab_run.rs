@@ -33,23 +33,27 @@ Examples:
   ballast lab run scenarios/lab/demo.toml --simulated
   ballast lab run scenarios/lab/demo.toml --json | jq .comparison.gains
 
-The first policy is what the others are measured against. Progress goes to standard error. The
-daemon's journal gives what was moved of each guest, by which mechanism, how fast and why. A
-scenario can give the host swap while it runs ([host] swap, as root), unload a guest's balloon
-driver (balloon_stops), time a transfer from guest to guest against what the giver's balloon alone
-needs ([transfer]), and time how long a guest needs to be at full speed (full_speed), also with
-balloons set by hand ([by_hand]). A scenario with several hosts ([fleet],
-scenarios/lab/fleet-3.toml) is played with each daemon alone (advise) and with guests that move
-between the hosts (move); what is expected of that is in its file, and the exit status is 1 unless
-all of it is met. With --simulated the same scenario is also played in the simulator, on the
-machine that the file describes and at the speeds of the real runs; every figure stands beside the
-real one.
+The first policy is the baseline for the others. Progress goes to standard error. The daemon's
+journal records what was moved of each guest, by which mechanism, how fast and why.
 
-With --state a call that was ended loses only the run that it was in; the same call again takes
-up there. A run that is kept counts until this program changes, or what the scenario and the
-options say of it; more repetitions and other policies play only what is new. Where several
-calls played the runs compared, the result says when each began. `ballast-lab evaluate` keeps
-the same runs in target/evaluation.")]
+A scenario can
+  - give the host swap while it runs ([host] swap, as root)
+  - unload a guest's balloon driver (balloon_stops)
+  - time a transfer between guests, and compare it with the giver's balloon alone ([transfer])
+  - time how long a guest needs to reach full speed (full_speed), also with balloons set by hand
+    ([by_hand])
+  - have several hosts ([fleet], scenarios/lab/fleet-3.toml). It is played with each daemon alone
+    (advise) and with guests that move between the hosts (move). Its file says what is expected;
+    the exit status is 1 unless all of it is met.
+
+With --simulated, the scenario is also played in the simulator, on the machine that the file
+describes and at the speeds of the real runs; every figure is shown beside the real one.
+
+With --state, a call that is interrupted loses only the current run; the same call continues there.
+A stored run counts until this program, or what the scenario and the options say of that run,
+changes. More repetitions or other policies play only what is new. If several calls played the
+compared runs, the result says when each began. `ballast-lab evaluate` keeps the same runs in
+target/evaluation.")]
 pub struct Args {
     /// The scenario (TOML); scenarios/lab has examples
     #[arg(value_name = "SCENARIO.toml")]
@@ -57,29 +61,29 @@ pub struct Args {
     /// Write a page with plots, and the raw data beside it as JSON and CSV
     #[arg(long, value_name = "PATH")]
     report: Option<PathBuf>,
-    /// Policies, in this order, of the scenario's variants those named, and `by-hand` and `best`,
-    /// instead of all that the scenario has; `rival:mom` and so on are the rules of other products
-    /// under Ballast's guard; repeatable
+    /// Policy or variant to play, instead of all of the scenario's, in the order given; also
+    /// `by-hand`, `best`, and `rival:mom` and so on: the rules of other products under Ballast's
+    /// guard; repeatable
     #[arg(long = "policy", value_name = "NAME")]
     policies: Vec<String>,
-    /// How long each run is measured, such as 90s, instead of the scenario's
+    /// How long to measure each run, such as 90s [default: the scenario's]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
-    /// How often every policy is run, instead of the scenario's
+    /// How often to run every policy [default: the scenario's]
     #[arg(long, value_name = "NUMBER")]
     repetitions: Option<u32>,
-    /// Record what the guests really touch, page by page (emulated guests; they run about half as
+    /// Record every page that the guests really touch (emulated guests only; they run about half as
     /// fast)
     #[arg(long)]
     truth: bool,
-    /// Who starts the guests instead of what the scenario names: `qemu` (the lab itself),
-    /// `libvirt` or, under `nested --xen`, `xen`
+    /// What starts the guests: `qemu` (the lab itself), `libvirt` or, under `nested --xen`, `xen`
+    /// [default: the scenario's]
     #[arg(long, value_name = "NAME")]
     manager: Option<String>,
-    /// Simulate the same scenario too, and show how far that is from the real runs
+    /// Also simulate the scenario, and show the difference from the real runs
     #[arg(long)]
     simulated: bool,
-    /// Keep every run in this folder as soon as it is over, and play none that is already there
+    /// Keep every finished run in this folder, and do not play runs that are already there
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     #[command(flatten)]

@@ -46,22 +46,22 @@ Examples:
     ballast mrc - --format lackey --page-size 4KiB
   ballast mrc web.pg.zst --json | jq '.working_sets'
 
-The file's name gives the format (.txt, .csv, .u64 or .pg, .oracleGeneral, .lackey; then .gz or
-.zst), or --format does. Values are page numbers as they stand, unless --page-size divides them.
+The format follows from the file's name (.txt, .csv, .u64 or .pg, .oracleGeneral, .lackey; then .gz
+or .zst) or from --format. Values are page numbers, unless --page-size divides them.
 
-Without --engine the exact one counts, and one that samples counts beside it; that one answers if
-the exact one would need more than --memory.
+Without --engine, the exact engine and a sampling one both count. The result is that of the sampling
+engine if the exact one would need more than --memory.
 
-JSON: an object for one trace, an array of them for several.
+JSON: an object for one trace, an array of objects for several.
   accesses, cold, distinct  references, first references, different tags
-  histogram                 stack distance, in tags and from 1: how many references had it
-  curve                     a list of pages, miss_ratio_warm, miss_ratio_total, each point holding
+  histogram                 references by stack distance, in tags and from 1
+  curve                     a list of pages, miss_ratio_warm, miss_ratio_total; each point holds
                             up to the next
   working_sets              a list of epsilon, pages, bytes
-  engine_why, skipped, …    what else the table tells
+  engine_why, skipped, …    the other figures of the table
   interval, aging           how counts are aged; null: they are not
-With --reading touched distances are in pages: distance_unit tells. Counts of engines that sample,
-and those that are aged, may have decimals.")]
+With --reading touched, distances are in pages; distance_unit says which. Counts of sampling engines
+and aged counts may have decimals.")]
 pub struct Args {
     /// Traces, plain or compressed by gzip or zstd; - is standard input
     #[arg(required = true, value_name = "TRACE")]
@@ -80,22 +80,22 @@ pub struct Args {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Reading")]
 struct ReadingArgs {
-    /// What traces are written in, instead of what their names tell
+    /// Format of the traces, instead of the one that their names imply
     #[arg(long, value_parser = format_parser())]
     format: Option<Format>,
     /// The column with the references: its name (CSV), or its number from 1
     #[arg(long, value_name = "COLUMN", value_parser = Column::from_str)]
     column: Option<Column>,
-    /// Values are addresses, to be divided by this size of a page
+    /// Values are addresses; divide them by this page size
     #[arg(long, value_name = "SIZE", value_parser = page_size)]
     page_size: Option<NonZeroU64>,
-    /// Values are page numbers, of pages of this size: tells sizes in bytes too
+    /// Values are numbers of pages of this size; also print sizes in bytes
     #[arg(long, value_name = "SIZE", value_parser = page_size, conflicts_with = "page_size")]
     unit: Option<NonZeroU64>,
-    /// Leave bad records out, and count them
+    /// Skip bad records and count them
     #[arg(long)]
     skip_bad: bool,
-    /// Read no more references of each trace
+    /// Most references to read from each trace
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     max_references: Option<u64>,
 }
@@ -108,28 +108,28 @@ struct CountingArgs {
     /// statistical only estimates how much memory is in use
     #[arg(long, value_name = "NAME", default_value = AUTO, value_parser = engine_parser())]
     engine: Asked,
-    /// What the engine of `auto` may occupy before it samples, and one of `--reading touched`
-    /// before it fails; at their end all engines take up to 32 bytes more for each distinct tag,
-    /// for histogram and curve
+    /// Memory after which the engine of `auto` samples, and that of `--reading touched` fails; at
+    /// the end, every engine needs up to 32 bytes more for each distinct tag, for histogram and
+    /// curve
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     memory: Bytes,
     /// Pages per tag, a power of two
     #[arg(long, value_name = "PAGES", default_value = "1", value_parser = granularity)]
     granularity: Granularity,
-    /// What a tag of several pages is taken to occupy; `touched` takes a byte for four pages of
+    /// How much memory a tag of several pages counts as; `touched` needs a byte for four pages of
     /// each tag
     #[arg(long, value_enum, default_value_t = Reading::Paper)]
     reading: Reading,
-    /// The share of tags sampled by `shards`; of few tags it samples more [default: 0.01]
+    /// Share of tags that `shards` samples; if there are few tags, it samples more [default: 0.01]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<SampleRate>,
-    /// How many tags `shards-fixed-size`, `aet` or `statistical` sample
+    /// Number of tags that `shards-fixed-size`, `aet` or `statistical` samples
     #[arg(long, value_name = "NUMBER", value_parser = samples)]
     samples: Option<usize>,
-    /// What sampling picks by [default: 1]
+    /// Seed for sampling [default: 1]
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// The pages, from 0, that `statistical` picks from
+    /// Number of pages, from page 0, from which `statistical` picks
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u64).range(1..))]
     allocation: Option<u64>,
     /// References in a period of `statistical` [default: 1000000]
@@ -138,10 +138,10 @@ struct CountingArgs {
     /// Age the counts after every this many references; the last interval may have fewer
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     interval: Option<u64>,
-    /// The weight that is left, from 0 to 1, with each interval [default: 0.5]
+    /// Weight of earlier counts after each interval, from 0 to 1 [default: 0.5]
     #[arg(long, value_name = "FACTOR", value_parser = factor, requires = "interval")]
     aging: Option<f64>,
-    /// Count by a second, plain engine too; fail where the two differ
+    /// Also count with a second, plain engine; fail if the two differ
     #[arg(long, conflicts_with = "interval")]
     verify: bool,
 }
@@ -150,11 +150,11 @@ struct CountingArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Showing")]
 struct ShowingArgs {
-    /// Warm miss ratios whose working set is printed, such as 0.01 or 1%
+    /// Warm miss ratios to print the working sets of, such as 0.01 or 1%
     #[arg(long, value_name = "RATIO,…", value_delimiter = ',', value_parser = ratio,
         default_value = "5%,1%,0.1%")]
     epsilon: Vec<f64>,
-    /// Most points of a curve in JSON and CSV
+    /// Most points per curve in JSON and CSV
     #[arg(long, value_name = "NUMBER", default_value_t = 1000,
         value_parser = clap::value_parser!(u32).range(2..))]
     points: u32,
@@ -164,13 +164,13 @@ struct ShowingArgs {
     /// Write a plot: FILE.svg, or FILE.html with every axis and the figures; repeatable
     #[arg(long = "plot", value_name = "FILE", value_parser = Picture::from_str)]
     plots: Vec<Picture>,
-    /// What the miss ratio in an SVG plot is of
+    /// Which miss ratio an SVG plot shows
     #[arg(long, value_name = "FORM", default_value = "warm", value_parser = form_parser())]
     plot_form: Form,
-    /// How an SVG plot spreads sizes
+    /// Scale of sizes in an SVG plot
     #[arg(long, value_enum, value_name = "SCALE", default_value_t = Scale::Log)]
     plot_memory: Scale,
-    /// How an SVG plot spreads miss ratios
+    /// Scale of miss ratios in an SVG plot
     #[arg(long, value_enum, value_name = "SCALE", default_value_t = Scale::Log)]
     plot_ratio: Scale,
 }

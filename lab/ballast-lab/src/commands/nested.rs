@@ -42,14 +42,14 @@ Examples:
   ballast-lab nested --xen exec -- xl list
   ballast-lab nested --xen run scenarios/lab/xen-2.toml
 
-The outer machine is a Debian kernel under QEMU's emulator, with KVM by emulated AMD hardware,
-cgroup v2 and, with kernel 6.12, DAMON. It has ballast, ballast-lab, QEMU and busybox, and no
-network. What is counted in it is as on a KVM host; no figure of time means anything. It ends with
-the command and leaves nothing.
+The outer machine runs a Debian kernel under QEMU's emulator, with KVM on emulated AMD hardware,
+cgroup v2 and, with kernel 6.12, DAMON. It contains ballast, ballast-lab, QEMU and busybox, and has
+no network. Counts in it are as on a KVM host; figures of time mean nothing. It ends with the
+command and leaves nothing behind.
 
-With --xen it is the first domain (dom0) of Xen 4.17 and has xl and xenstore's tools instead of KVM.")]
+With --xen, it is dom0 of Xen 4.17, with xl and the tools of xenstore instead of KVM.")]
 pub struct Args {
-    /// Have Xen below it instead of KVM in it
+    /// Run Xen below the outer machine instead of KVM in it
     #[arg(long, global = true)]
     xen: bool,
     #[command(subcommand)]
@@ -58,11 +58,11 @@ pub struct Args {
 
 #[derive(Clone, Debug, Subcommand)]
 enum NestedCommand {
-    /// Play a scenario in it, as `ballast-lab lab run` does here.
+    /// Play a scenario in the outer machine, as `ballast-lab lab run` does here.
     Run(Box<RunArgs>),
-    /// Execute a program in it; ends with its exit status.
+    /// Execute a program in the outer machine and exit with its status.
     Exec(ExecArgs),
-    /// Open a shell in it.
+    /// Open a shell in the outer machine.
     Shell(ShellArgs),
 }
 
@@ -71,11 +71,11 @@ struct Machine {
     /// Memory of the outer machine [default: 3GiB, or what the scenario's guests need]
     #[arg(long)]
     memory: Option<Bytes>,
-    /// Its kernel: the suite of Debian that has it, such as bookworm (6.1), or `default`, that of
-    /// this host's sources [default: bookworm-backports, 6.12]
+    /// Kernel of the outer machine: a suite of Debian, such as bookworm (6.1), or `default`, the
+    /// suite of this host's package sources [default: bookworm-backports, 6.12]
     #[arg(long, value_name = "SUITE")]
     kernel: Option<KernelChoice>,
-    /// Have AppArmor confine libvirt and its domains in it, by Debian's profiles
+    /// Confine libvirt and its domains with Debian's AppArmor profiles
     #[arg(long)]
     apparmor: bool,
 }
@@ -101,13 +101,13 @@ Examples:
 struct ExecArgs {
     #[command(flatten)]
     machine: Machine,
-    /// Have a program of this host or of a Debian package in it; repeatable
+    /// Add a program of this host or of a Debian package; repeatable
     #[arg(long, value_name = "PROGRAM")]
     with: Vec<String>,
-    /// Have a program of this host in it, under the same path and with its libraries; repeatable
+    /// Add a program of this host, at the same path and with its libraries; repeatable
     #[arg(long = "file", value_name = "PATH")]
     files: Vec<PathBuf>,
-    /// Seconds after which it is killed
+    /// Seconds after which the program is killed
     #[arg(long, default_value_t = 3600)]
     timeout: u64,
     /// The program and its arguments
@@ -120,7 +120,7 @@ struct ExecArgs {
 struct ShellArgs {
     #[command(flatten)]
     machine: Machine,
-    /// Have a program of this host or of a Debian package in it; repeatable
+    /// Add a program of this host or of a Debian package; repeatable
     #[arg(long, value_name = "PROGRAM")]
     with: Vec<String>,
 }

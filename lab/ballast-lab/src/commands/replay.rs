@@ -31,16 +31,15 @@ Examples:
 
 JSON, an object:
   journal, simulated (always true), assumptions, ticks, span_s
-  recorded  lacked_mib_s (memory lacked, added up over time), lacking_s (time with any lacking,
+  recorded  lacked_mib_s (memory lacked, summed over time), lacking_s (time with memory lacking,
             summed over guests), moved_bytes, allocation_mean_bytes
-  policies  a list of policy, the same figures as imagined, plans_refused, and guests: a list of
-            guest, recorded, imagined")]
+  policies  a list of policy, the same figures as replayed, plans_refused, and guests: a list of
+            guest, recorded, imagined (the replayed figures)")]
 pub struct Args {
-    /// The journal
+    /// The journal file
     #[arg(value_name = "JOURNAL")]
     journal: PathBuf,
-    /// Policies, with commas between, rivals among them; `all`, `ours` or `rivals` for every one of
-    /// them
+    /// Policies, separated by commas, rivals included; or `all`, `ours` or `rivals`
     #[arg(long, value_name = "LIST")]
     policy: Contestants,
     #[command(flatten)]

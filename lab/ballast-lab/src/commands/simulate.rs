@@ -28,24 +28,23 @@ Examples:
   ballast simulate scenarios/tws-2.toml --csv tws.csv --json
   ballast simulate scenarios/meb-16.toml --policy ours --max-guests --slowdown 5%
 
-Every figure is simulated, and a page says so. The same file and seed give the same bytes.
+All figures are simulated, and pages say so. The same file and seed give the same output.
 
 JSON, an object:
   scenario, simulated (always true), seed, duration_s, budget_bytes
   policies  a list of policy, work_ratio (0 to 1, against unlimited memory), speedup_vs_static,
-            major_faults, moved_bytes, jain, converge_s (null: it does not), guests, …
-  paper     a paper's figures beside ours, where the scenario has some
+            major_faults, moved_bytes, jain, converge_s (null: never), guests, …
+  paper     a paper's figures beside ours, if the scenario has any
 With --max-guests: scenario, simulated, slowdown, budget_bytes, and policies, a list of policy,
 max_guests, slowest_work_ratio.")]
 pub struct Args {
     /// The scenario, a TOML file
     #[arg(value_name = "SCENARIO")]
     scenario: PathBuf,
-    /// Policies, with commas between; `all`, `ours` or `rivals` for every one of them [default: the
-    /// scenario's]
+    /// Policies, separated by commas, or `all`, `ours` or `rivals` [default: the scenario's]
     #[arg(long, value_name = "LIST")]
     policy: Option<Contestants>,
-    /// What pseudo-random numbers are drawn from [default: the scenario's]
+    /// Seed of the pseudo-random numbers [default: the scenario's]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Virtual time to simulate, such as 10min [default: the scenario's]
@@ -57,13 +56,13 @@ pub struct Args {
     /// Write every guest's allocation, target, demand and faults over time as CSV
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Instead, find how many guests like the scenario's the host holds
+    /// Instead, find how many guests like the scenario's fit on the host
     #[arg(long, conflicts_with_all = ["page", "csv", "series"])]
     max_guests: bool,
-    /// Share of its work that no guest may lose more of, with --max-guests
+    /// With --max-guests: largest share of its work that any guest may lose
     #[arg(long, value_name = "PERCENT", default_value = "5%", requires = "max_guests")]
     slowdown: Slowdown,
-    /// Leave the series over time in the JSON
+    /// Include the time series in the JSON
     #[arg(long, requires = "json")]
     series: bool,
     #[command(flatten)]

@@ -20,37 +20,43 @@ Examples:
   ballast-lab storm --seed 184 --ticks 20
   ballast-lab storm --sabotage evidence
 
-A seed draws host, guests, policy, which guests misbehave, and how often each kind of fault
-strikes. Then the engine that the daemon runs is driven through some hundred ticks of virtual
-time. Judged are: no grant of memory that is not there, no order below a floor, none during a
-pause, no refused plan, and, once the faults are over, that all settles and no honest guest is
-left short. Where guests lied, the seed runs again without the lies: the others must have been
-left as much, but for what a liar is promised. One seed in ten writes its journal on a disk that
-fails and is damaged; the next daemon has to start on it, and to know what is in it. One in three
-runs once more with the daemon's QMP and agents' code in it, fed by bytes that are late, cut,
-doubled, forged or refused, and by agents that flood, lie and call without need. One in four runs
-once more on a hard host: its memory and swap end, guests exit, panic and are moved, the daemon
-dies between any two effects of a tick, operators set bounds, and every policy is in force. One in
-six runs once more on a host of a fleet: guests leave it and come to it, memory is reserved for
-them, and what they bring along is put in force.
-With --seed the storm reports a failure with the fewest faults that cause it. A sabotage takes one
-safety away; the storm has to find that.
+A seed decides the host, the guests, the policy, which guests misbehave, and how often each kind of
+fault occurs. The daemon's engine then runs through a few hundred ticks of virtual time. The checks:
+  - no memory is granted that is not there
+  - no order goes below a floor, and none is given during a pause
+  - no plan is refused
+  - after the faults, everything settles and no honest guest is left short
 
-Exit status: 0 if all promises held (with --sabotage: if it was found), else 1.")]
+Some seeds run more than once:
+  - if guests lied: again without the lies; the lies must have cost the others no more than what a
+    liar is promised
+  - one in ten: with the journal on a disk that fails and is damaged; the next daemon must start on
+    it and read what is in it
+  - one in three: with the daemon's code for QMP and agents, on bytes that are late, cut, doubled,
+    forged or refused, and agents that flood, lie and call without need
+  - one in four: on a hard host. Its memory and swap end; guests exit, panic and are moved; the
+    daemon dies between any two effects of a tick; operators set bounds; every policy is in force
+  - one in six: on a host of a fleet. Guests leave and arrive, memory is reserved for them, and what
+    they bring along is put in force
+
+With --seed, a failure is reported with the fewest faults that cause it. --sabotage disables one
+safety mechanism; the storm must detect that.
+
+Exit status: 0 all guarantees held (with --sabotage: the sabotage was detected), else 1.")]
 pub struct Args {
-    /// How many seeds
+    /// Number of seeds
     #[arg(long, value_name = "N", default_value_t = 200)]
     seeds: u64,
-    /// The first of them
+    /// The first seed
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     from: u64,
-    /// This seed only
+    /// Run only this seed
     #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
-    /// With --seed: tell what was so and what was decided in the last N ticks of the story
+    /// With --seed: print the state and the decisions of the last N ticks
     #[arg(long, value_name = "N", default_value_t = 0, requires = "seed")]
     ticks: usize,
-    /// Take a safety away
+    /// Disable a safety mechanism
     #[arg(long, value_name = "NAME", value_parser = sabotage)]
     sabotage: Option<Sabotage>,
     #[command(flatten)]

@@ -16,20 +16,20 @@ const STDIN: &str = "-";
 /// The greatest number of intervals on a page: a day with one a second.
 const ROWS_MAX: usize = 86_400;
 
-/// Draw a page of what `ballast track --json` printed.
+/// Draw an HTML page from the output of `ballast track --json`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   ballast track web-1 --json --for 60s > web-1.jsonl
   ballast-lab track-page web-1.jsonl --name web-1 > web-1.html")]
 pub struct Args {
-    /// The intervals, a JSON object a line; - for standard input
+    /// The intervals, one JSON object per line; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The guest's name, for the title
+    /// Name of the guest, for the title
     #[arg(long, value_name = "NAME", default_value = "guest")]
     name: String,
-    /// The command that tracked it, for the page to show [default: this one]
+    /// Command to show on the page [default: this one]
     #[arg(long, value_name = "COMMAND")]
     command: Option<String>,
 }

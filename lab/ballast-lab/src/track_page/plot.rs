@@ -5,7 +5,7 @@
 //! drawn.
 
 use ballast_chart::{Axis, Chart, Colour, Frame, PALETTE, rgb};
-use ballast_daemon::track::{Row, Seen};
+use ballast_daemon::track::{Row, WatchedInterval};
 use ballast_model::MissCurve;
 
 /// The shade of watched intervals; the page's style sheet has the same colour.
@@ -90,7 +90,7 @@ pub(super) const PANELS: [Panel; 5] = [
     },
 ];
 
-fn seen(row: &Row) -> Option<&Seen> {
+fn seen(row: &Row) -> Option<&WatchedInterval> {
     row.seen.as_ref()
 }
 

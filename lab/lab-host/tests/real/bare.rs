@@ -280,7 +280,7 @@ pub(crate) fn interval(
     length: Duration,
 ) -> Result<IntervalObservation, TrackerError> {
     tracking.begin_interval(Some(watching))?;
-    tracking.pass(length)?;
+    tracking.track_for(length)?;
     Ok(tracking.end_interval()?.expect("it was watched"))
 }
 

@@ -80,7 +80,7 @@ fn assert_tracked(guest: &Guest, least: Bytes) {
     let end = Instant::now() + PATIENCE;
     loop {
         tracking.begin_interval(Some(WatchSettings { mode, hot_granules: 0 })).unwrap();
-        tracking.pass(Duration::from_secs(1)).unwrap();
+        tracking.track_for(Duration::from_secs(1)).unwrap();
         let observed = tracking.end_interval().unwrap().unwrap();
         let touched = Bytes::pages(observed.touches.len() as u64 * mode.granule.pages());
         eprintln!("{touched} touched, {} lost", observed.lost);

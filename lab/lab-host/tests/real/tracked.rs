@@ -66,7 +66,7 @@ fn try_interval(
     length: Duration,
 ) -> Result<IntervalObservation, TrackerError> {
     tracking.begin_interval(Some(watching))?;
-    tracking.pass(length)?;
+    tracking.track_for(length)?;
     let observed = tracking.end_interval()?.unwrap();
     eprintln!(
         "{} touched of {}, {} lost, cost {:?} of {:?}, trap {:?}, revoked in {:?}",
@@ -137,7 +137,7 @@ fn the_working_set_of_a_real_guest() {
     });
     // Rest, and continue.
     tracking.begin_interval(None).unwrap();
-    tracking.pass(Duration::from_millis(300)).unwrap();
+    tracking.track_for(Duration::from_millis(300)).unwrap();
     assert_eq!(tracking.end_interval().unwrap(), None);
     assert!(!interval(&mut tracking, every(1), Duration::from_millis(500)).touches.is_empty());
 }
@@ -162,7 +162,7 @@ fn devices_work_while_every_page_is_revoked() {
                 let granule = [1, 32, 8, 512][count as usize % 4];
                 let watching = WatchSettings { hot_granules: count % 3 * 100, ..every(granule) };
                 tracking.begin_interval(Some(watching)).unwrap();
-                tracking.pass(Duration::from_millis(50)).unwrap();
+                tracking.track_for(Duration::from_millis(50)).unwrap();
                 assert!(tracking.end_interval().unwrap().is_some());
                 count += 1;
             }
@@ -287,7 +287,7 @@ fn plugging_migration_and_exit_work_while_tracked() {
     execute(guest, "migrate", &format!("\"uri\":\"unix:{}\"", socket.display()));
     wait_until("the migration to be over", || {
         tracking.begin_interval(Some(every(8))).unwrap();
-        tracking.pass(Duration::from_millis(100)).unwrap();
+        tracking.track_for(Duration::from_millis(100)).unwrap();
         tracking.end_interval().unwrap();
         let status = qmp(guest, "{\"execute\":\"query-migrate\"}");
         assert!(!status.contains("\"failed\""), "{status}");
@@ -303,7 +303,7 @@ fn plugging_migration_and_exit_work_while_tracked() {
     tracking.begin_interval(Some(every(1))).unwrap();
     assert!(is_registered(guest));
     wait_until("all permissions are restored", || !is_registered(guest));
-    let refused = tracking.pass(Duration::from_millis(300)).unwrap_err();
+    let refused = tracking.track_for(Duration::from_millis(300)).unwrap_err();
     assert!(refused.to_string().contains("was silent for a second"), "{refused}");
 
     // The guest ends while it is tracked.
@@ -311,7 +311,7 @@ fn plugging_migration_and_exit_work_while_tracked() {
     tracking.begin_interval(Some(every(1))).unwrap();
     qmp(guest, "{\"execute\":\"quit\"}");
     let end = Instant::now() + PATIENCE;
-    while tracking.pass(Duration::from_millis(50)).is_ok() {
+    while tracking.track_for(Duration::from_millis(50)).is_ok() {
         assert!(Instant::now() < end, "the end is noticed");
     }
     wait_until("it is gone", || !matches!(guest.state(), GuestState::Ready));
@@ -341,7 +341,7 @@ fn virtio_mem_is_plugged_and_unplugged_while_it_is_tracked() {
         // On a busy machine the tracker may not hear from this test for a second.
         let next = tracking.take().or_else(|| begin(guest).ok()).and_then(|mut tracking| {
             tracking.begin_interval(Some(every(1))).ok()?;
-            tracking.pass(Duration::from_millis(200)).ok()?;
+            tracking.track_for(Duration::from_millis(200)).ok()?;
             tracking.end_interval().ok()?;
             Some(tracking)
         });
@@ -380,7 +380,7 @@ fn virtio_mem_is_plugged_and_unplugged_while_it_is_tracked() {
         let Some(tracking) = &mut tracking else { return false };
         tracking.regions().len() == 2 && {
             let seen = tracking.begin_interval(Some(every(8))).and_then(|()| {
-                tracking.pass(length)?;
+                tracking.track_for(length)?;
                 tracking.end_interval()
             });
             seen.is_ok_and(|seen| {

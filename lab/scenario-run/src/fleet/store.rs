@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use ballast_etcd::{EtcdClient, EtcdWatch};
 use ballast_fleet_move::{MoveRecord, Phase};
-use ballast_fleet_proto::{Author, Changes, Coordinator, Follow, KeyEvent, Keyspace, decode};
+use ballast_fleet_proto::{Author, Changes, Coordinator, KeyEvent, KeyWatch, Keyspace, decode};
 use tokio::time::{Instant, sleep};
 
 use crate::fleet_record::{LeaderRecord, MigrationRecord, PhaseRecord};
@@ -79,7 +79,7 @@ impl FleetStore {
         for event in changes.events {
             let (key, value) = match &event {
                 KeyEvent::Written(entry) => (entry.key.as_str(), Some(entry.value.as_slice())),
-                KeyEvent::Gone(key) => (key.as_str(), None),
+                KeyEvent::Deleted(key) => (key.as_str(), None),
             };
             let Some(name) = key.strip_prefix(prefix.as_str()) else { continue };
             match name.strip_prefix("moves/") {
@@ -160,7 +160,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_fleet_move::{MoveOrder, Term, WhyAbandoned};
+    use ballast_fleet_move::{AbandonReason, MoveOrder, Term};
     use ballast_fleet_proto::encode;
     use ballast_model::{Bytes, Timestamp};
 
@@ -192,7 +192,7 @@ mod tests {
         write(Phase::Moved, 4.0);
         seen.migration("g", None, 5.0);
         seen.migration("g", None, 6.0);
-        let why = WhyAbandoned::NoRoom;
+        let why = AbandonReason::NoRoom;
         let again = MoveRecord { phase: Phase::Abandoned { why }, ..ordered() };
         seen.migration("g", Some(again.to_json().as_bytes()), 7.0);
         let [first, second] = seen.migrations.as_slice() else { panic!("two moves") };

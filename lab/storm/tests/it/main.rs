@@ -184,7 +184,7 @@ fn a_stuck_guest_is_asked_anew_when_its_floor_rises() {
 
 /// Before its first order, a driver claimed that its guest held less than its floor.
 #[test]
-fn nobody_is_ordered_below_its_floor_on_its_word() {
+fn a_claim_below_the_floor_orders_nothing_below_it() {
     holds(&[4707]);
 }
 

@@ -1,14 +1,14 @@
-//! What a diagnosis finds: how bad it is, why it matters, and what to type.
+//! A finding of a diagnosis: its severity, why it matters, and the command that fixes it.
 //!
 //! Idea: a finding is a *problem* if something that is configured or asked for does not work, a
-//! *warning* if it works worse than it could and that can be mended, a *note* if it is good to know
-//! and a matter of choice. What is fine has a finding too: a diagnosis that says nothing of a thing
-//! has not looked at it.
+//! *warning* if something works worse than it could and that can be fixed, and a *note* if it is
+//! good to know and a matter of choice. Every check has a finding, also when all is well, so that
+//! the output shows what was checked.
 
 use ballast_host::ReadError;
 use serde::Serialize;
 
-/// How bad a finding is.
+/// The severity of a finding, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
@@ -37,15 +37,15 @@ impl Severity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Area {
-    /// The host's kernel, and how it is set.
+    /// The host's kernel and its settings.
     Host,
-    /// Where guests are looked for.
+    /// Where the daemon looks for guests, and what answers there.
     Hypervisors,
     /// One guest.
     Guests,
     /// Other programs that move balloons.
     Owners,
-    /// What the daemon and this command may do.
+    /// The rights of the daemon and of this command.
     Permissions,
 }
 
@@ -61,20 +61,20 @@ impl Area {
     }
 }
 
-/// One thing that was found.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) area: Area,
-    /// What was looked at: a stable word for machines.
+    /// What was checked: a stable word for machines.
     pub(super) topic: &'static str,
-    /// Which one, where there are several: a guest's name, a folder, a socket.
+    /// Which one, if there are several: a guest's name, a folder, a socket.
     pub(super) subject: Option<String>,
     pub(super) severity: Severity,
     /// What was found.
     pub(super) found: String,
     /// Why it matters, in a sentence.
     pub(super) why: &'static str,
-    /// What to type to mend it; `None`: nothing is to be mended, or no line mends it.
+    /// The command that fixes it; `None`: there is nothing to fix, or no single command does.
     pub(super) remedy: Option<String>,
 }
 
@@ -89,7 +89,7 @@ impl Finding {
         Finding { area, topic, subject: None, severity, found: found.into(), why, remedy: None }
     }
 
-    /// The finding about a file that could not be read, or holds what it should not.
+    /// The finding about a file that cannot be read, or has unexpected content.
     pub(super) fn unreadable(
         area: Area,
         topic: &'static str,

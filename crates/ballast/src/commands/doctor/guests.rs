@@ -1,6 +1,6 @@
-//! What each guest lacks to be balanced well, by the daemon's own view of it.
+//! Judges what each guest lacks to be balanced well, by the daemon's view of it.
 //!
-//! Limits: pure. Of what only the guest's own kernel knows, it sees whether statistics arrive.
+//! Limits: pure. Of the guest's own kernel, only the arrival of statistics is visible.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use super::finding::{Area, Finding, Severity};
 use super::probe::{RestHypervisor, RestSeen};
 use super::rest::{BalloonStart, programs};
 
-/// Codes of a guest's state in which its figures do not count.
+/// Codes of run states in which a guest's figures do not count.
 const NOT_RUNNING: [&str; 5] = ["paused", "shutdown", "panicked", "incoming", "other"];
 
-/// By which source each guest that was seen can be tracked, by name; `None`: by none.
+/// The source by which each guest can be tracked, by name; `None`: none.
 type Sources = BTreeMap<String, Option<&'static str>>;
 
-/// Which program runs each guest whose API answers, by name.
+/// The program that runs each guest whose API answers, by name.
 type Programs = BTreeMap<String, RestHypervisor>;
 
-/// The findings about the guests called `names`, or about all.
+/// The findings about the guests called `names`, or about all if there are no names.
 ///
 /// # Errors
-/// There is no guest of one of the names.
+/// One of the names is not a guest's.
 pub(super) fn judge(
     status: &StatusReply,
     names: &[String],
@@ -50,10 +50,10 @@ pub(super) fn judge(
     Ok(guests.flat_map(|guest| of_guest(guest, &sources, &programs, stale_after)).collect())
 }
 
-/// The finding where no daemon tells of guests, though `hypervisors` run.
+/// The finding if no daemon answers; `hypervisors` is the number of them on this host.
 pub(super) fn not_looked_at(why: &str, hypervisors: usize, severity: Severity) -> Finding {
-    const WHY: &str = "What a guest's balloon can and does is known to the daemon that talks to its \
-        hypervisor.";
+    const WHY: &str = "Only the daemon, which talks to the hypervisors, knows what a guest's \
+        balloon can do and does.";
     let found = format!("not looked at: {why} (hypervisors on this host: {hypervisors})");
     Finding::new(Area::Guests, "daemon", WHY, severity, found)
         .remedy("ballast daemon --config /etc/ballast/ballast.toml")
@@ -99,11 +99,11 @@ fn monitor(guest: &GuestView) -> Finding {
     }
 }
 
-/// What a balloon device is to be started with beside what it has.
+/// An option that a balloon device should be started with.
 struct DeviceOption {
-    /// As QEMU calls it.
+    /// Its name in QEMU.
     option: &'static str,
-    /// As libvirt does.
+    /// Its name in libvirt.
     attribute: &'static str,
     start: BalloonStart,
 }
@@ -124,7 +124,7 @@ const DEFLATING: DeviceOption = DeviceOption {
     start: BalloonStart { deflate_on_oom: true, ..PLAIN.start },
 };
 
-/// The option of its balloon device, for whoever starts the guest.
+/// How to start the guest with that option of its balloon device.
 fn device(guest: &GuestView, program: Option<RestHypervisor>, option: &DeviceOption) -> String {
     let name = &guest.guest;
     let can = &guest.capabilities;
@@ -158,8 +158,8 @@ fn statistics(
     program: Option<RestHypervisor>,
     stale_after: Duration,
 ) -> Finding {
-    const WHY: &str = "What a guest needs is estimated from what its balloon's driver reports; on \
-        old figures it is held.";
+    const WHY: &str = "A guest's need is estimated from what its balloon's driver reports; if \
+        that is old, the guest is left as it is.";
     let found = |severity, found: String| finding("statistics", WHY, severity, found);
     let stale_ms = u64::try_from(stale_after.as_millis()).unwrap_or(u64::MAX);
     match (guest.stats_age_ms, guest.capabilities.statistics) {
@@ -170,7 +170,7 @@ fn statistics(
             let text = format!("the driver's last report is {} old", span(age));
             found(Severity::Warning, text).remedy(format!("ballast explain {}", guest.guest))
         }
-        // Not of this program's balloon.
+        // The balloon of this program does not report statistics.
         (None, Some(false)) if program.is_some() => {
             let text = "none without an agent, so it gives nothing back".to_owned();
             let remedy = "ballast-agent --connect vsock    # inside the guest";
@@ -232,14 +232,16 @@ fn hotplug(guest: &GuestView) -> Finding {
 }
 
 fn working_set(guest: &GuestView, sources: &Sources) -> Finding {
-    const WHY: &str = "With a working set its demand is what it touches, not what it filled once.";
+    const WHY: &str =
+        "With a working set, a guest's demand is what it touches, not what it once filled.";
     let found = |severity, found: String| finding("working-set", WHY, severity, found);
     if let Some(view) = &guest.tracking {
         let source =
             view.source.as_ref().map_or_else(String::new, |it| format!(", by {}", it.code));
         return match &view.trouble {
             None => found(Severity::Ok, format!("{}{source}", view.state.text)),
-            // None is there: the host's findings say if that is against the configuration.
+            // There is no source. The findings about the host say whether that contradicts the
+            // configuration.
             Some(trouble) if view.state.code == "absent" => {
                 found(Severity::Note, format!("{}: {trouble}", view.state.text))
                     .remedy("ballast doctor tracking")

@@ -1,6 +1,6 @@
-//! What a host's kernel and its settings mean for balancing.
+//! Judges a host's kernel and its settings.
 //!
-//! Limits: pure; what depends on how Ballast is configured says so.
+//! Limits: pure. Some severities depend on Ballast's configuration.
 
 use ballast_config::{Config, SourceChoice};
 use ballast_daemon::track::{SourceFinding, TrackingDiagnosis};
@@ -11,11 +11,11 @@ use ballast_reclaim::{CgroupVersion, ReclaimError, SwapUsage};
 use super::finding::{Area, Finding, Severity};
 use super::probe::MemoryCgroups;
 
-/// The oldest kernels with `process_madvise`, and with all that pages guests out.
+/// The oldest kernels with `process_madvise`, and with everything that paging guests out needs.
 const ADVICE_SINCE: (u64, u64) = (5, 10);
 const RECLAIM_SINCE: (u64, u64) = (5, 19);
-/// From this share of waiting time on, in hundredths of a percent, tasks suffer: as many as wake
-/// the daemon (`ballast_host::PressureTrigger`).
+/// From this share of waiting time on, in hundredths of a percent, tasks suffer: the share that
+/// wakes the daemon (`ballast_host::PressureTrigger`).
 const STALL_BASIS_POINTS: u32 = 1_000;
 
 const RESTART_PSI: &str =
@@ -23,7 +23,7 @@ const RESTART_PSI: &str =
 const RESTART_UNIFIED: &str = "sed -i 's/^GRUB_CMDLINE_LINUX=\"/&systemd.unified_cgroup_hierarchy=1 /' \
      /etc/default/grub && update-grub && reboot";
 
-/// The line that adds a swap file of that name.
+/// The command that adds a swap file of that name.
 fn add_swap(file: &str) -> String {
     format!("fallocate -l 8G {file} && chmod 600 {file} && mkswap {file} && swapon {file}")
 }
@@ -104,20 +104,20 @@ fn memory(memory: &Fact<MemInfo>, config: &Config) -> Finding {
     }
 }
 
-/// The line that opens the configuration where a key of a table is changed.
+/// The command that opens the configuration, with a comment that names the key and its table.
 fn change(config: &Config, table: &str, key: &str) -> String {
     format!("$EDITOR {}    # {key} under [{table}]", config.path.display())
 }
 
 fn pressure(pressure: &Fact<Pressure>) -> Finding {
-    const WHY: &str = "It shows when tasks wait for memory: the daemon then acts at once instead \
-        of at its next tick.";
+    const WHY: &str = "Pressure shows when tasks wait for memory: the daemon then acts at once \
+        instead of at its next tick.";
     let finding =
         |severity, found: String| Finding::new(Area::Host, "pressure", WHY, severity, found);
     match pressure {
         Err(error) => Finding::unreadable(Area::Host, "pressure", WHY, error),
         Ok(None) => {
-            finding(Severity::Warning, "this kernel does not tell it (PSI is off)".to_owned())
+            finding(Severity::Warning, "this kernel does not report it (PSI is off)".to_owned())
                 .remedy(RESTART_PSI)
         }
         Ok(Some(pressure)) => {
@@ -133,8 +133,8 @@ fn pressure(pressure: &Fact<Pressure>) -> Finding {
 }
 
 fn swap(facts: &HostFacts, config: &Config) -> Finding {
-    const WHY: &str = "What a guest does not give back can only be paged out to it; without it a \
-        host that is short kills a process.";
+    const WHY: &str = "Memory that a guest does not give back can only be paged out to swap; \
+        without swap, a host that is short of memory kills a process.";
     let finding = |severity, found: String| Finding::new(Area::Host, "swap", WHY, severity, found);
     let areas = match &facts.swaps {
         Err(error) => return Finding::unreadable(Area::Host, "swap", WHY, error),
@@ -150,7 +150,7 @@ fn swap(facts: &HostFacts, config: &Config) -> Finding {
             finding(Severity::Warning, "none: no guest can be paged out".to_owned())
                 .remedy(add_swap("/swapfile"))
         }
-        // The file may be one of those that are full.
+        // Another name, as the usual file may be one of the full ones.
         Err(_) => finding(Severity::Warning, format!("{told}: too full to page guests out to"))
             .remedy(add_swap("/swapfile-more")),
         Ok(room) => {
@@ -178,8 +178,8 @@ fn told(area: &SwapArea) -> String {
 }
 
 fn zswap(facts: &HostFacts) -> Finding {
-    const WHY: &str = "With it what is paged out is first kept in memory, compressed: the host \
-        gains less of it, and later.";
+    const WHY: &str = "With zswap, memory that is paged out first stays in memory, compressed: the \
+        host gains less, and later.";
     let finding = |severity, found: &str| Finding::new(Area::Host, "zswap", WHY, severity, found);
     match &facts.zswap {
         Err(error) => Finding::unreadable(Area::Host, "zswap", WHY, error),
@@ -192,8 +192,8 @@ fn zswap(facts: &HostFacts) -> Finding {
 }
 
 fn swappiness(facts: &HostFacts, config: &Config) -> Finding {
-    const WHY: &str = "At 0 the kernel hardly swaps, so a guest's cgroup that is to shrink is \
-        throttled instead of paged out.";
+    const WHY: &str = "At 0 the kernel hardly swaps, so a cgroup that is to shrink is throttled \
+        instead of paged out.";
     let finding =
         |severity, found: String| Finding::new(Area::Host, "swappiness", WHY, severity, found);
     match &facts.swappiness {
@@ -226,8 +226,9 @@ fn overcommit(facts: &HostFacts) -> Finding {
 }
 
 fn huge_pages(facts: &HostFacts) -> Finding {
-    const WHY: &str = "DAMON sees touches 2 MiB at a time in huge pages, so working sets are upper \
-        bounds there; without them guests run slower. QEMU asks for them: `madvise` is as `always`.";
+    const WHY: &str = "In huge pages DAMON sees touches 2 MiB at a time, so working sets are upper \
+        bounds; without huge pages guests run slower. QEMU asks for them, so `madvise` acts as \
+        `always`.";
     let finding =
         |severity, found: String| Finding::new(Area::Host, "huge-pages", WHY, severity, found);
     let (private, shared) = match (&facts.huge_pages, &facts.shared_huge_pages) {
@@ -246,8 +247,8 @@ fn huge_pages(facts: &HostFacts) -> Finding {
 }
 
 fn merging(facts: &HostFacts, config: &Config) -> Finding {
-    const WHY: &str = "Pages that are merged (KSM) come apart when guests write to them: the host \
-        may then need more than guests were granted.";
+    const WHY: &str = "Merged pages (KSM) are split again when guests write to them: the host may \
+        then need more memory than guests were granted.";
     let finding = |severity, found: String| Finding::new(Area::Host, "ksm", WHY, severity, found);
     let merging = match &facts.merging {
         Err(error) => return Finding::unreadable(Area::Host, "ksm", WHY, error),
@@ -283,8 +284,8 @@ fn merging(facts: &HostFacts, config: &Config) -> Finding {
     }
 }
 
-/// How bad it is that a source of working sets does not work: there are others, unless the
-/// configuration has chosen it.
+/// The severity if a source of working sets does not work: a note, as there are others, unless the
+/// configuration has chosen this one.
 fn unless_chosen(config: &Config, source: SourceChoice) -> Severity {
     match &config.tracking {
         Some(tracking) if tracking.source == source => Severity::Problem,
@@ -293,8 +294,8 @@ fn unless_chosen(config: &Config, source: SourceChoice) -> Severity {
 }
 
 fn userfaultfd(facts: &HostFacts, config: &Config) -> Finding {
-    const WHY: &str = "The library in QEMU tracks a guest's pages by it; the daemon passes the \
-        device on, else any process must be permitted to use it.";
+    const WHY: &str = "The library in QEMU tracks a guest's pages with userfaultfd: the daemon \
+        passes it the device, or else any process must be permitted to use userfaultfd.";
     let finding =
         |severity, found: &str| Finding::new(Area::Host, "userfaultfd", WHY, severity, found);
     let is_open = match &facts.open_userfaultfd {
@@ -308,7 +309,7 @@ fn userfaultfd(facts: &HostFacts, config: &Config) -> Finding {
         (Some(false), _) => finding(lacking, "/dev/userfaultfd cannot be opened by this user")
             .remedy("sudo ballast doctor host"),
         (None, Some(false)) => {
-            finding(lacking, "no /dev/userfaultfd, and only the privileged may use it")
+            finding(lacking, "no /dev/userfaultfd, and only privileged processes may use it")
                 .remedy("sysctl -w vm.unprivileged_userfaultfd=1")
         }
         (None, None) => finding(lacking, "not in this kernel"),
@@ -316,7 +317,7 @@ fn userfaultfd(facts: &HostFacts, config: &Config) -> Finding {
 }
 
 fn of_damon(damon: &SourceFinding, config: &Config) -> Finding {
-    const WHY: &str = "It finds working sets of guests whose QEMU has no library preloaded.";
+    const WHY: &str = "DAMON finds working sets of guests whose QEMU has no library preloaded.";
     let severity = match damon.works {
         true => Severity::Ok,
         false => unless_chosen(config, SourceChoice::Damon),
@@ -326,8 +327,8 @@ fn of_damon(damon: &SourceFinding, config: &Config) -> Finding {
 }
 
 fn of_mglru(mglru: &SourceFinding, config: &Config) -> Finding {
-    const WHY: &str = "Page generations tell working sets of guests where the library and DAMON do \
-        not work.";
+    const WHY: &str = "Page generations show the working sets of guests if the library and DAMON \
+        do not work.";
     let severity = match mglru.works {
         true => Severity::Ok,
         false => unless_chosen(config, SourceChoice::Mglru),
@@ -337,8 +338,8 @@ fn of_mglru(mglru: &SourceFinding, config: &Config) -> Finding {
 }
 
 fn of_cgroups(cgroups: &Result<Option<MemoryCgroups>, String>, config: &Config) -> Finding {
-    const WHY: &str = "By version 2 with a memory controller containers are balanced, and guests \
-        are fenced and paged out; version 1 kills what it cannot take.";
+    const WHY: &str = "Ballast needs version 2 with the memory controller to balance containers, \
+        and to fence and page out guests; version 1 kills what it cannot reclaim.";
     let finding =
         |severity, found: String| Finding::new(Area::Host, "cgroups", WHY, severity, found);
     let lacking = if config.containers.is_some() { Severity::Problem } else { Severity::Note };

@@ -1,6 +1,7 @@
-//! Where guests are looked for, and who answers there.
+//! Judges the places where guests are looked for, and the answers there.
 //!
-//! Limits: pure; where a daemon holds a guest's QMP socket, what it says of that guest counts.
+//! Limits: pure. Sockets that a daemon uses were not asked; the daemon's view of those guests
+//! counts.
 
 use ballast_libvirt::LibvirtVersion;
 use ballast_model::LinkDown;
@@ -9,7 +10,8 @@ use ballast_qmp::fleet::Notice;
 use super::finding::{Area, Finding, Severity};
 use super::probe::{LibvirtSeen, PatternSeen, QmpFolder, QmpSocket, SocketState, XenSeen};
 
-/// The findings about QMP folders, libvirt, Xen and cgroups. `config` is the configuration's file.
+/// The findings about QMP folders, libvirt, Xen and cgroups. `config` is the path of the
+/// configuration.
 pub(super) fn judge(
     folders: &[QmpFolder],
     libvirts: &[LibvirtSeen],
@@ -38,8 +40,8 @@ pub(super) fn judge(
     findings
 }
 
-const QMP_WHY: &str = "A guest that has no QMP socket for Ballast alone in such a folder, and is no \
-    domain of libvirt, is not seen.";
+const QMP_WHY: &str = "A guest of QEMU is seen only if it has a QMP socket for Ballast alone in \
+    such a folder, or is a domain of libvirt.";
 
 fn of_folder(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
     let shown = folder.path.display().to_string();
@@ -51,7 +53,7 @@ fn of_folder(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
         let found = notice.to_string();
         findings.push(match notice {
             Notice::FolderUnreadable { .. } => {
-                // It may be made while the daemon runs.
+                // A missing folder may be made while the daemon runs.
                 let is_harmless = has_others || !folder.is_there;
                 let severity = if is_harmless { Severity::Note } else { Severity::Problem };
                 finding(severity, found).remedy(format!("install -d -g kvm -m 2770 {shown}"))
@@ -89,7 +91,7 @@ fn of_folder(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
     findings
 }
 
-/// `None`: it is usable, as far as was asked.
+/// The finding about a QMP socket; `None`: it can be used, or was not asked.
 fn of_socket(socket: &QmpSocket) -> Option<Finding> {
     const WHY: &str = "Ballast sees and balances a guest only while its socket answers.";
     let path = socket.path.display();
@@ -118,7 +120,7 @@ fn of_socket(socket: &QmpSocket) -> Option<Finding> {
     })
 }
 
-/// `None`: nobody answers where nobody was configured.
+/// The finding about a libvirt; `None`: none is configured and none answers.
 fn of_libvirt(libvirt: &LibvirtSeen, config: &str) -> Option<Finding> {
     const WHY: &str = "Domains of libvirt are balanced through its socket as they run.";
     let socket = libvirt.socket.display().to_string();
@@ -126,7 +128,7 @@ fn of_libvirt(libvirt: &LibvirtSeen, config: &str) -> Option<Finding> {
         Finding::new(Area::Hypervisors, "libvirt", WHY, severity, found).of(socket.clone())
     };
     if libvirt.is_configured && !libvirt.is_there {
-        // The packaged configuration asks for domains wherever there may be any.
+        // The packaged configuration enables libvirt, whether or not it is installed.
         return Some(
             finding(Severity::Note, "no libvirt is here: there is no such socket".to_owned())
                 .remedy(
@@ -138,7 +140,7 @@ fn of_libvirt(libvirt: &LibvirtSeen, config: &str) -> Option<Finding> {
     Some(match (&libvirt.answer, libvirt.is_configured) {
         (Ok(version), true) => finding(Severity::Ok, answers(version)),
         (Ok(version), false) => {
-            let found = format!("{}, and is not configured", answers(version));
+            let found = format!("{}, but is not configured", answers(version));
             let enable = format!(
                 "sed -i '/^\\[libvirt\\]/,/^enabled/ s/^enabled = false/enabled = true/' {config}"
             );
@@ -155,23 +157,23 @@ fn of_libvirt(libvirt: &LibvirtSeen, config: &str) -> Option<Finding> {
         }
         (Err(LinkDown::Refused), false) => return None,
         (Err(down), false) => {
-            finding(Severity::Note, format!("it is there and not configured: {down}"))
+            finding(Severity::Note, format!("it is there, but not configured: {down}"))
         }
     })
 }
 
-/// What is said of a Xen: of its store, and of `xl` where that counts.
+/// The findings about a Xen: about xenstored, and about `xl` if that matters.
 fn of_xen(xen: &XenSeen, config: &str) -> Vec<Finding> {
-    const WHY: &str = "Domains of Xen are balanced by xenstore; xl tells what they hold and lets \
-        them grow.";
+    const WHY: &str = "Domains of Xen are balanced through xenstore; xl reports what they hold \
+        and lets them grow.";
     let socket = xen.socket.display().to_string();
     let finding = |severity, found: String| {
         Finding::new(Area::Hypervisors, "xen", WHY, severity, found).of(socket.clone())
     };
     if !xen.is_configured {
         let found = match &xen.found.store {
-            Ok(()) => "xenstored answers, and is not configured".to_owned(),
-            Err(down) => format!("it is there and not configured: {down}"),
+            Ok(()) => "xenstored answers, but is not configured".to_owned(),
+            Err(down) => format!("it is there, but not configured: {down}"),
         };
         let enable =
             format!("sed -i '/^\\[xen\\]/,/^enabled/ s/^enabled = false/enabled = true/' {config}");
@@ -188,7 +190,7 @@ fn of_xen(xen: &XenSeen, config: &str) -> Vec<Finding> {
             finding(Severity::Ok, format!("xl works: {free} of {total} are free"))
         }
         Err(why) => {
-            let found = format!("{why}: domains shrink and grow back, and no further");
+            let found = format!("{why}: domains shrink and grow back, but not beyond that");
             finding(Severity::Warning, found).remedy("xl info    # in dom0, as root")
         }
     };
@@ -209,9 +211,9 @@ fn of_pattern(seen: &PatternSeen) -> Finding {
             .remedy("sudo ballast doctor host    # run the daemon as root, too");
     }
     match seen.found {
-        // The packaged configuration names those of Docker and Podman, whether or not they run.
-        0 => finding(Severity::Note, "names no cgroup now".to_owned())
+        // The packaged configuration has patterns for Docker and Podman, whether or not they run.
+        0 => finding(Severity::Note, "matches no cgroup now".to_owned())
             .remedy("systemd-cgls --no-pager"),
-        found => finding(Severity::Ok, format!("names {found} cgroups, readable and writable")),
+        found => finding(Severity::Ok, format!("matches {found} cgroups, readable and writable")),
     }
 }

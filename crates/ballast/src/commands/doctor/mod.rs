@@ -1,12 +1,12 @@
 //! `ballast doctor`: what works on this host, what does not, and what to do about it.
 //!
-//! Idea: three steps. `probe.rs` and `ballast_host::HostFacts` look, `host.rs`, `hypervisors.rs`,
-//! `rest.rs`, `guests.rs` and `permissions.rs` judge what was seen and touch nothing, `render.rs`
-//! prints it. Guests are what the daemon knows of them, so without one they are not looked at.
-//! Begin with `finding.rs`.
+//! Idea: three steps. `probe.rs` and `ballast_host::HostFacts` collect facts. `host.rs`,
+//! `hypervisors.rs`, `rest.rs`, `guests.rs` and `permissions.rs` judge them, without I/O.
+//! `render.rs` prints the findings. Facts about guests come from the daemon, so without a daemon
+//! guests are not judged. Begin with `finding.rs`.
 //!
-//! Limits: one moment. It changes nothing, but it connects to QMP sockets that no daemon holds and
-//! to APIs of hypervisors, and takes DAMON into use for an instant
+//! Limits: a snapshot. It changes nothing, but it connects to QMP sockets that no daemon uses and
+//! to APIs of hypervisors, and it uses DAMON for an instant
 //! (`ballast_daemon::track::TrackingDiagnosis`).
 
 mod finding;
@@ -36,10 +36,10 @@ use super::Connection;
 use finding::{Finding, Severity};
 use probe::RestSeen;
 
-/// The daemon's configuration where its unit has it.
+/// The configuration that the daemon's unit uses.
 const USUAL_CONFIG: &str = "/etc/ballast/ballast.toml";
 
-/// Say what works on this host, what does not, and what to do about it.
+/// Check what works on this host, what does not, and how to fix it.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -50,10 +50,14 @@ Examples:
   ballast doctor guests web-1
   ballast doctor --json | jq -r '.findings[] | select(.severity == \"problem\") | .remedy'
 
-It changes nothing. Run it as the daemon's user or as root: what it may not see it cannot judge.
-Exit status: 0 all is well, or there are notes only; 1 there are warnings or problems, or it could
-not look; 2 wrong usage. A note is good to know and a matter of choice; a warning works and could
-work better; a problem is something configured or asked for that does not work."
+It changes nothing. Run it as the daemon's user or as root: it cannot check what it may not read.
+
+  note     good to know, and a matter of choice
+  warning  works, but could work better
+  problem  something that is configured or requested does not work
+
+Exit status: 0 nothing worse than notes; 1 warnings or problems, or the checks could not run;
+2 wrong usage."
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -64,11 +68,11 @@ pub struct Args {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Subject {
-    /// The host's kernel, hypervisors, other owners of balloons, and permissions.
+    /// Check the host's kernel, hypervisors, other owners of balloons, and permissions.
     Host(DiagnosisArgs),
-    /// What each guest has and lacks to be balanced well, as the daemon sees it.
+    /// Check what each guest has and lacks to be balanced well, as the daemon sees it.
     Guests(GuestsArgs),
-    /// By which source the working set of each guest can be tracked here, and why not by others.
+    /// Check which sources can track the working set of each guest, and why others cannot.
     Tracking(tracking::TrackingArgs),
 }
 
@@ -79,10 +83,10 @@ Examples:
   ballast doctor host
   ballast doctor host --json | jq '.findings[] | select(.topic == \"swap\")'
 
-Exit status as of `ballast doctor`.")]
+The exit status is that of `ballast doctor`.")]
 struct DiagnosisArgs {
-    /// The daemon's configuration (TOML), whose socket counts unless --socket names one [default:
-    /// /etc/ballast/ballast.toml if there is one, else the built-in defaults]
+    /// The daemon's configuration (TOML); its socket is used unless --socket is given [default:
+    /// /etc/ballast/ballast.toml if it exists, else the built-in defaults]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -98,20 +102,20 @@ Examples:
   ballast doctor guests
   ballast doctor guests web-1 web-2
 
-Exit status as of `ballast doctor`; 1 also if no daemon answers.")]
+The exit status is that of `ballast doctor`; also 1 if no daemon answers.")]
 struct GuestsArgs {
-    /// The guests; none: all
+    /// The guests to check; without any, all
     #[arg(value_name = "GUEST")]
     guests: Vec<String>,
     #[command(flatten)]
     common: DiagnosisArgs,
 }
 
-/// Looks, and prints what was found.
+/// Makes the diagnosis and prints the findings.
 ///
 /// # Errors
-/// There are warnings or problems; the configuration is wrong; a guest is not known; the output
-/// cannot be written.
+/// There are warnings or problems; the configuration is invalid; a guest is not known; or the
+/// output cannot be written.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.subject {
         None => {
@@ -134,14 +138,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// What is known, and what was found so far.
+/// The facts that several steps need, and the findings so far.
 struct Diagnosis {
     config: Config,
     /// Whether the configuration was read from its file.
     is_read: bool,
-    /// Where the daemon listens; `None`: this user has no default.
+    /// The daemon's socket; `None`: none is named and this user has no default.
     socket: Option<PathBuf>,
-    /// What the daemon says, or why none does.
+    /// The daemon's status, or why there is none.
     status: Result<StatusReply, String>,
     tracking: TrackingDiagnosis,
     /// Cloud Hypervisor's and Firecracker's guests.
@@ -149,12 +153,12 @@ struct Diagnosis {
     findings: Vec<Finding>,
 }
 
-/// A diagnosis in JSON.
+/// A diagnosis as JSON.
 #[derive(Debug, Serialize)]
 struct DiagnosisReply<'a> {
     /// The configuration; `None`: the built-in defaults.
     config: Option<&'a Path>,
-    /// The worst of all.
+    /// The worst severity of all findings.
     worst: Severity,
     findings: &'a [Finding],
 }
@@ -200,7 +204,8 @@ impl Diagnosis {
         self.findings.extend(found);
     }
 
-    /// `unless_daemon`: how bad it is that no daemon answers.
+    /// Adds findings about the guests called `names`, or about all. `unless_daemon`: the severity
+    /// if no daemon answers.
     fn look_at_guests(&mut self, names: &[String], unless_daemon: Severity) -> anyhow::Result<()> {
         let found = match &self.status {
             Err(why) => {
@@ -221,8 +226,7 @@ impl Diagnosis {
         let config = self.is_read.then_some(self.config.path.as_path());
         let reply = DiagnosisReply { config, worst, findings: &self.findings };
         output.print(&reply, |reply, width| render::render(reply.findings, width))?;
-        // A script that starts guests after it must not go on: what was asked is whether all is
-        // well, and the answer is no.
+        // An exit status of 1, so that a script that starts guests afterwards stops here.
         anyhow::ensure!(worst <= Severity::Note, "not all is well: see the findings");
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! Who else moves balloons, and what the daemon and this command may do.
+//! Judges other owners of balloons, and the rights of the daemon and of this command.
 //!
-//! Limits: pure; what is permitted was tried by this command, as its own user.
+//! Limits: pure. Permissions were tried by this command, as its own user.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use ballast_model::BalloonOwner;
 use super::finding::{Area, Finding, Severity};
 use super::probe::{DaemonSeen, JournalSeen, ProcessSeen, RightsSeen};
 
-/// The user that may do everything that is not taken away.
+/// Root's user id.
 const ROOT: u32 = 0;
 /// Most processes that a finding names.
 const NAMED_MAX: usize = 5;
@@ -28,7 +28,7 @@ pub(super) fn judge_owners(owners: &[(u32, BalloonOwner)]) -> Vec<Finding> {
         let stop = match owner {
             BalloonOwner::Ballast => continue,
             BalloonOwner::Mom => "systemctl disable --now momd || systemctl disable --now vdsmd",
-            BalloonOwner::Pvestatd => "qm set VMID --balloon 0    # for each guest of Ballast's",
+            BalloonOwner::Pvestatd => "qm set VMID --shares 0    # for each guest of Ballast's",
             BalloonOwner::Squeezed => "systemctl disable --now squeezed",
             BalloonOwner::Qmemman => "systemctl disable --now qubes-qmemman",
         };
@@ -57,7 +57,7 @@ fn processes(pids: &[u32]) -> String {
     format!("{noun} {}", named.join(", "))
 }
 
-/// The findings about what the daemon and this command may do.
+/// The findings about the rights of the daemon and of this command.
 pub(super) fn judge_permissions(seen: &RightsSeen, config: &Config) -> Vec<Finding> {
     let mut findings = vec![of_daemon(&seen.daemon, config)];
     findings.push(of_user(&seen.own, &seen.daemon));
@@ -69,7 +69,7 @@ pub(super) fn judge_permissions(seen: &RightsSeen, config: &Config) -> Vec<Findi
 
 fn of_daemon(daemon: &DaemonSeen, config: &Config) -> Finding {
     const WHY: &str = "As root, or with these capabilities, the daemon keeps running on a host that \
-        is short, sees hypervisors of other users, and pages them out.";
+        is short of memory, and sees and pages out hypervisors of other users.";
     let finding = |severity, found: String| {
         Finding::new(Area::Permissions, "daemon-rights", WHY, severity, found)
     };
@@ -102,8 +102,8 @@ fn of_daemon(daemon: &DaemonSeen, config: &Config) -> Finding {
 }
 
 fn of_user(own: &Result<ProcessRights, String>, daemon: &DaemonSeen) -> Finding {
-    const WHY: &str = "What this command could try tells what the daemon can only if both have the \
-        same rights.";
+    const WHY: &str = "This command tries things with its own rights; the daemon can do the same \
+        only if it has the same rights.";
     let finding =
         |severity, found: String| Finding::new(Area::Permissions, "user", WHY, severity, found);
     match (own, &daemon.rights) {
@@ -123,8 +123,8 @@ fn of_user(own: &Result<ProcessRights, String>, daemon: &DaemonSeen) -> Finding 
 }
 
 fn of_smaps(hypervisors: &[ProcessSeen]) -> Option<Finding> {
-    const WHY: &str = "What a guest really occupies, and which of its pages are huge, is in \
-        /proc/PID/smaps of its hypervisor.";
+    const WHY: &str = "/proc/PID/smaps of a guest's hypervisor says what the guest really \
+        occupies, and which of its pages are huge.";
     let finding =
         |severity, found: String| Finding::new(Area::Permissions, "smaps", WHY, severity, found);
     let closed: Vec<u32> =
@@ -146,8 +146,8 @@ fn of_smaps(hypervisors: &[ProcessSeen]) -> Option<Finding> {
 }
 
 fn of_cgroups(hypervisors: &[ProcessSeen], config: &Config) -> Option<Finding> {
-    const WHY: &str = "A guest can be fenced, and paged out as a whole, only in a cgroup of its own \
-        whose limit may be written.";
+    const WHY: &str = "A guest can be fenced, or paged out as a whole, only if it has a cgroup of \
+        its own with a writable limit.";
     let finding = |severity, found: String| {
         Finding::new(Area::Permissions, "guest-cgroups", WHY, severity, found)
     };
@@ -157,11 +157,11 @@ fn of_cgroups(hypervisors: &[ProcessSeen], config: &Config) -> Option<Finding> {
         (0, _) => return None,
         (all, None) => finding(Severity::Ok, format!("writable of all {all} hypervisors")),
         (all, Some(why)) => {
-            // Where it is the way chosen to page guests out, and not one of two.
+            // A problem only if the configuration pages guests out by cgroup alone.
             let is_chosen = config.paging.is_some_and(|it| it.way == PagingWay::Cgroup);
             let severity = if is_chosen { Severity::Problem } else { Severity::Note };
             let count = without.len();
-            let found = format!("{count} of {all} hypervisors have none such: {why}");
+            let found = format!("{count} of {all} hypervisors have no such cgroup: {why}");
             finding(severity, found).remedy(
                 "systemd-run --scope --slice=machine.slice qemu-system-x86_64 …    # next time",
             )
@@ -170,8 +170,8 @@ fn of_cgroups(hypervisors: &[ProcessSeen], config: &Config) -> Option<Finding> {
 }
 
 fn of_journal(journal: &JournalSeen) -> Finding {
-    const WHY: &str = "Without its journal a daemon that is started again forgets what guests were \
-        promised, and nothing can be explained afterwards.";
+    const WHY: &str = "Without its journal a restarted daemon forgets what guests were promised, \
+        and past decisions cannot be explained.";
     let finding =
         |severity, found: String| Finding::new(Area::Permissions, "journal", WHY, severity, found);
     let shown = |path: &Path| path.display().to_string();

@@ -1,9 +1,9 @@
-//! What is there: the host's kernel, hypervisors, owners of balloons, and what is permitted.
+//! Collects facts: cgroups, hypervisors, the daemon, and permissions.
 //!
-//! Idea: everything is tried as the daemon would try it, by the code that the daemon uses, and put
-//! into plain values; what they mean is for others. Nothing is changed.
-//! Cost: some small files, one connection for each QMP socket that no daemon holds, some 10 ms a
-//! hypervisor. Limits: [`ASKED_MAX`] QMP sockets are asked.
+//! Idea: everything is tried as the daemon would, with the daemon's own code, and the results are
+//! plain values; other files judge them. Nothing is changed.
+//! Cost: some small files, one connection for each QMP socket that no daemon uses, some 10 ms a
+//! hypervisor. Limits: at most [`ASKED_MAX`] sockets of one kind are asked.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -25,13 +25,13 @@ use ballast_xen::{XenFound, find_xen};
 use rustix::fs::{Access, access};
 use tokio::task::JoinSet;
 
-/// Most sockets of one kind that are asked at once; the others are only listed.
+/// Most sockets of one kind that are asked; the others are only listed.
 const ASKED_MAX: usize = 256;
 /// Where xenstored listens.
 const XEN_SOCKET: &str = "/run/xenstored/socket";
-/// Where a libvirt for the whole host listens.
+/// The sockets of a libvirt for the whole host: `libvirtd` or `virtqemud`.
 const LIBVIRT_SOCKETS: [&str; 2] = ["/run/libvirt/libvirt-sock", "/run/libvirt/virtqemud-sock"];
-/// How long one is asked that is not configured.
+/// Longest wait for a libvirt that is not configured.
 const LIBVIRT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The hierarchy of cgroups that controls memory.
@@ -39,11 +39,11 @@ const LIBVIRT_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct MemoryCgroups {
     pub(super) version: CgroupVersion,
     pub(super) point: PathBuf,
-    /// Whether cgroups in it have the memory controller.
+    /// Whether cgroups in it can have the memory controller.
     pub(super) is_delegated: bool,
 }
 
-/// Looks for them below `root`, which is `/` except for tests. `None`: there are none.
+/// Finds the hierarchy below `root`, which is `/` except in tests. `None`: there is none.
 pub(super) fn memory_cgroups(root: &Path) -> Result<Option<MemoryCgroups>, String> {
     let path = root.join("proc/self/mountinfo");
     let told = |why: String| format!("{}: {why}", path.display());
@@ -67,10 +67,10 @@ pub(super) fn memory_cgroups(root: &Path) -> Result<Option<MemoryCgroups>, Strin
     Ok(None)
 }
 
-/// What a QMP socket does.
+/// The state of a QMP socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SocketState {
-    /// It answers, or the daemon has it.
+    /// It answers, or the daemon uses it.
     Answers,
     /// There are too many to ask them all.
     NotAsked,
@@ -87,7 +87,7 @@ pub(super) struct QmpSocket {
     pub(super) state: SocketState,
 }
 
-/// A folder of them.
+/// A folder with QMP sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct QmpFolder {
     pub(super) path: PathBuf,
@@ -96,7 +96,7 @@ pub(super) struct QmpFolder {
     pub(super) notices: Vec<Notice>,
 }
 
-/// Asks the sockets in the configured folders, except those that the daemon has.
+/// Asks the sockets in the configured folders, except those that the daemon uses.
 pub(super) async fn qmp_folders(config: &Config, status: Option<&StatusReply>) -> Vec<QmpFolder> {
     let is_held = |guest: &str| {
         status.is_some_and(|status| status.guests.iter().any(|view| view.guest == guest))
@@ -132,17 +132,17 @@ pub(super) async fn qmp_folders(config: &Config, status: Option<&StatusReply>) -
     folders
 }
 
-/// A libvirt's socket.
+/// A socket of libvirt, and its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LibvirtSeen {
     pub(super) socket: PathBuf,
     pub(super) is_configured: bool,
-    /// Whether the socket is there, whoever listens.
+    /// Whether the socket exists, whether or not anybody listens.
     pub(super) is_there: bool,
     pub(super) answer: Result<LibvirtVersion, LinkDown>,
 }
 
-/// Asks the libvirt that is configured, or those there are.
+/// Asks the configured libvirt; if none is configured, those that this host has.
 pub(super) async fn libvirts(config: &Config) -> Vec<LibvirtSeen> {
     if let Some(settings) = &config.libvirt {
         let answer = ask_version(&settings.socket, settings.timeout).await;
@@ -159,7 +159,7 @@ pub(super) async fn libvirts(config: &Config) -> Vec<LibvirtSeen> {
     seen
 }
 
-/// A Xen on this host.
+/// The Xen of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct XenSeen {
     pub(super) socket: PathBuf,
@@ -167,7 +167,7 @@ pub(super) struct XenSeen {
     pub(super) found: XenFound,
 }
 
-/// Looks at the Xen that is configured, or at one that is here; `None`: there is none.
+/// Asks the configured Xen; if none is configured, one that this host has. `None`: there is none.
 pub(super) async fn xen(config: &Config) -> Option<XenSeen> {
     let (socket, xl, timeout) = match &config.xen {
         Some(settings) => (settings.socket.clone(), settings.xl.clone(), settings.timeout),
@@ -188,11 +188,11 @@ pub(super) enum RestHypervisor {
     Firecracker,
 }
 
-/// What the configured sockets of one are.
+/// The configured sockets of one such hypervisor.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RestSeen {
     pub(super) hypervisor: RestHypervisor,
-    /// Each pattern, and how many sockets it names.
+    /// Each pattern, and how many sockets it matches.
     pub(super) patterns: Vec<(String, usize)>,
     pub(super) sockets: Vec<RestSocket>,
 }
@@ -201,24 +201,25 @@ pub(super) struct RestSeen {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RestSocket {
     pub(super) path: PathBuf,
-    /// What its guest is called.
+    /// The name of its guest.
     pub(super) guest: String,
-    /// What was answered; `None`: there are too many to ask them all.
+    /// The answer; `None`: not asked, because there are too many.
     pub(super) answer: Option<Result<RestAnswer, LinkDown>>,
 }
 
-/// What the API says of its guest.
+/// What the API reports about its guest.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RestAnswer {
     pub(super) version: Option<String>,
     pub(super) sample: GuestSample,
-    /// Whether it has a balloon that does not say what it holds.
+    /// Whether it has a balloon that does not report its size.
     pub(super) has_blind_balloon: bool,
     /// The socket of its vsock device.
     pub(super) vsock: Option<PathBuf>,
 }
 
-/// Asks the configured sockets of Cloud Hypervisor and Firecracker, beside a daemon that does, too.
+/// Asks the configured sockets of Cloud Hypervisor and Firecracker. A daemon may use them at the
+/// same time.
 pub(super) async fn rest(config: &Config) -> Vec<RestSeen> {
     let mut seen = Vec::new();
     if let Some(settings) = &config.cloud_hypervisor {
@@ -267,18 +268,18 @@ fn answer_of<G: RestGuest>(guest: &G, name: &str) -> Result<RestAnswer, LinkDown
     })
 }
 
-/// What a pattern of `[containers]` names.
+/// The cgroups that a pattern of `[containers]` matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PatternSeen {
     pub(super) pattern: String,
     pub(super) found: usize,
-    /// A file of them that cannot be read.
+    /// A file in them that cannot be read.
     pub(super) unreadable: Option<PathBuf>,
-    /// A file of them that cannot be written.
+    /// A file in them that cannot be written.
     pub(super) unwritable: Option<PathBuf>,
 }
 
-/// Looks at the configured cgroups.
+/// Checks the configured cgroups.
 pub(super) fn patterns(config: &Config, cgroups: Option<&MemoryCgroups>) -> Vec<PatternSeen> {
     let cgroups = cgroups.filter(|it| it.version == CgroupVersion::Two);
     let mut seen = Vec::new();
@@ -299,12 +300,12 @@ pub(super) fn patterns(config: &Config, cgroups: Option<&MemoryCgroups>) -> Vec<
 /// The daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DaemonSeen {
-    /// Its process, and what that may; `None`: there is none.
+    /// Its process number and its rights; `None`: there is no daemon.
     pub(super) rights: Option<(u32, Result<ProcessRights, String>)>,
 }
 
-/// Looks for the daemon on `socket`; where that may not be opened, it is taken to be the first of
-/// `daemons`, which are all that run.
+/// Finds the daemon that listens on `socket`. If this user may not open that, it is taken to be the
+/// first of `daemons`, the numbers of all daemons that run.
 pub(super) async fn daemon(socket: Option<&Path>, daemons: &[u32]) -> DaemonSeen {
     let pid = match socket {
         None => None,
@@ -321,7 +322,7 @@ fn rights(who: &str) -> Result<ProcessRights, String> {
     ProcessRights::read(Path::new(PROC), who).map_err(|error| error.to_string())
 }
 
-/// What may be done to a hypervisor's process.
+/// What this command may do to a hypervisor's process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ProcessSeen {
     pub(super) pid: u32,
@@ -331,20 +332,20 @@ pub(super) struct ProcessSeen {
     pub(super) cgroup: Result<(), String>,
 }
 
-/// Where the daemon is to record.
+/// The state of the daemon's journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum JournalSeen {
-    /// Nowhere.
+    /// The journal is off.
     Off,
-    /// A daemon records.
+    /// A daemon runs, and records.
     Recording,
-    /// A daemon does not.
+    /// A daemon runs, and does not record.
     Failing { why: String },
     /// The folder is missing.
     NoFolder { folder: PathBuf },
-    /// No daemon runs, and this user could not.
+    /// No daemon runs, and this user may not write the journal.
     NotWritable { path: PathBuf },
-    /// No daemon runs, and this user could.
+    /// No daemon runs, and this user may write the journal.
     Writable { path: PathBuf },
 }
 
@@ -357,7 +358,7 @@ pub(super) struct RightsSeen {
     pub(super) journal: JournalSeen,
 }
 
-/// Tries what this user may do.
+/// Checks what this user may do.
 pub(super) fn permissions(
     config: &Config,
     daemon: DaemonSeen,

@@ -1,6 +1,7 @@
-//! A diagnosis as text: a table for each area, worst things with why and what to type.
+//! A diagnosis as text: a table for each area. Findings that are not fine also have the reason and
+//! the command that fixes them.
 //!
-//! Limits: of one guest all that is well shares a row, so that what is not can be seen.
+//! Limits: all that is fine about one guest shares a row, so that the rest stands out.
 
 use ballast_report::{Report, harmless_line};
 
@@ -89,7 +90,7 @@ fn of_finding(finding: &Finding, what: String) -> Vec<Row> {
     rows
 }
 
-/// How many findings there are of each kind, the worst first.
+/// How many findings there are of each severity, the worst first.
 fn count(findings: &[Finding]) -> String {
     let mut parts = Vec::new();
     for (severity, one, many) in [

@@ -1,8 +1,8 @@
-//! Cloud Hypervisor's and Firecracker's guests, by their own APIs: who answers, and what a guest
-//! was started without.
+//! Guests of Cloud Hypervisor and Firecracker, by their own APIs: which of them answer, and which
+//! devices a guest lacks.
 //!
-//! Limits: pure. What is missing has to be there before a guest boots: no call adds it later,
-//! except Cloud Hypervisor's vsock.
+//! Limits: pure. A missing device has to be configured before the guest boots: no call adds it
+//! later, except Cloud Hypervisor's vsock.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,12 +13,12 @@ use ballast_rest::shown;
 use super::finding::{Area, Finding, Severity};
 use super::probe::{RestAnswer, RestHypervisor, RestSeen, RestSocket};
 
-/// With what a guest's balloon is to be started, beside its statistics where there are any.
+/// Options with which a guest's balloon should be started, beside statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BalloonStart {
-    /// That it deflates before the guest's kernel kills a process.
+    /// It deflates before the guest's kernel kills a process.
     pub(super) deflate_on_oom: bool,
-    /// That it reports free pages.
+    /// It reports free pages.
     pub(super) free_page_reporting: bool,
 }
 
@@ -45,7 +45,8 @@ impl RestHypervisor {
         }
     }
 
-    /// How `guest` is started with a balloon: Cloud Hypervisor by a flag, Firecracker by its file.
+    /// How to start `guest` with a balloon: by a flag of Cloud Hypervisor, or by a file for
+    /// Firecracker.
     pub(super) fn balloon_line(self, guest: &str, start: BalloonStart) -> String {
         let BalloonStart { deflate_on_oom, free_page_reporting } = start;
         match self {
@@ -70,7 +71,7 @@ impl RestHypervisor {
         }
     }
 
-    /// How `guest`, whose API is at `api`, is started with a vsock device.
+    /// How to start `guest`, whose API is at `api`, with a vsock device.
     fn vsock_line(self, guest: &str, api: &Path) -> String {
         let socket = api.with_extension("vsock");
         let socket = socket.display();
@@ -97,17 +98,17 @@ pub(super) fn programs(seen: &[RestSeen]) -> BTreeMap<String, RestHypervisor> {
     programs
 }
 
-/// The findings about all that was seen. `hears_vsock`: agents may connect by vsock; `config` is
-/// the configuration's file.
+/// The findings about these hypervisors. `hears_vsock`: agents may connect by vsock; `config` is
+/// the path of the configuration.
 pub(super) fn judge(seen: &[RestSeen], hears_vsock: bool, config: &str) -> Vec<Finding> {
-    const WHY: &str = "Every socket that these patterns name is a guest.";
+    const WHY: &str = "Every socket that matches these patterns is a guest.";
     let mut findings = Vec::new();
     for RestSeen { hypervisor, patterns, sockets } in seen {
         let note = |found: String| {
             Finding::new(Area::Hypervisors, hypervisor.topic(), WHY, Severity::Note, found)
         };
         for (pattern, _) in patterns.iter().filter(|(_, count)| *count == 0) {
-            let found = note("names no socket now".to_owned()).of(pattern.clone());
+            let found = note("matches no socket now".to_owned()).of(pattern.clone());
             findings.push(found.remedy(format!("ls -l {pattern}")));
         }
         let asked = sockets.iter().filter(|it| it.answer.is_some()).count();
@@ -142,11 +143,11 @@ fn of_socket(
     let version = answer.version.as_deref().map_or(String::new(), |it| format!(" {}", shown(it)));
     let state = match &answer.sample.run_state {
         Some(state) => format!("its guest: {state}"),
-        None => "what its guest does it does not say".to_owned(),
+        None => "it does not say what its guest does".to_owned(),
     };
     let text = format!("{}{version} answers; {state}", hypervisor.name());
     let mut findings = vec![found(WHY, Severity::Ok, text)];
-    // Before its boot nothing is known of its devices.
+    // Before a guest boots, its devices are not known.
     if answer.sample.boot_memory.is_some() {
         findings.push(balloon(hypervisor, &socket.guest, answer, found));
         findings.extend(deflate_on_oom(hypervisor, &socket.guest, answer, found));
@@ -155,7 +156,7 @@ fn of_socket(
     findings
 }
 
-/// Why nobody answers as the hypervisor would.
+/// The finding about a socket on which the hypervisor does not answer.
 fn of_silence(
     hypervisor: RestHypervisor,
     down: &LinkDown,
@@ -229,7 +230,7 @@ fn deflate_on_oom(
     is_off.then(|| found(WHY, Severity::Note, "deflate_on_oom is off".into()).remedy(line))
 }
 
-/// What is known of the guest's need: of Cloud Hypervisor's by an agent alone.
+/// How the guest's need is known: for Cloud Hypervisor, only by an agent.
 fn agent(
     hypervisor: RestHypervisor,
     socket: &RestSocket,
@@ -238,25 +239,25 @@ fn agent(
     config: &str,
     found: impl Fn(&'static str, Severity, String) -> Finding,
 ) -> Finding {
-    const WHY: &str = "What a guest needs its balloon's statistics say, or an agent in it, which \
-        comes by vsock.";
+    const WHY: &str = "A guest's need is known from its balloon's statistics, or from an agent in \
+        it, which connects by vsock.";
     let needs_agent = answer.sample.capabilities.statistics != Some(true);
     let severity = if needs_agent { Severity::Warning } else { Severity::Note };
     let but = match needs_agent {
-        true => ": nothing says what it could give back, and it gives nothing",
-        false => ": an agent cannot come by it",
+        true => ": nothing says what it could give back, so it gives nothing back",
+        false => ": an agent cannot connect by it",
     };
     match (&answer.vsock, hears_vsock) {
         (None, _) => found(WHY, severity, format!("no vsock device{but}"))
             .remedy(hypervisor.vsock_line(&socket.guest, &socket.path)),
-        (Some(_), false) => found(WHY, severity, format!("agents by vsock are not heard{but}"))
+        (Some(_), false) => found(WHY, severity, format!("agents by vsock are not accepted{but}"))
             .remedy(format!(
                 "sed -i '/^\\[agents\\]/,/^\\[/ s/^vsock = false/vsock = true/' {config}"
             )),
         (Some(vsock), true) => {
             let at = shown(&vsock.to_string_lossy());
             let line = "`ballast-agent --connect vsock` in the guest";
-            found(WHY, Severity::Ok, format!("{line} comes by its device at {at}"))
+            found(WHY, Severity::Ok, format!("{line} connects by its device at {at}"))
         }
     }
 }

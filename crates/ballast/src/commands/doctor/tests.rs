@@ -1,4 +1,4 @@
-//! Tests of what is made of fake hosts, hypervisors, guests and rights.
+//! Tests of the findings about fake hosts, hypervisors, guests and rights.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use super::*;
 
 mod rest_apis;
 
-/// A host on which all is well.
+/// A host without faults.
 const GOOD: [(&str, &str); 18] = [
     ("proc/sys/kernel/osrelease", "6.12.48+deb13-amd64\n"),
     ("proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n"),
@@ -50,7 +50,7 @@ const GOOD: [(&str, &str); 18] = [
     ("sys/fs/cgroup/cgroup.controllers", "cpu memory\n"),
 ];
 const DELEGATED: (&str, &str) = ("sys/fs/cgroup/cgroup.subtree_control", "cpu memory\n");
-/// A host on which little is.
+/// A host with many faults.
 const POOR: [(&str, &str); 15] = [
     ("proc/sys/kernel/osrelease", "5.4.0-generic\n"),
     ("proc/meminfo", "MemTotal: 4194304 kB\nMemAvailable: 102400 kB\n"),
@@ -68,7 +68,7 @@ const POOR: [(&str, &str); 15] = [
     ("sys/kernel/mm/ksm/sleep_millisecs", "20\n"),
     ("proc/self/mountinfo", "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"),
 ];
-/// Between the two.
+/// A host with some faults.
 const STRAINED: [(&str, &str); 11] = [
     ("proc/sys/kernel/osrelease", "5.15.0\n"),
     ("proc/meminfo", "MemTotal: 524288 kB\nMemAvailable: 102400 kB\n"),
@@ -108,7 +108,7 @@ fn host(root: &TempDir, damon: &SourceFinding, settings: &str) -> Vec<Finding> {
     host::judge(&HostFacts::read(root.path()), &cgroups, &tracking, &config(settings))
 }
 
-/// A finding a line, without its reason: what was found, and what to type.
+/// One finding a line, without its reason: what was found, and the command that fixes it.
 fn told(findings: &[Finding]) -> String {
     let mut text = String::new();
     for it in findings {
@@ -165,7 +165,7 @@ fn fake_hosts_are_judged_by_their_settings() {
                 warning kernel: Linux 5.4.0-generic
                 warning memory: 4GiB in all, 100MiB available, 512MiB kept for the host
                   $ ps -eo rss,pid,comm --sort=-rss | head
-                warning pressure: this kernel does not tell it (PSI is off)
+                warning pressure: this kernel does not report it (PSI is off)
                   $ sed -i 's/^GRUB_CMDLINE_LINUX="/&psi=1 /' /etc/default/grub && update-grub && reboot
                 warning swap: none: no guest can be paged out
                   $ fallocate -l 8G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile
@@ -179,7 +179,7 @@ fn fake_hosts_are_judged_by_their_settings() {
                   $ echo never > /sys/kernel/mm/transparent_hugepage/enabled
                 note ksm: merges pages, saves 200MiB now
                   $ echo 2 > /sys/kernel/mm/ksm/run
-                problem userfaultfd: no /dev/userfaultfd, and only the privileged may use it
+                problem userfaultfd: no /dev/userfaultfd, and only privileged processes may use it
                   $ sysctl -w vm.unprivileged_userfaultfd=1
                 note damon: this kernel has no DAMON
                 note mglru: as told of DAMON
@@ -218,7 +218,7 @@ fn fake_hosts_are_judged_by_their_settings() {
             expect![[r#"
             warning kernel: its version is not known
             problem memory: /proc/meminfo is missing
-            warning pressure: this kernel does not tell it (PSI is off)
+            warning pressure: this kernel does not report it (PSI is off)
               $ sed -i 's/^GRUB_CMDLINE_LINUX="/&psi=1 /' /etc/default/grub && update-grub && reboot
             warning swap: none: no guest can be paged out
               $ fallocate -l 8G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile
@@ -257,7 +257,8 @@ fn merging_to_be_tuned_must_be_there_and_free() {
         (finding.severity, finding.found.clone())
     };
     const TUNED: &str = "[mechanisms.ksm]\nenabled = true\n";
-    const OTHER: [(&str, &str); 1] = [("proc/7/comm", "ksmtuned\n")];
+    const OTHER: [(&str, &str); 2] =
+        [("proc/7/comm", "ksmtuned\n"), ("proc/7/status", "Uid:\t0\t0\t0\t0\n")];
     let told = "off; ksmtuned (process 7) tunes it";
     assert_eq!(found(&[], TUNED), (Severity::Ok, "off; tuned by [mechanisms.ksm]".into()));
     assert_eq!(found(&OTHER, ""), (Severity::Note, told.into()));
@@ -406,14 +407,14 @@ fn hypervisors_are_told_by_who_answers() {
           $ usermod -aG libvirt $USER    # or run the daemon as root
         problem libvirt /l/sock: no answer in time
           $ virsh -c qemu:///system version
-        note libvirt /l/sock: libvirt 9.0.0 answers, and is not configured
+        note libvirt /l/sock: libvirt 9.0.0 answers, but is not configured
           $ sed -i '/^\[libvirt\]/,/^enabled/ s/^enabled = false/enabled = true/' /etc/b.toml
-        note libvirt /l/sock: it is there and not configured: permission denied: run the daemon as the socket's owner or in its group
-        note libvirt /l/sock: it is there and not configured: no answer in time
+        note libvirt /l/sock: it is there, but not configured: permission denied: run the daemon as the socket's owner or in its group
+        note libvirt /l/sock: it is there, but not configured: no answer in time
         note libvirt /l/sock: no libvirt is here: there is no such socket
           $ systemctl start libvirtd || systemctl start virtqemud    # where there is one
-        ok containers a/*: names 3 cgroups, readable and writable
-        note containers b: names no cgroup now
+        ok containers a/*: matches 3 cgroups, readable and writable
+        note containers b: matches no cgroup now
           $ systemd-cgls --no-pager
         problem containers c: /c/memory.current cannot be read
           $ cat /c/memory.current
@@ -614,7 +615,7 @@ fn owners_and_rights_are_told_with_what_mends_them() {
         warning owner: mom runs (process 8)
           $ systemctl disable --now momd || systemctl disable --now vdsmd
         warning owner: pvestatd runs (process 10)
-          $ qm set VMID --balloon 0    # for each guest of Ballast's
+          $ qm set VMID --shares 0    # for each guest of Ballast's
         warning owner: 2 daemons of Ballast run (processes 7, 9)
           $ ps -o pid,user,args -C ballast
         warning daemon-rights: process 7, user 107, without CAP_SYS_PTRACE, CAP_SYS_NICE, CAP_SYS_RESOURCE
@@ -622,7 +623,7 @@ fn owners_and_rights_are_told_with_what_mends_them() {
         note user: this command runs as user 1000, with other rights than the daemon (user 107)
         warning smaps: not readable of 1 of 2 hypervisors: process 21 (Permission denied)
           $ sudo ballast doctor host    # run the daemon as root, too
-        note guest-cgroups: 1 of 2 hypervisors have none such: in the root cgroup
+        note guest-cgroups: 1 of 2 hypervisors have no such cgroup: in the root cgroup
           $ systemd-run --scope --slice=machine.slice qemu-system-x86_64 …    # next time
         problem journal: the daemon does not record: the disk is full
           $ ballast status
@@ -718,11 +719,11 @@ fn a_xen_is_told_with_what_works_of_it() {
         ok xen /x/socket: xl works: 512MiB of 4GiB are free
         problem xen /x/socket: xenstored: permission denied: run the daemon as the socket's owner or in its group
           $ xenstore-ls /local/domain    # in dom0, as root
-        warning xen /x/socket: `xl info`: No such file or directory: domains shrink and grow back, and no further
+        warning xen /x/socket: `xl info`: No such file or directory: domains shrink and grow back, but not beyond that
           $ xl info    # in dom0, as root
-        note xen /x/socket: xenstored answers, and is not configured
+        note xen /x/socket: xenstored answers, but is not configured
           $ sed -i '/^\[xen\]/,/^enabled/ s/^enabled = false/enabled = true/' /etc/b.toml
-        note xen /x/socket: it is there and not configured: nobody listens on the socket
+        note xen /x/socket: it is there, but not configured: nobody listens on the socket
           $ sed -i '/^\[xen\]/,/^enabled/ s/^enabled = false/enabled = true/' /etc/b.toml
     "#]].assert_eq(&told(&found));
 }

@@ -4,15 +4,15 @@ use ballast_daemon::track::{GuestDiagnosis, SourceFinding, TrackingDiagnosis};
 use ballast_report::{Output, harmless_line};
 use serde::Serialize;
 
-/// Say by which source each guest that runs here can be tracked, and why not by others.
+/// Check which sources can track each guest that runs here, and why others cannot.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   ballast doctor tracking
   ballast doctor tracking --json | jq '.guests[] | select(.best == null) | .guest'
 
-It asks this host, not the daemon, and leaves nothing changed. Run it as root: it sees no
-hypervisors of other users else. Exit status: 1 if a guest has no source.")]
+It checks the host without the daemon and changes nothing. Run it as root: otherwise it does not see
+hypervisors of other users. Exit status: 0 every guest has a source; 1 a guest has none.")]
 pub(super) struct TrackingArgs {
     #[command(flatten)]
     output: Output,
@@ -39,7 +39,7 @@ pub(super) fn run(args: TrackingArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The diagnosis in JSON.
+/// The diagnosis as JSON.
 #[derive(Debug, Serialize)]
 struct TrackingReply<'a> {
     damon: &'a SourceFinding,
@@ -51,7 +51,7 @@ struct TrackingReply<'a> {
 struct GuestReply<'a> {
     #[serde(flatten)]
     guest: &'a GuestDiagnosis,
-    /// What `source = "auto"` takes; `None`: none works.
+    /// The source that `source = "auto"` chooses; `None`: none works.
     best: Option<&'static str>,
 }
 

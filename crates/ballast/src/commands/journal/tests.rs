@@ -1,4 +1,4 @@
-//! Tests of what is read from a journal that was really written.
+//! Tests of reading a journal that the store has written.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,32 +1,34 @@
-//! A guest's balloon device, used by whoever is root in the guest and not by its driver.
+//! A guest's balloon device, used by root in the guest instead of its driver.
 //!
-//! Idea: what a balloon holds is a field of the device (`actual`) that the guest writes, and every
-//! virtio device on PCI has a capability through which its fields can be reached by way of its
-//! configuration space. The kernel lets root write there whether or not a driver has the device. So
-//! to lie, or to make the driver deaf, takes a shell and no module of its own.
+//! Idea: a balloon's size is a field of the device (`actual`) that the guest writes. Every virtio
+//! device on PCI has a capability through which its fields can be accessed from its configuration
+//! space, and the kernel lets root write there whether or not a driver uses the device. So a guest
+//! can lie, or keep interrupts from its driver, with a shell and without a kernel module.
 //!
 //! Source: Virtual I/O Device (VIRTIO) 1.1, 4.1.4 and 5.5.4; PCI Local Bus 3.0, 6.2.2.
-//! Limits: one device a guest, whose interrupts are by pin, as QEMU's are; nobody else may use the
+//! Limits: one device per guest, with interrupts by pin, as QEMU's have; nobody else may use the
 //! capability meanwhile.
 
 use super::Lab;
 
-/// Bytes of configuration space in which capabilities are.
+/// Bytes of configuration space that contain capabilities.
 const SPACE: usize = 256;
-/// Where the first capability's place is.
+/// Offset of the field with the offset of the first capability.
 const FIRST_CAPABILITY: usize = 0x34;
 const VENDOR: u8 = 0x09;
-/// Kinds of virtio's own capabilities: where the device's fields are, and the way to reach them.
+/// Kinds of virtio's own capabilities: the place of the device's fields, and the access to memory
+/// by configuration space (`VIRTIO_PCI_CAP_PCI_CFG`).
 const DEVICE_FIELDS: u8 = 4;
 const WAY_IN: u8 = 5;
-/// Within such a capability: its kind, which memory of the device, where in that, how many bytes,
-/// and (of the way in) the bytes.
+/// Offsets in such a capability: its kind, the memory region of the device, the offset in that, the
+/// number of bytes, and (for access) the bytes.
 const KIND: usize = 3;
 const BAR: usize = 4;
 const OFFSET: usize = 8;
 const LENGTH: usize = 12;
 const DATA: usize = 16;
-/// The device's fields, of four bytes each: pages asked for, and pages that the guest says it gave.
+/// Offsets of the device's fields, of four bytes each: pages asked for (`num_pages`), and pages
+/// that the guest claims to have given (`actual`).
 const ASKED: u32 = 0;
 const GIVEN: u32 = 4;
 /// The command register, and the bit in it that disables the device's interrupts.
@@ -37,18 +39,18 @@ const INTERRUPTS_OFF: u16 = 0x0400;
 pub struct BalloonDevice<'a> {
     lab: &'a Lab,
     guest: &'static str,
-    /// The file in the guest that is its configuration space.
+    /// The file in the guest with the device's configuration space.
     file: String,
-    /// Where in that the way in is.
+    /// Offset in that of the capability for access.
     way_in: usize,
-    /// What its driver has in the command register.
+    /// The value of the command register that its driver has set.
     command: u16,
-    /// Where in the device's memory its fields are.
+    /// Offset of the fields in the device's memory.
     fields: u32,
 }
 
 impl<'a> BalloonDevice<'a> {
-    /// Finds it; it may have a driver or none.
+    /// Finds the device; it may have a driver or none.
     pub fn find(lab: &'a Lab, guest: &'static str) -> BalloonDevice<'a> {
         let found = lab.shell(
             guest,
@@ -70,7 +72,7 @@ impl<'a> BalloonDevice<'a> {
             fields: u32::from_le_bytes(space[fields + OFFSET..][..4].try_into().unwrap()),
             file,
         };
-        // The same memory, four bytes at a time.
+        // Access to the same memory region, four bytes at a time.
         let script = [
             device.put(way_in + BAR, &space[fields + BAR..][..1]),
             device.put(way_in + LENGTH, &4_u32.to_le_bytes()),
@@ -79,15 +81,15 @@ impl<'a> BalloonDevice<'a> {
         device
     }
 
-    /// The guest says that it has given this many pages, whatever it has given.
+    /// The guest claims to have given this many pages, whatever it has given.
     pub fn claim_given(&self, pages: u32) {
         let script =
             [self.select(GIVEN), self.put(self.way_in + DATA, &pages.to_le_bytes())].join("; ");
         self.lab.shell(self.guest, &script);
     }
 
-    /// From now on the guest says at once that it has given what it is asked for, whatever that is.
-    /// It has to have no driver for the device.
+    /// From now on the guest claims at once to have given whatever it is asked for. The device must
+    /// have no driver.
     pub fn claim_whatever_is_asked(&self) {
         let data = (self.way_in + DATA) / 4;
         let (asked, given) = (self.select(ASKED), self.select(GIVEN));
@@ -99,18 +101,18 @@ impl<'a> BalloonDevice<'a> {
         self.lab.shell(self.guest, &line);
     }
 
-    /// The driver no longer hears of anything the device has to say.
+    /// The driver no longer gets interrupts of the device.
     pub fn deafen(&self) {
         let command = self.command | INTERRUPTS_OFF;
         self.lab.shell(self.guest, &self.put(COMMAND, &command.to_le_bytes()));
     }
 
-    /// The driver hears of what it has missed.
+    /// The driver gets interrupts again, also a pending one.
     pub fn undeafen(&self) {
         self.lab.shell(self.guest, &self.put(COMMAND, &self.command.to_le_bytes()));
     }
 
-    /// A line of shell that turns the way in to one of the device's fields.
+    /// A line of shell that directs the access to one of the device's fields.
     fn select(&self, field: u32) -> String {
         self.put(self.way_in + OFFSET, &(self.fields + field).to_le_bytes())
     }
@@ -125,10 +127,10 @@ impl<'a> BalloonDevice<'a> {
     }
 }
 
-/// Where virtio's first capability of this kind is.
+/// The offset of virtio's first capability of this kind.
 fn capability(space: &[u8], kind: u8) -> Option<usize> {
     let mut place = usize::from(space[FIRST_CAPABILITY]);
-    // A list cannot be longer than there is room for.
+    // Bounds the loop: there is no room for a longer list.
     for _ in 0..SPACE / 4 {
         if place == 0 {
             return None;

@@ -1,22 +1,22 @@
-//! A server of Cloud Hypervisor's or Firecracker's API before a real guest of QEMU.
+//! A server of Cloud Hypervisor's or Firecracker's API in front of a real guest of QEMU.
 //!
-//! Idea: neither program can be had here. What the daemon sees of one is a process that listens on
-//! the API's socket, holds the guest's memory, and passes the guest's vsock on to a Unix socket; so
-//! QEMU is all three, by the program's name. The server is the one that the hypervisor's own tests
-//! hold to the published API. Here its guest is real: what its balloon holds and reports is asked
-//! by QMP for each call, and what a call asks of it is asked of the real balloon. The guest's agent
-//! comes by the guest's real vsock device to this host's kernel, and from there, as the program
-//! would have it, to the daemon's socket for that guest. Where this host's kernel serves no vsock,
-//! it comes by a virtio-serial port in the device's place.
+//! Idea: neither program is available here. To the daemon, such a hypervisor is a process that
+//! listens on the API's socket, holds the guest's memory, and passes the guest's vsock on to a Unix
+//! socket. QEMU does all three, under the program's name. The server is the one that the
+//! hypervisor's own tests compare with the published API, but here its guest is real: for each call
+//! it asks QMP what the balloon holds and reports, and it passes requests on to the real balloon.
+//! The guest's agent connects by the guest's real vsock device to this host's kernel, and from
+//! there, as with the real program, to the daemon's socket for that guest. If this host's kernel
+//! serves no vsock, the agent uses a virtio-serial port instead.
 //!
-//! Limits: one hypervisor's guests at a time, as the port of agents is the host's; a connection by
-//! a virtio-serial port is made once. Memory is not plugged in.
+//! Limits: one hypervisor's guests at a time, because all agents connect to one port of the host; a
+//! connection by a virtio-serial port is made once. Memory is not plugged.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -51,7 +51,7 @@ const FIGURES: [(&str, &str); 8] = [
     ("stat-disk-caches", "disk_caches"),
 ];
 
-/// Whose API is served.
+/// The hypervisor whose API is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hypervisor {
     CloudHypervisor,
@@ -67,7 +67,7 @@ impl Hypervisor {
         }
     }
 
-    /// Arguments under which QEMU has the program's name.
+    /// Arguments that give QEMU's process the program's name.
     pub fn qemu_arguments(self) -> Vec<String> {
         let name = match self {
             Hypervisor::CloudHypervisor => "cloud-hypervisor",
@@ -82,14 +82,15 @@ pub struct HypervisorApi {
     pid: i32,
     monitor: Arc<Mutex<Monitor>>,
     vsock: PathBuf,
+    _device: UnixListener,
     boot: Bytes,
     _first: UnixStream,
     _server: RestServer,
 }
 
 impl HypervisorApi {
-    /// Serves the API of `guest`, which has `boot` and is called `name`, in `folder`. Needs a tokio
-    /// runtime.
+    /// Serves the API of `guest`, which has `boot` as its boot memory and the name `name`, in
+    /// `folder`. Needs a tokio runtime.
     pub fn start(
         hypervisor: Hypervisor,
         guest: &Guest,
@@ -99,6 +100,8 @@ impl HypervisorApi {
     ) -> HypervisorApi {
         let (api, vsock) =
             (folder.join(format!("{name}.sock")), folder.join(format!("{name}.vsock")));
+        // The program's own, by which the daemon knows that it may have one there.
+        let device = UnixListener::bind(&vsock).unwrap();
         let pid = guest.pid();
         let mut monitor = Monitor::connect(guest.qmp_socket());
         add_socket(&mut monitor, "api", &api, true);
@@ -112,15 +115,16 @@ impl HypervisorApi {
         let server = RestServer::serve(&api, listener, move |asked| {
             program.answer(asked, boot, &mut asking.lock().unwrap())
         });
-        HypervisorApi { pid, monitor, vsock, boot, _first: first, _server: server }
+        HypervisorApi { pid, monitor, vsock, _device: device, boot, _first: first, _server: server }
     }
 
-    /// What QEMU says that the guest holds.
+    /// What the guest holds, by QEMU.
     pub fn held(&self) -> Bytes {
         self.boot.saturating_sub(ballooned(self.boot, &mut self.monitor.lock().unwrap()))
     }
 
-    /// Has QEMU connect to the socket that the daemon has for this guest's agent.
+    /// Makes QEMU connect to the daemon's socket for this guest's agent, and returns a copy of that
+    /// connection.
     fn connect_to_daemon(&self) -> Option<UnixStream> {
         let mut path = self.vsock.as_os_str().to_owned();
         path.push(format!("_{VSOCK_PORT}"));
@@ -131,13 +135,13 @@ impl HypervisorApi {
         let mut monitor = self.monitor.lock().unwrap();
         add_socket(&mut monitor, "agent-by-vsock", &path, false);
         let stream = connected_socket(self.pid, path.file_name()?.to_str()?);
-        // The copy alone is left.
+        // QEMU closes its end; only the copy is left.
         monitor.run("chardev-remove", &json!({ "id": "agent-by-vsock" }));
         stream
     }
 }
 
-/// Has QEMU listen at, or connect to, a Unix socket.
+/// Makes QEMU listen at, or connect to, a Unix socket.
 fn add_socket(monitor: &mut Monitor, id: &str, path: &Path, is_server: bool) {
     let mut data = json!({
         "addr": { "type": "unix", "data": { "path": path } }, "server": is_server,
@@ -148,13 +152,13 @@ fn add_socket(monitor: &mut Monitor, id: &str, path: &Path, is_server: bool) {
     monitor.run("chardev-add", &json!({ "id": id, "backend": { "type": "socket", "data": data } }));
 }
 
-/// What the guest's balloon holds.
+/// What the guest's balloon has taken.
 fn ballooned(boot: Bytes, monitor: &mut Monitor) -> Bytes {
     let actual = monitor.run("query-balloon", &json!({}))["actual"].as_u64().unwrap();
     boot.saturating_sub(Bytes::new(actual))
 }
 
-/// What answers: the server of the hypervisor's own tests, without a guest of its own.
+/// The server of the hypervisor's own tests, without a guest of its own.
 enum Program {
     CloudHypervisor(CloudHypervisor),
     Firecracker(Firecracker),
@@ -182,7 +186,7 @@ impl Program {
         }
     }
 
-    /// Answers a call by what the guest holds and reports, and passes on what it asks of the guest.
+    /// Answers a call with what the guest holds and reports, and passes a new target on to it.
     fn answer(&mut self, asked: &Asked, boot: Bytes, monitor: &mut Monitor) -> Reply {
         let held_back = ballooned(boot, monitor);
         let (reply, wanted) = match self {
@@ -210,7 +214,7 @@ fn reported(monitor: &mut Monitor) -> Value {
     let statistics = monitor.run("qom-get", &json!({ "path": BALLOON, "property": "guest-stats" }));
     let mut reported = json!({});
     for (name, field) in FIGURES {
-        // What the guest does not report QEMU has as the largest number.
+        // QEMU has the largest number for figures that the guest does not report.
         let figure = statistics["stats"][name].as_u64().filter(|figure| *figure < u64::MAX);
         if let Some(figure) = figure {
             reported[field] = json!(figure);
@@ -219,8 +223,8 @@ fn reported(monitor: &mut Monitor) -> Value {
     reported
 }
 
-/// Passes what guests connect to the host's kernel by vsock on to the daemon's sockets, as their
-/// hypervisors would; by their numbers. Lives as long as this process.
+/// Passes connections of guests to the host's kernel by vsock on to the daemon's sockets, as their
+/// hypervisors would. `guests` is by context id. Runs as long as this process.
 pub fn pass_vsock_on(guests: BTreeMap<u32, Arc<HypervisorApi>>) {
     let kind = SockType::Stream;
     let listener = socket(AddressFamily::Vsock, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
@@ -237,8 +241,8 @@ pub fn pass_vsock_on(guests: BTreeMap<u32, Arc<HypervisorApi>>) {
     });
 }
 
-/// The same of a guest without a vsock device: what its agent says at the port whose socket is
-/// `port` comes to the daemon's socket for that guest.
+/// The same for a guest without a vsock device: connects the agent's port, with the socket `port`,
+/// to the daemon's socket for that guest.
 pub fn pass_port_on(api: Arc<HypervisorApi>, port: &Path) {
     let agent = UnixStream::connect(port).unwrap();
     thread::spawn(move || {

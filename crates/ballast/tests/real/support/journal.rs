@@ -1,7 +1,7 @@
-//! What every journal must show, whatever happened while it was written.
+//! Invariants of every journal, whatever happened while it was written.
 //!
-//! Idea: the journal holds what was seen and decided at every tick, so the promises can be checked
-//! afterwards over all ticks, by arithmetic of this file's own.
+//! Idea: the journal has what was observed and decided at every tick, so invariants can be checked
+//! afterwards for all ticks, by this file's own arithmetic.
 //!
 //! Checked: rows have no gap; no plan is refused; no guest is below its floor or asked to go there;
 //! once the guests fit the budget, what they hold or were promised always fits it.
@@ -12,7 +12,7 @@ use std::path::Path;
 use ballast_model::{Bounds, Bytes, GuestId, Note, Snapshot};
 use ballast_store::{Range, Reader, TickEntry, What};
 
-/// How far it was read, and what must hold from there on.
+/// Checks a journal piece by piece: how far it was read, and the state of the checks.
 pub struct Audit {
     budget: Bytes,
     last_id: i64,
@@ -20,12 +20,12 @@ pub struct Audit {
     last_seen: BTreeMap<GuestId, Bytes>,
     /// Ticks read.
     pub ticks: u64,
-    /// Ticks in which guests fitted the budget.
+    /// Ticks in which the guests fitted the budget.
     pub ticks_within: u64,
 }
 
 impl Audit {
-    /// Of guests that together have `budget`, from the journal's beginning.
+    /// An audit of guests that share `budget`, from the beginning of the journal.
     pub fn new(budget: Bytes) -> Audit {
         Audit {
             budget,
@@ -37,7 +37,7 @@ impl Audit {
         }
     }
 
-    /// Reads what has come since the last time, beside a running daemon or without one.
+    /// Reads and checks what was recorded since the last call; a daemon may be running.
     pub fn read(&mut self, journal: &Path) {
         let reader = Reader::open(journal).unwrap();
         let range = Range { from_id: Some(self.last_id + 1), ..Range::default() };
@@ -60,7 +60,7 @@ impl Audit {
 
         let known = |id: &GuestId| self.last_seen.get(id).copied();
         let held: Option<Bytes> = tick.plan.guests.iter().map(|guest| known(&guest.id)).sum();
-        // Nothing can be said until every guest has been asked once.
+        // Nothing can be checked until the allocation of every guest is known.
         let Some(held) = held else { return };
         let promised: Bytes =
             tick.plan.guests.iter().map(|it| known(&it.id).max(it.target).unwrap()).sum();
@@ -92,7 +92,7 @@ impl Audit {
     }
 }
 
-/// SQLite's own opinion of the file.
+/// Asserts that SQLite finds the file intact.
 pub fn assert_file_intact(journal: &Path) {
     let connection = rusqlite::Connection::open(journal).unwrap();
     let verdict: String =

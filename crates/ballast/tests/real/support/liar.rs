@@ -1,8 +1,8 @@
-//! An agent that says whatever gets its guest most: figures that cannot be, all the memory there
-//! is, emergencies all the time, old messages again, and noise between them.
+//! An agent that lies to get the most memory: impossible figures, requests for all memory,
+//! emergencies all the time, repeated messages, and noise between them.
 //!
-//! Idea: the daemon hears an agent only from the guest's hypervisor. So the liar takes a copy of
-//! QEMU's own listening socket, as a guest that has broken out would, and answers in its place.
+//! Idea: the daemon accepts an agent only from the guest's hypervisor. So the liar takes a copy of
+//! QEMU's own listening socket, as a guest that has broken out would, and answers instead of QEMU.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -21,7 +21,7 @@ use super::qemu_socket::taken_over;
 /// Time between two rounds of lies.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Lies to whoever connects to the socket of `guest`'s agent, for as long as the process lives.
+/// Lies to every client of the socket of `guest`'s agent, as long as this process lives.
 pub fn lie(guest: &Guest) {
     let socket = guest.agent_socket().unwrap();
     let mut monitor = Monitor::connect(guest.lab_qmp_socket());
@@ -32,7 +32,7 @@ pub fn lie(guest: &Guest) {
             match listener.accept() {
                 // The daemon may hang up on a liar at any time.
                 Ok((stream, _)) => drop(lie_to(stream)),
-                // QEMU does not wait for clients, and the copy does as it does.
+                // QEMU has made the socket non-blocking, and so the copy is too.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(PERIOD),
                 Err(_) => return,
             }
@@ -66,7 +66,7 @@ fn lie_to(mut stream: UnixStream) -> std::io::Result<()> {
             stream.write_all(b"noise that is no frame")?;
             let cry = liar.asks(WireRequestKind::Emergency);
             stream.write_all(&cry)?;
-            // Once more what was said before.
+            // The same message again.
             stream.write_all(&figures)?;
         }
     }
@@ -84,7 +84,7 @@ impl Liar {
         encode(&GuestFrame { seq: self.seq, uptime_ms, message }).unwrap()
     }
 
-    /// For a pebibyte.
+    /// A request for a pebibyte.
     fn asks(&mut self, kind: WireRequestKind) -> Vec<u8> {
         let why =
             RequestReason { rule: RequestRule::ReclaimFails, text: "it wants all".to_owned() };
@@ -92,7 +92,7 @@ impl Liar {
     }
 }
 
-/// More promised than any machine has, and nothing free of it.
+/// Statistics with more memory promised than any machine has, and nothing free.
 fn impossible() -> Statistics {
     let mut it = Statistics::default();
     it.memory.total_bytes = Some(1 << 50);

@@ -1,4 +1,4 @@
-//! Real guests for tests of the daemon: a run of the lab, and what a test asks of its guests.
+//! Real guests for tests of the daemon: a run of the lab, and helpers for its guests.
 
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
@@ -29,23 +29,22 @@ use tempfile::TempDir;
 
 use crate::harness::{Daemon, Ground, PATIENCE, guest, wait_for};
 
-/// Reports over which a workload's pace is taken.
+/// Reports over which a workload's pace is measured.
 const PACE_REPORTS: u64 = 6;
-/// Ticks after which the daemon has seen and decided on all effects of a change.
+/// Ticks after which the daemon has seen all effects of a change and decided on them.
 const SETTLING_TICKS: u64 = 8;
 
-/// Settings under which a guest soon counts as stuck, and is asked again as soon.
+/// Settings under which a guest soon counts as stuck, and is soon asked again.
 pub const IMPATIENT: &str =
     "[guard]\nstuck_after = \"3s\"\nstuck_retry = \"3s\"\nrelease_grace = \"1s\"";
 
-/// Swap of the host where there is enough, even if 2 GiB of other memory are swapped out during the
-/// test.
+/// Swap of the host that suffices even if 2 GiB of other memory are swapped out during the test.
 pub const SWAP: Bytes = Bytes::gib(4);
 
-/// What the swap files of the lab's runs are called, up to who runs it.
+/// How names of the swap files of the lab's runs begin.
 const SWAP_OF_A_RUN: &str = "/ballast/swap-";
 
-/// Swap is the host's: one test at a time.
+/// All tests share the host's swap, so tests that use it run one at a time.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -58,10 +57,10 @@ pub fn lab_program() -> PathBuf {
     program
 }
 
-/// Some guests, which end with it.
+/// A run of the lab; its guests end when it is dropped.
 pub struct Lab {
     pub run: Run,
-    // Removed after the run has ended.
+    // Dropped last, so removed after the run has ended.
     _folder: TempDir,
 }
 
@@ -71,8 +70,8 @@ impl Lab {
         Lab::boot_with(guests, |_| {}).unwrap()
     }
 
-    /// Has a libvirt of their own boot `guests`. Prints the reason and returns `None` where there
-    /// is no libvirt.
+    /// Boots `guests` by a libvirt of their own. Prints a message and returns `None` if there is
+    /// no libvirt.
     pub fn boot_under_libvirt(guests: Vec<GuestSpec>) -> Option<Lab> {
         let manage = |options: &mut RunOptions| options.manager = Manager::Libvirt;
         match Lab::boot_with(guests, manage) {
@@ -127,29 +126,29 @@ impl Lab {
         self.run.guest(name).unwrap()
     }
 
-    /// Whether they run under KVM.
+    /// Whether the guests run under KVM.
     pub fn is_kvm(&self) -> bool {
         self.run.accel() == Accel::Kvm
     }
 
-    /// Where the daemon finds them.
+    /// The folder with the QMP sockets for the daemon.
     pub fn sockets(&self) -> &Path {
         self.run.guests().next().unwrap().qmp_socket().parent().unwrap()
     }
 
-    /// Fills a file in the guest's memory with what cannot be guessed.
+    /// Fills a file in the guest's memory with random data.
     pub fn store_data(&self, name: &str, mib: u64) -> Data {
         let line = format!("dd if=/dev/urandom of=/tmp/data bs=1M count={mib} 2>/dev/null");
         self.shell(name, &line);
         Data { guest: name.to_owned(), sum: self.shell(name, CHECKSUM) }
     }
 
-    /// Reads it all again and compares.
+    /// Reads all of the data again and compares it.
     pub fn assert_intact(&self, data: &Data) {
         assert_eq!(self.shell(&data.guest, CHECKSUM), data.sum, "data of {}", data.guest);
     }
 
-    /// What a line of shell prints in a guest.
+    /// The output of a line of shell in a guest.
     pub fn shell(&self, name: &str, line: &str) -> String {
         let argv = ["/bin/sh", "-c", line].map(str::to_owned);
         let output = self.guest(name).exec(&argv, PATIENCE).unwrap();
@@ -157,7 +156,7 @@ impl Lab {
         output.stdout
     }
 
-    /// Starts a workload that goes through `size` again and again.
+    /// Starts a workload that touches `size` of memory again and again.
     pub fn start_constant(&self, name: &str, size: Bytes) {
         self.start(name, Pattern::Constant { size });
     }
@@ -172,21 +171,21 @@ impl Lab {
         self.guest(name).stop_workload(WORKLOAD).unwrap();
     }
 
-    /// How often a guest has got ready.
+    /// How often a guest has booted, by its console.
     pub fn boots(&self, name: &str) -> usize {
         let console = std::fs::read_to_string(self.guest(name).console()).unwrap();
         console.matches(READY_LINE_PREFIX).count()
     }
 
-    /// A report that the guest has made since this was called.
+    /// A report that the guest made after this call.
     pub fn fresh_report(&self, name: &str) -> LabReport {
         let latest = || self.guest(name).latest_report().unwrap();
         let before = latest().map_or(0, |report| report.seq);
-        // One may be on its way already.
+        // The next one may already have been on its way.
         wait_for("a report", || latest().filter(|report| report.seq >= before + 2))
     }
 
-    /// How fast the guest's workload gets on from now on.
+    /// Measures how fast the guest's workload proceeds from now on.
     pub fn pace(&self, name: &str) -> Pace {
         let touching = |report: &LabReport| {
             let workload = report.workloads.iter().find(|workload| workload.id == WORKLOAD)?;
@@ -215,24 +214,24 @@ impl Lab {
 pub const CHECKSUM: &str = "sha256sum /tmp/data";
 const WORKLOAD: &str = "w";
 
-/// A file in a guest and what it must remain.
+/// A file in a guest and its checksum.
 pub struct Data {
     guest: String,
     sum: String,
 }
 
 impl Data {
-    /// Compares with what the same checksum says elsewhere.
+    /// Compares with a checksum that was computed elsewhere.
     pub fn assert_is(&self, sum: &str) {
         assert_eq!(sum, self.sum, "data of {}", self.guest);
     }
 }
 
-/// How a workload gets on.
+/// The pace of a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     pub touches_per_s: f64,
-    /// Pages read from swap for each page touched; 1 where every touch waits for the disk.
+    /// Pages read from swap for each page touched; 1 if every touch waits for the disk.
     pub swap_ins_per_touch: f64,
 }
 
@@ -242,12 +241,12 @@ pub fn swapping(name: &str, memory: Bytes) -> GuestSpec {
     GuestSpec { swap, ..GuestSpec::new(name.parse().unwrap(), memory) }
 }
 
-/// What the daemon last saw a guest hold.
+/// What a guest holds, by the daemon's status.
 pub fn allocation(daemon: &Daemon<'_>, name: &str) -> Option<Bytes> {
     guest(&daemon.status()?, name)?.allocation_bytes.map(Bytes::new)
 }
 
-/// Waits until a guest holds what `reached` accepts.
+/// Waits until a guest holds an amount that `reached` accepts.
 pub fn wait_allocation(
     what: &str,
     daemon: &Daemon<'_>,
@@ -257,7 +256,7 @@ pub fn wait_allocation(
     wait_for(what, || allocation(daemon, name).filter(|&holds| reached(holds)));
 }
 
-/// What an operator says of how much a guest may have.
+/// Sets a guest's ceiling, as an operator does.
 pub fn set_ceiling(ground: &Ground, name: &str, bytes: Bytes) {
     let (code, out, err) = ground.ballast(&["set", name, "--ceiling", &bytes.to_string()]);
     assert_eq!(code, Some(0), "{out}{err}");
@@ -271,29 +270,28 @@ pub fn wait_stuck(daemon: &Daemon<'_>, name: &str) {
     });
 }
 
-/// Has a guest touch `size` once, which its process occupies from then on.
+/// Makes a guest touch `size` once; its process occupies that from then on.
 pub fn touch_once(lab: &Lab, name: &str, size: Bytes) {
     let once = WorkloadSpec::from(Pattern::Sequential { size, passes: Some(1) });
     lab.guest(name).start_workload("once", &once, PATIENCE).unwrap();
     lab.guest(name).wait_done("once", PATIENCE).unwrap();
 }
 
-/// What its process occupies.
+/// What a guest's process occupies, by the daemon's status.
 pub fn resident(daemon: &Daemon<'_>, name: &str) -> Option<Bytes> {
     guest(&daemon.status()?, name)?.resident_bytes.map(Bytes::new)
 }
 
-/// What a guest's process has in the host's swap, whatever others have there; `None` once it has
-/// ended.
+/// What a guest's process has in the host's swap; `None` once it has ended.
 pub fn swapped(lab: &Lab, name: &str) -> Option<Bytes> {
-    // Shared memory too, which `VmSwap` leaves out.
+    // Includes shared memory, which `VmSwap` leaves out.
     let path = format!("/proc/{}/smaps_rollup", lab.guest(name).pid());
     let text = std::fs::read_to_string(path).ok()?;
     let kib = text.lines().find_map(|line| line.strip_prefix("Swap:")?.strip_suffix(" kB"));
     Some(Bytes::kib(kib?.trim().parse().unwrap()))
 }
 
-/// The ticks that the journal has.
+/// The ticks in the journal.
 pub fn ticks(ground: &Ground) -> Vec<TickEntry> {
     let reader = Reader::open(&ground.journal()).unwrap();
     let tick = |what| match what {
@@ -303,7 +301,7 @@ pub fn ticks(ground: &Ground) -> Vec<TickEntry> {
     reader.ticks(Range::default()).filter_map(|entry| tick(entry.unwrap().what)).collect()
 }
 
-/// No plan was found fault with, and all of them were recorded.
+/// Asserts that the checker refused no plan, and that all were recorded.
 pub fn assert_unrefused(daemon: &Daemon<'_>) {
     let status = daemon.status().unwrap().daemon.unwrap();
     assert_eq!((status.plans_refused, status.journal_error), (0, None));

@@ -1,6 +1,7 @@
-//! What a test tells a guest's QEMU beside the daemon: reboots, and what is plugged in.
+//! A QMP connection of a test to a guest's QEMU, beside the daemon's: for reboots and for plugged
+//! memory.
 //!
-//! Limits: one line an answer; events in between are passed over.
+//! Limits: an answer has one line; events in between are ignored.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -30,7 +31,7 @@ impl Monitor {
         monitor
     }
 
-    /// What a command returns; refusals are failures.
+    /// Runs a command and returns its result; panics if QEMU refuses.
     pub fn run(&mut self, command: &str, arguments: &Value) -> Value {
         let line = json!({ "execute": command, "arguments": arguments });
         writeln!(self.lines.get_mut(), "{line}").unwrap();
@@ -43,7 +44,7 @@ impl Monitor {
         }
     }
 
-    /// What is plugged in, and what is to be.
+    /// The plugged memory, and the requested amount.
     pub fn plugged(&mut self) -> (Bytes, Bytes) {
         let mut property = |name| {
             let arguments = json!({ "path": DEVICE, "property": name });

@@ -1,9 +1,9 @@
-//! A guest's QEMU once more, in a run of its own, into which the guest moves.
+//! A second QEMU for a guest, in a run of its own, to which the guest moves.
 //!
-//! Idea: the lab starts it, as `ballast-lab lab listen` does, and the guest is copied by what hosts
-//! of a fleet copy by. The daemon under test finds it among the sockets of the first run, where the
-//! guest has another name.
-//! Limits: the run has no other guest; its QEMU ends with this.
+//! Idea: the lab starts it as `ballast-lab lab listen` does, and the guest is copied with the code
+//! that hosts of a fleet use. The daemon under test finds it among the sockets of the first run,
+//! under another name of the guest.
+//! Limits: the run has no other guest; its QEMU ends when the value is dropped.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -18,22 +18,22 @@ use super::{CHECKSUM, Data, Lab};
 use crate::harness::{PATIENCE, wait_for};
 
 const DOWNTIME: Duration = Duration::from_millis(300);
-/// As fast as can be, a second.
+/// A bandwidth per second that limits nothing.
 const FAST: Bytes = Bytes::gib(4);
 
-/// The QEMU that is moved into; it ends with this.
+/// The QEMU to which a guest moves; it ends when this is dropped.
 pub struct Destination {
     folder: RunFolder,
     record: GuestRecord,
     spec: GuestSpec,
-    /// Where the daemon finds it.
+    /// The path of the socket at which the daemon finds it.
     found_at: PathBuf,
     runtime: Runtime,
 }
 
 impl Destination {
-    /// An empty QEMU for guest `guest` of `lab`, wherever that is now. The daemon of `lab` finds it
-    /// as the guest `name`.
+    /// Starts an empty QEMU for the guest `guest` of `lab`, wherever that is now. The daemon of
+    /// `lab` finds it as the guest `name`.
     pub fn start(lab: &Lab, guest: &str, name: &str) -> Destination {
         let base = lab.run.folder().path().parent().unwrap();
         let id: GuestId = guest.parse().unwrap();
@@ -52,14 +52,14 @@ impl Destination {
     }
 
     fn with<T>(&self, socket: &Path, does: impl AsyncFnOnce(&mut MigrationClient) -> T) -> T {
-        // Whoever was connected last may still be in its queue.
+        // QEMU may still be serving its last client.
         let connect = || self.runtime.block_on(MigrationClient::connect(socket, PATIENCE)).ok();
         let mut client = wait_for("its QMP socket", connect);
         self.runtime.block_on(does(&mut client))
     }
 
     /// Begins to copy the guest from the QEMU with the QMP socket `source`, which nobody else uses,
-    /// so slowly that there is something to see: so many MiB a second.
+    /// at `mib_per_s` MiB a second: slow enough to be observed.
     pub fn begin(&self, source: &Path, mib_per_s: u64) {
         self.with(&self.second_qmp(), async |client| {
             client.listen(IpAddr::V4(Ipv4Addr::LOCALHOST)).await.unwrap();
@@ -76,7 +76,7 @@ impl Destination {
         self.with(source, async |client| client.copy(to, slow).await.unwrap());
     }
 
-    /// From now on as fast as can be; waits until all of the guest is here, and starts it.
+    /// Copies the rest at full speed, waits until all of the guest is here, and starts it.
     pub fn finish(&self, source: &Path) {
         let fast = CopyLimits { bandwidth_per_s: FAST, downtime: DOWNTIME };
         self.with(source, async |client| client.limit(fast).await.unwrap());
@@ -89,7 +89,7 @@ impl Destination {
         self.with(&self.second_qmp(), async |client| client.start().await.unwrap());
     }
 
-    /// Reads all of the guest's data where it is now, and compares.
+    /// Reads all of the guest's data in this QEMU and compares it.
     pub fn assert_intact(&self, data: &Data) {
         let moved = Guest::arrived(&self.folder, &self.spec, PATIENCE).unwrap();
         let argv = ["/bin/sh", "-c", CHECKSUM].map(str::to_owned);
@@ -101,7 +101,7 @@ impl Destination {
         self.record.kernel_death().is_some()
     }
 
-    /// Its process is gone.
+    /// Ends its process.
     pub fn kill(self) {
         drop(self);
     }

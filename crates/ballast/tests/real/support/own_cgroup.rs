@@ -1,18 +1,19 @@
-//! A cgroup for the process of one guest, so that a fence may stand around it.
+//! A cgroup for the process of one guest, so that it can have a fence.
 
 use std::path::PathBuf;
 
 use ballast_model::Bytes;
 use ballast_reclaim::{CgroupMount, CgroupVersion, parse_amount, parse_mountinfo};
 
-/// A memory cgroup for one process, which leaves it when this is dropped.
+/// A memory cgroup for one process. When it is dropped, the process is moved out of it.
 pub struct OwnCgroup {
     folder: PathBuf,
     version: CgroupVersion,
 }
 
 impl OwnCgroup {
-    /// `None`, and a message, where none can be made.
+    /// Makes a cgroup around the process `pid`. Prints a message and returns `None` if it cannot be
+    /// made.
     pub fn around(pid: u32) -> Option<OwnCgroup> {
         let mounts = parse_mountinfo(&std::fs::read("/proc/self/mountinfo").unwrap()).unwrap();
         let Some(mount) = mounts.into_iter().find(has_memory) else {
@@ -36,12 +37,13 @@ impl OwnCgroup {
         std::fs::write(self.folder.join("cgroup.procs"), pid.to_string()).unwrap();
     }
 
-    /// Around this process, so that what it starts is charged to it from the beginning.
+    /// Makes a cgroup around this process, so that processes that it starts are charged there from
+    /// the beginning.
     pub fn around_myself() -> Option<OwnCgroup> {
         OwnCgroup::around(std::process::id())
     }
 
-    /// Moves every process out of it but `pid`.
+    /// Moves every process out of it except `pid`.
     pub fn leave_only(&self, pid: u32) {
         let pid = pid.to_string();
         let inside = std::fs::read_to_string(self.folder.join("cgroup.procs")).unwrap();
@@ -50,12 +52,12 @@ impl OwnCgroup {
         }
     }
 
-    /// What one of its files says.
+    /// The amount in one of its files.
     fn bytes(&self, name: &str) -> Option<Bytes> {
         parse_amount(&std::fs::read(self.folder.join(name)).unwrap()).unwrap()
     }
 
-    /// How high a fence around it is.
+    /// The limit of a fence around it; `None`: there is none.
     pub fn limit(&self) -> Option<Bytes> {
         self.bytes(match self.version {
             CgroupVersion::One => "memory.limit_in_bytes",
@@ -63,7 +65,7 @@ impl OwnCgroup {
         })
     }
 
-    /// What its processes are charged for.
+    /// The memory charged to it.
     pub fn charged(&self) -> Bytes {
         let name = match self.version {
             CgroupVersion::One => "memory.usage_in_bytes",
@@ -73,7 +75,7 @@ impl OwnCgroup {
     }
 }
 
-/// Whether cgroups right below this hierarchy's root have a memory controller.
+/// Whether cgroups directly below this hierarchy's root have the memory controller.
 fn has_memory(mount: &CgroupMount) -> bool {
     let controllers = std::fs::read_to_string(mount.point.join("cgroup.subtree_control"));
     mount.version == CgroupVersion::One

@@ -1,8 +1,8 @@
-//! Sockets of a guest's QEMU, at which a test speaks in its place.
+//! Sockets of a guest's QEMU, on which a test speaks instead of QEMU.
 //!
-//! Idea: whose a socket is, the kernel says: whoever called `listen` or `connect`. So QEMU does
-//! that, and the test takes a copy of the file. To whoever is at the other end it is QEMU that
-//! speaks.
+//! Idea: the kernel reports as a socket's owner the process that called `listen` or `connect`. So
+//! QEMU calls it, and the test takes a copy of the file descriptor. To the other end, the peer is
+//! QEMU.
 //! Limits: needs the right to trace QEMU.
 
 use std::os::fd::OwnedFd;
@@ -31,8 +31,8 @@ pub fn listening_socket(pid: i32, path: &Path) -> UnixListener {
     UnixListener::from(copy(pid, file.expect("a file of QEMU").0))
 }
 
-/// A copy of the socket with which process `pid` is connected to one that was made as `name` in its
-/// folder.
+/// A copy of the socket with which process `pid` is connected to a socket whose file name is
+/// `name`.
 pub fn connected_socket(pid: i32, name: &str) -> Option<UnixStream> {
     let streams = sockets_of(pid).into_iter().map(|(file, _)| UnixStream::from(copy(pid, file)));
     streams.into_iter().find(|stream| {
@@ -42,7 +42,7 @@ pub fn connected_socket(pid: i32, name: &str) -> Option<UnixStream> {
     })
 }
 
-/// The files of process `pid` that are sockets, by number, with what they are called.
+/// The file descriptors of process `pid` that are sockets, with the names in their links.
 fn sockets_of(pid: i32) -> Vec<(i32, String)> {
     let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     let socket = |file: std::fs::DirEntry| {
@@ -58,10 +58,10 @@ fn copy(pid: i32, file: i32) -> OwnedFd {
     pidfd_getfd(process, file, PidfdGetfdFlags::empty()).unwrap()
 }
 
-/// The socket at which QEMU listens for one client at `path`, once it does not accept any more:
-/// while the client that is returned with it lives.
+/// A copy of the socket at which QEMU listens at `path`, and a client that keeps QEMU busy: as long
+/// as it is connected, QEMU accepts no other.
 pub fn taken_over(pid: i32, path: &Path, monitor: &mut Monitor) -> (UnixListener, UnixStream) {
-    // QEMU serves one client, and listens no more while it does.
+    // QEMU serves one client, and accepts no other meanwhile.
     let first = UnixStream::connect(path).unwrap();
     wait_for("QEMU to be busy", || {
         let devices = monitor.run("query-chardev", &json!({})).to_string();

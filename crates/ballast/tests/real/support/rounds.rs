@@ -1,8 +1,8 @@
-//! Rounds of what can happen to a daemon and its guests, in random order.
+//! Rounds of random events that can happen to a daemon and its guests.
 //!
-//! Idea: each round does one thing, waits for what it must lead to, and then everything that must
-//! hold is looked at. The seed is printed; `BALLAST_SOAK_SEED` repeats it, as far as the guests'
-//! own timing allows. `BALLAST_SOAK_ROUNDS` says how many.
+//! Idea: each round does one thing, waits for its effect, and then checks all invariants. The seed
+//! is printed; `BALLAST_SOAK_SEED` repeats it, as far as the guests' own timing allows.
+//! `BALLAST_SOAK_ROUNDS` sets the number of rounds.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,15 +18,14 @@ use crate::harness::{Daemon, Ground, guest, wait_for};
 
 const ROUNDS_DEFAULT: u64 = 3;
 const NAMES: [&str; 2] = ["a", "b"];
-/// How much a workload may want, at most: with the rest of a guest it is more than half of the
-/// budget of two.
+/// The largest workload: with the rest of its guest it needs more than half of the budget of two.
 const WORK_MAX_MIB: u64 = 200;
-/// Ticks within which a guest has given or taken what it was asked to.
+/// Most ticks before a kill: within these a guest has given or taken what it was asked for.
 const TICKS_TO_KILL_MAX: u64 = 4;
-/// A balloon may stop this much short, when the last pages are hard to find.
+/// A balloon may stop this far from its target, when the last pages are hard to find.
 const RELEASE_SLACK: Bytes = Bytes::mib(4);
 
-/// What a round does.
+/// The event of a round.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Squeeze,
@@ -48,7 +47,7 @@ const DEEDS: [Deed; 7] = [
     Deed::BadFile,
 ];
 
-/// A daemon with two guests, and what is known of them.
+/// A daemon with two guests, and their known state.
 pub struct Rounds<'a> {
     lab: &'a Lab,
     ground: &'a Ground,
@@ -84,7 +83,7 @@ fn from_environment(name: &str) -> Option<u64> {
 }
 
 impl<'a> Rounds<'a> {
-    /// Of guests `a` and `b`, booted with `boot` each, that share as much.
+    /// Rounds with the guests `a` and `b`, booted with `boot` each, that share a budget of `boot`.
     pub fn new(lab: &'a Lab, ground: &'a Ground, boot: Bytes) -> Rounds<'a> {
         Rounds {
             lab,
@@ -98,7 +97,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// One round.
+    /// Runs one round.
     pub fn run(&mut self, number: u64) {
         let deed = DEEDS[self.random.below(DEEDS.len() as u64) as usize];
         let name = NAMES[self.random.below(2) as usize];
@@ -122,7 +121,7 @@ impl<'a> Rounds<'a> {
         self.look();
     }
 
-    /// Ends the daemon in order and looks a last time.
+    /// Stops the daemon and checks the invariants a last time.
     pub fn end(mut self) {
         assert!(self.daemon.take().unwrap().stop().success());
         self.look();
@@ -138,7 +137,7 @@ impl<'a> Rounds<'a> {
         assert_eq!(code, Some(0), "{arguments:?}: {out}{err}");
     }
 
-    /// Between the floor that guests of this size have and what they were booted with.
+    /// A random ceiling between the default floor of guests of this size and their boot memory.
     fn some_ceiling(&mut self) -> Bytes {
         let floor = Bytes::mib(128);
         floor + Bytes::pages(self.random.below((self.boot - floor).to_pages()))
@@ -193,7 +192,7 @@ impl<'a> Rounds<'a> {
         wait_for("the end of the pause", || (!self.daemon().status()?.tick.paused).then_some(()));
     }
 
-    /// Starts a workload in a guest that has none, or stops the one it has.
+    /// Starts a workload in a guest, or stops the one that it has.
     fn work(&mut self, name: &'static str) {
         if self.working.remove(name) {
             self.lab.stop_workload(name);
@@ -215,7 +214,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Everything that holds at any time.
+    /// Checks the invariants.
     fn look(&mut self) {
         self.audit.read(&self.ground.journal());
         assert_file_intact(&self.ground.journal());

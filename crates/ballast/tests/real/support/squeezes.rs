@@ -1,15 +1,14 @@
-//! Rounds of squeezes of a guest that has nowhere to put its memory.
+//! Rounds in which a guest without swap is squeezed.
 //!
-//! Idea: `dry` has no swap. Its neighbour wants far more than its part and far less by turns, so
-//! that the policy takes from `dry` down to its floor and gives back. Each round draws at random
-//! what both do with their memory, which of them begins, and the ceiling of `dry`. After each round
-//! no process may have been killed for lack of memory; the kernel's counter, its console and the
-//! progress of the workload show that.
+//! Idea: `dry` has no swap. Its neighbour wants by turns far more than its part and far less, so
+//! the policy takes memory from `dry` down to its floor and gives it back. Each round chooses at
+//! random what both do with their memory, which of them begins, and the ceiling of `dry`. No
+//! process may be killed for lack of memory: the kernel's counter, its console and the progress of
+//! the workload are checked after each round.
 //!
-//! Cost: some 17 seconds a round. Limits: what `dry` fills fits into its floor: a floor is what an
-//! operator says that a guest cannot do without. `BALLAST_SOAK_SEED` repeats rounds as far as the
-//! guests' own timing allows;
-//! `BALLAST_SOAK_ROUNDS` says how many.
+//! Cost: some 17 seconds a round. Limits: what `dry` fills fits into its floor, because a floor is
+//! what a guest cannot do without, by its operator. `BALLAST_SOAK_SEED` repeats rounds, as far as
+//! the guests' own timing allows; `BALLAST_SOAK_ROUNDS` sets their number.
 
 use std::fs;
 
@@ -23,27 +22,28 @@ use super::journal::Audit;
 use super::{Data, Lab, allocation, rounds, swapping, wait_settled};
 use crate::harness::{Daemon, Ground, guest, wait_for};
 
-/// What `dry` always keeps: its kernel with everything beside workloads (some 90 MiB), the data
-/// that is compared, and [`FILLED_MAX`].
+/// The floor of `dry`: its kernel and everything beside workloads (some 90 MiB), the data to
+/// compare, and [`FILLED_MAX`].
 pub const FLOOR: Bytes = Bytes::mib(288);
 
 const ROUNDS_DEFAULT: u64 = 4;
 const DRY: &str = "dry";
 const WET: &str = "wet";
-/// The most that a workload of `dry` fills for good, and the most that it reads through the page
+/// The most that a workload of `dry` fills and keeps, and the most that it reads through the page
 /// cache.
 const FILLED_MAX: Bytes = Bytes::mib(144);
 const READ_MAX: Bytes = Bytes::mib(256);
-/// What the neighbour wants in a round with little demand, and in one with more than its part.
+/// Ranges of the neighbour's demand: in a round with little demand, and in one with more than its
+/// part.
 const LITTLE: (Bytes, Bytes) = (Bytes::mib(16), Bytes::mib(64));
 const MUCH: (Bytes, Bytes) = (Bytes::mib(300), Bytes::mib(400));
-/// Data of `dry` that must stay what it is, in MiB.
+/// Data of `dry` that must stay intact, in MiB.
 const DATA_MIB: u64 = 16;
-/// A balloon may stop this much short, when the last pages are hard to find.
+/// A balloon may stop this far from its target, when the last pages are hard to find.
 const SLACK: Bytes = Bytes::mib(4);
-/// Less is no squeeze.
+/// A smaller change does not count as a squeeze.
 const SQUEEZE_MIN: Bytes = Bytes::mib(32);
-/// What a kernel that kills says on its console.
+/// Texts on the console of a kernel that kills for lack of memory.
 const KILLING: [&str; 3] = ["Out of memory", "oom-kill", "Killed process"];
 
 /// What `dry` does with its memory in a round.
@@ -52,11 +52,11 @@ enum Work {
     Nothing,
     /// Fills this much memory.
     Fill(Bytes),
-    /// Reads a file of this size; the kernel caches what it has room for.
+    /// Reads a file of this size; the kernel caches as much as it has room for.
     Read(Bytes),
 }
 
-/// A daemon with the two, and what is known of them.
+/// A daemon with the two guests, and their known state.
 pub struct Squeezes<'a> {
     lab: &'a Lab,
     ground: &'a Ground,
@@ -83,7 +83,7 @@ pub fn guests(boot: Bytes) -> Vec<GuestSpec> {
 }
 
 impl<'a> Squeezes<'a> {
-    /// Of `guests` that share `budget`.
+    /// Rounds with these guests, which share `budget`.
     pub fn new(lab: &'a Lab, ground: &'a Ground, boot: Bytes, budget: Bytes) -> Squeezes<'a> {
         assert_eq!(lab.guest(DRY).ready().unwrap().swap_total, None);
         Squeezes {
@@ -99,7 +99,7 @@ impl<'a> Squeezes<'a> {
         }
     }
 
-    /// One round; the neighbour wants much in those with odd numbers.
+    /// Runs one round; the neighbour wants much in rounds with odd numbers.
     pub fn run(&mut self, number: u64) {
         self.rounds += 1;
         let (low, high) = if number % 2 == 1 { MUCH } else { LITTLE };
@@ -138,11 +138,11 @@ impl<'a> Squeezes<'a> {
         self.set_ceiling(self.boot);
     }
 
-    /// Ends the daemon in order and looks a last time.
+    /// Stops the daemon and checks the invariants a last time.
     pub fn end(mut self) {
         self.look(false);
         eprintln!("squeezed in {} of {} rounds", self.squeezed, self.rounds);
-        // Every second one is meant to.
+        // Every second round should squeeze it.
         assert!(self.squeezed * 5 >= self.rounds, "{} of {}", self.squeezed, self.rounds);
         assert!(self.audit.ticks_within > 0, "the budget was never kept");
         assert!(self.daemon.stop().success());
@@ -174,7 +174,7 @@ impl<'a> Squeezes<'a> {
         assert_eq!(code, Some(0), "{out}{err}");
     }
 
-    /// Waits until nothing is on its way any more: targets are reached, or given up.
+    /// Waits until no memory moves any more: targets are reached, or given up.
     fn wait_moved(&self) {
         let is_there = |name: &str| {
             let status = self.daemon.status()?;
@@ -183,7 +183,7 @@ impl<'a> Squeezes<'a> {
             let off = view.allocation_bytes?.abs_diff(view.target_bytes?);
             Some(is_set_aside || off <= SLACK.get())
         };
-        // What a workload did a moment ago is seen some ticks later.
+        // The daemon sees what a workload did only some ticks later.
         wait_settled(&self.daemon);
         wait_for("targets that are reached", || (is_there(DRY)? && is_there(WET)?).then_some(()));
     }
@@ -197,7 +197,7 @@ impl<'a> Squeezes<'a> {
         });
     }
 
-    /// Everything that holds after any round.
+    /// Checks the invariants after a round.
     fn look(&mut self, is_working: bool) {
         for name in [DRY, WET] {
             let report = self.lab.fresh_report(name);

@@ -1,13 +1,13 @@
-//! A systemd of the test's own, under which a test runs once more, beside a unit that is shipped.
+//! A systemd of the test's own, under which the test runs again, beside a shipped unit.
 //!
-//! Idea: systemd becomes the first process of namespaces of processes, mounts and cgroups, whose
-//! root is this machine's but for the folders that a service's files lie in. One of its services
-//! runs the very test program, with the one test, and systemd exits with that one's status. So a
-//! unit is started by systemd itself, with all its settings, and its daemon sees what that test
-//! starts.
+//! Idea: systemd becomes the first process in new namespaces of processes, mounts and cgroups.
+//! Their root is this machine's, except for the folders that contain a service's files. One of its
+//! services runs the same test program with the one test, and systemd exits with the status of
+//! that. So systemd itself starts the unit, with all its settings, and the unit's daemon sees what
+//! the test starts.
 //! Cost: a second. Limits: needs root. The kernel, its devices and its swap are this machine's:
-//! rights that root does not have here, services do not have either, and where the kernel has the
-//! controllers of processes in cgroups of version 1, `TasksMax` limits nothing.
+//! services cannot have rights that root lacks here, and if the controller of processes is in
+//! cgroups of version 1, `TasksMax` limits nothing.
 
 use std::fs;
 use std::path::Path;
@@ -18,30 +18,30 @@ use crate::harness::PATIENCE;
 
 const SCRIPT: &str = include_str!("systemd.sh");
 const SYSTEMD: &str = "/lib/systemd/systemd";
-/// In the environment of a test that runs there.
+/// An environment variable that marks a test under that systemd.
 const INSIDE: &str = "BALLAST_TEST_UNDER_SYSTEMD";
-/// Targets that services refer to, which are empty here.
+/// Targets that services refer to; they are empty here.
 const TARGETS: [&str; 3] = ["sysinit.target", "basic.target", "shutdown.target"];
 const TARGET: &str = "[Unit]\nDefaultDependencies=no\n";
-/// The fleet's program, inside.
+/// The path of the fleet's program under that systemd.
 pub const FLEET: &str = "/run/lab/ballast-fleet";
 /// Longest run.
 const RUN_MAX: Duration = PATIENCE.saturating_mul(2);
 
-/// Whether this is such a run.
+/// Whether this process runs under that systemd.
 pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Runs the test of this name under systemd, where `unit` is `ballast.service`, not started yet,
-/// and this program is the `ballast` of its path. Prints why, if this machine cannot do that.
+/// Runs the test of this name under systemd, with `unit` as `ballast.service`, not started yet, and
+/// with the program under test as its `ballast`. Prints the reason if this machine cannot do that.
 pub fn run_again(test: &str, unit: &str) {
     let unit = unit.replace("/usr/bin/ballast", "/usr/local/bin/ballast");
     run(test, &[("ballast.service", &unit)], env!("CARGO_BIN_EXE_ballast"), &[]);
 }
 
-/// The same, where `fleet` is `ballast-fleet.service` and this is the folder of its program, which
-/// was built beside this one. Prints why, if it was not.
+/// The same, also with `fleet` as `ballast-fleet.service`, and with the program that was built
+/// beside this one. Prints the reason if it was not built.
 pub fn run_again_in_a_fleet(test: &str, unit: &str, fleet: &str) {
     let program = Path::new(env!("CARGO_BIN_EXE_ballast")).with_file_name("ballast-fleet");
     if !program.exists() {
@@ -53,8 +53,8 @@ pub fn run_again_in_a_fleet(test: &str, unit: &str, fleet: &str) {
     run(test, &units, env!("CARGO_BIN_EXE_ballast"), &[&program]);
 }
 
-/// The same where packages may be installed, which have the unit and the program: all that they
-/// write is gone with systemd.
+/// The same for packages to install, which contain the unit and the program: all that they write
+/// disappears with systemd.
 pub fn run_again_to_install(test: &str) {
     run(test, &[], "-", &[]);
 }
@@ -75,7 +75,7 @@ fn run(test: &str, units: &[(&str, &str)], program: &str, others: &[&Path]) {
     for (service, log) in [("ballast", "daemon"), ("ballast-fleet", "fleet")] {
         let folder = path("units").join(format!("{service}.service.d"));
         fs::create_dir(&folder).unwrap();
-        // There is no journal of systemd's to take it.
+        // Logs go to files, because this systemd has no journal.
         let log = format!("[Service]\nStandardError=append:/run/lab/{log}.log\n");
         fs::write(folder.join("log.conf"), log).unwrap();
     }
@@ -92,7 +92,7 @@ fn run(test: &str, units: &[(&str, &str)], program: &str, others: &[&Path]) {
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
-    // Everything in there ends with this, if only because this process is killed.
+    // When this is dropped, also because this process is killed, everything in there ends.
     let held = machine.stdin.take();
     let began = Instant::now();
     let ended = loop {
@@ -111,7 +111,7 @@ fn run(test: &str, units: &[(&str, &str)], program: &str, others: &[&Path]) {
     assert!(is_success, "ended: {ended:?}; the daemon's log:\n{logs}");
 }
 
-/// Why this machine cannot run systemd that way.
+/// Why this machine cannot run systemd like that; `None`: it can.
 fn why_not() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("only root can start a systemd of the test's own".to_owned());
@@ -147,7 +147,7 @@ fn service(test: &str) -> String {
     )
 }
 
-/// What `systemctl` prints.
+/// The output of `systemctl`.
 pub fn systemctl(arguments: &[&str]) -> String {
     let output = Command::new("systemctl").args(arguments).stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

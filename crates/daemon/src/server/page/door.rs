@@ -1,8 +1,8 @@
 //! The door: every request passes here before a route, and every reply on its way out.
 //!
-//! Idea: in this order: is the request to a name of ours, who sent it, may that visitor do this,
-//! and, if it acts, was it made by the page itself. Replies say to browsers that nothing of
-//! another origin belongs to the page.
+//! Idea: the door checks, in this order: does the request name this host, who sent it, may that
+//! visitor do this, and, if it acts, did the page itself make it. Replies tell browsers that
+//! nothing of another origin belongs to the page.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::server::reply::Refusal;
 
 /// The page itself.
 pub(super) const INDEX_PATH: &str = "/";
-/// Its files.
+/// The page's files.
 pub(super) const FILES_PATH: &str = "/page/files/";
-/// Who is logged in.
+/// The state of the login.
 pub(super) const SESSION_PATH: &str = "/page/session";
-/// A token for a session.
+/// Exchanges a token for a session.
 pub(super) const LOGIN_PATH: &str = "/page/login";
-/// The end of a session.
+/// Ends a session.
 pub(super) const LOGOUT_PATH: &str = "/page/logout";
 
 /// Headers of every reply.
@@ -40,7 +40,7 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-/// Lets a request in, or says why not.
+/// Admits a request, or answers why not.
 pub(in crate::server) async fn enter(
     State(keys): State<Arc<Keys>>,
     Extension(way): Extension<Way>,
@@ -67,7 +67,7 @@ fn admitted(keys: &Keys, way: Way, request: Request) -> Result<Request, Refusal>
     }
     let visitor = keys.visitor(way, &parts.headers);
     let is_read = matches!(parts.method, Method::GET | Method::HEAD);
-    may(&visitor, is_read, parts.uri.path())?;
+    authorize(&visitor, is_read, parts.uri.path())?;
     let given = parts.headers.get(CSRF_HEADER).map(HeaderValue::as_bytes);
     let is_its_own = given.is_some() && given == visitor.csrf.as_deref().map(str::as_bytes);
     if !is_read && visitor.is_browser && !is_open(parts.uri.path()) && !is_its_own {
@@ -79,14 +79,14 @@ fn admitted(keys: &Keys, way: Way, request: Request) -> Result<Request, Refusal>
     Ok(request)
 }
 
-/// Whether nothing there is secret: what a browser needs to ask for the token.
+/// Whether nothing at this path is secret: what a browser needs to ask for the token.
 fn is_open(path: &str) -> bool {
     matches!(path, INDEX_PATH | SESSION_PATH | LOGIN_PATH | LOGOUT_PATH)
         || path.starts_with(FILES_PATH)
 }
 
 /// GET and HEAD need read access, everything else needs write access.
-fn may(visitor: &Visitor, is_read: bool, path: &str) -> Result<(), Refusal> {
+fn authorize(visitor: &Visitor, is_read: bool, path: &str) -> Result<(), Refusal> {
     let needed = if is_read { Access::Read } else { Access::Write };
     let is_port = visitor.way == Way::Port;
     if visitor.access >= needed || is_open(path) && (is_port || visitor.access != Access::None) {

@@ -1,10 +1,10 @@
-//! Under which names requests are answered.
+//! The host names under which requests are answered.
 //!
-//! Idea: a page of another site can have its own name lead to this machine ("DNS rebinding"), and
-//! then ask as if it were the daemon's. Its browser still says the name it asked, in `Host`. So
-//! only names are answered that no stranger can own: loopback ones, and those that are configured.
-//! On the Unix socket, which browsers reach through a proxy alone, names without a dot are
-//! answered, too: scripts write what they like there, and none of these is on the internet.
+//! Idea: a page of another site can have its own name resolve to this machine ("DNS rebinding"),
+//! and then ask as if it were the daemon's page. Its browser still sends that name in `Host`. So
+//! only names that no stranger can own are answered: loopback names, and configured ones. On the
+//! Unix socket, which browsers reach only through a proxy, names without a dot are answered too:
+//! scripts put any name there, and none of these is on the internet.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use axum::http::uri::Authority;
 /// Whether a request to `host`, a name with or without a port, is answered.
 pub(super) fn is_answered(host: &str, configured: &[String], on_socket: bool) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
-    // `user@name` is a name that somebody made up.
+    // `user@name` is not a plain host name.
     if host.contains('@') {
         return false;
     }

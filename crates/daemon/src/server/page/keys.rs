@@ -1,8 +1,9 @@
-//! What decides who a request is from: names, tokens, sessions.
+//! Decides who a request is from: names, tokens, sessions.
 //!
-//! Idea: on the socket the kernel says who connects, as for every command. On the port a cookie
-//! says it, which a token buys. Whoever acts through a browser says a second secret with it, as
-//! any site that an operator visits can have the browser send requests, but can read no reply.
+//! Idea: on the socket the kernel names the peer, as for every command. On the port a cookie does,
+//! which is given for a token. A request that acts through a browser must also carry a second
+//! secret, because any site that an operator visits can make the browser send requests, but cannot
+//! read replies.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -15,17 +16,17 @@ use super::port::Tokens;
 use super::sessions::{self, SESSION_TIME_MAX, Session, Sessions};
 use crate::server::access::Access;
 
-/// The header with which a page's actions prove that they are the page's.
+/// The header with which actions prove that the page made them.
 pub(in crate::server) const CSRF_HEADER: &str = "x-ballast-csrf";
-/// Headers that browsers send with what a page does, and programs do not.
+/// Headers that browsers send with a page's requests, and programs do not.
 const OF_BROWSERS: [&str; 4] = ["origin", "referer", "cookie", "sec-fetch-site"];
 
-/// The way a connection came.
+/// The entrance of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Way {
     /// Through the Unix socket.
     Socket {
-        /// What the peer may do.
+        /// The peer's access.
         access: Access,
         /// The peer's user.
         uid: u32,
@@ -37,18 +38,18 @@ pub(in crate::server) enum Way {
 /// Who a request is from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::server) struct Visitor {
-    /// The way it came.
+    /// The entrance it used.
     pub(in crate::server) way: Way,
-    /// What it may do.
+    /// Its access.
     pub(in crate::server) access: Access,
     /// The secret that its actions have to carry; `None`: it is not logged in.
     pub(in crate::server) csrf: Option<String>,
-    /// Whether a request that acts has to carry it.
+    /// Whether a request that acts has to carry the secret.
     pub(in crate::server) is_browser: bool,
 }
 
 impl Visitor {
-    /// Who it is, as the journal names who gave a command. Only owners give any.
+    /// Its name in the journal, which records who gave a command. Only owners give commands.
     pub(in crate::server) fn who(&self) -> String {
         match self.way {
             Way::Socket { uid, .. } if self.is_browser => format!("page, uid {uid}"),
@@ -58,7 +59,7 @@ impl Visitor {
     }
 }
 
-/// Everything that is asked at the door.
+/// What the door checks requests against.
 pub(in crate::server) struct Keys {
     hosts: Vec<String>,
     csrf_on_socket: String,
@@ -68,7 +69,7 @@ pub(in crate::server) struct Keys {
 }
 
 impl Keys {
-    /// Keys for `tokens` on a port of this number, and for requests to `hosts`.
+    /// Keys for `tokens` on the port of this number, and for requests to `hosts`.
     ///
     /// # Errors
     /// The kernel gives no random bytes.
@@ -77,13 +78,14 @@ impl Keys {
         tokens: Tokens,
         port: Option<u16>,
     ) -> std::io::Result<Keys> {
-        // Browsers keep cookies by host, whatever the port: two daemons on a host each have one.
+        // Browsers keep cookies by host, whatever the port, so that two daemons on a host need
+        // different names.
         let cookie = format!("ballast-{}", port.unwrap_or_default());
         let csrf_on_socket = sessions::secret()?;
         Ok(Keys { hosts, csrf_on_socket, tokens, cookie, sessions: Mutex::default() })
     }
 
-    /// Whether a request that came this way to the host it names is answered.
+    /// Whether a request through this entrance to the host that it names is answered.
     pub(in crate::server) fn answers(&self, way: Way, parts: &Parts) -> bool {
         let named = parts.headers.get(header::HOST).map(|host| host.to_str().unwrap_or_default());
         let named = named.or(parts.uri.authority().map(|authority| authority.as_str()));
@@ -108,8 +110,8 @@ impl Keys {
         }
     }
 
-    /// Begins a session for who knows a token; returns the header that sets its cookie, or `None`:
-    /// it is no token.
+    /// Begins a session for a token. Returns the header that sets its cookie; `None`: it is not a
+    /// token.
     ///
     /// # Errors
     /// The kernel gives no random bytes.
@@ -120,7 +122,7 @@ impl Keys {
         Ok(Some(self.set_cookie(&secret, SESSION_TIME_MAX.as_secs())))
     }
 
-    /// Ends the session of who sent `headers`; returns the header that takes its cookie away.
+    /// Ends the session of a request with `headers`. Returns the header that removes its cookie.
     pub(super) fn log_out(&self, headers: &HeaderMap) -> String {
         if let Some(cookie) = self.cookie(headers) {
             let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);

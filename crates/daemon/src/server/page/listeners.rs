@@ -1,8 +1,9 @@
-//! Live events: who listens, and what they are sent.
+//! Live events for the page's clients.
 //!
-//! Idea: each tick is written once, as the status that `GET /v1/status` answers, and handed to
-//! every listener's queue. One whose queue is full does not read; it is dropped, and its browser
-//! comes back if it is still there. So neither their number nor their speed holds anything up.
+//! Idea: each tick is written once, as the status that `GET /v1/status` answers, and put into every
+//! listener's queue. A listener whose queue is full does not read; it is dropped, and its browser
+//! reconnects if it is still there. So neither the number nor the speed of listeners delays
+//! anything.
 //! Cost: [`QUEUED_MAX`] references to texts for each listener.
 
 use std::convert::Infallible;
@@ -24,10 +25,10 @@ pub(in crate::server) const LISTENERS_MAX: usize = 16;
 const QUEUED_MAX: usize = 4;
 /// Shortest time between two events, however often the daemon ticks.
 const APART_MIN: Duration = Duration::from_millis(500);
-/// How long a browser waits before it comes back, in milliseconds.
+/// How long a browser waits before it reconnects, in milliseconds.
 const RETRY_MS: u64 = 1000;
 
-/// Those who listen.
+/// All listeners.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Listeners {
     queues: Mutex<Vec<mpsc::Sender<Bytes>>>,
@@ -81,7 +82,7 @@ pub(super) fn body(events: mpsc::Receiver<Bytes>, end: Instant) -> Body {
 /// A view as a server-sent event.
 fn event(view: &View) -> Bytes {
     let status = StatusReply::from(&tick(view, SystemTime::now()));
-    // JSON as it is written here has no line breaks, which would end the event.
+    // JSON as written here has no line breaks, which would end the event.
     let json = serde_json::to_string(&status).unwrap_or_default();
     format!("event: tick\nretry: {RETRY_MS}\ndata: {json}\n\n").into()
 }
@@ -119,7 +120,7 @@ mod tests {
             assert!(quick.try_recv().is_ok());
             listeners.send(&event(&view));
         }
-        // It still has what was queued, and then the end.
+        // It still gets what was queued, and then the end.
         let left = std::iter::from_fn(|| idle.try_recv().ok()).count();
         assert_eq!(left, QUEUED_MAX);
         assert!(idle.is_closed() && !quick.is_closed());

@@ -1,9 +1,9 @@
-//! The page: what a browser gets beside the API.
+//! The page: what a browser gets beyond the API.
 //!
-//! Idea: the page's files are the same for everybody and say nothing of the host. Scripts in them
-//! ask the API, as commands do, and five things that only a page needs: who is logged in, live
-//! events, an explanation in words, the past out of the journal, and which policies there are.
-//! These paths belong to the page of the same version; programs use `/v1`.
+//! Idea: the page's files are the same for everyone and say nothing about the host. Their scripts
+//! use the API, as commands do, and five paths for things that only a page needs: the login, live
+//! events, an explanation in words, the past from the journal, and the list of policies. These
+//! paths belong to the page of the same version; programs use `/v1`.
 //!
 //! Limits: one reader of the journal at a time.
 
@@ -19,7 +19,7 @@ mod tests;
 mod token;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
@@ -42,26 +42,27 @@ pub(super) use self::door::enter;
 use self::door::{FILES_PATH, INDEX_PATH, LOGIN_PATH, LOGOUT_PATH, SESSION_PATH};
 pub(super) use self::keys::{Keys, Visitor, Way};
 pub(super) use self::listeners::Listeners;
-use self::past::{Happened, Past};
+use self::past::{JournalEvent, Past};
 pub use self::port::PortError;
 pub(super) use self::port::{Port, Tokens};
 use super::access::Access;
 use super::connections::{Began, STREAM_TIME_MAX};
 use super::reply::Refusal;
 use super::routes::{known_guest, latest, read_json, tick};
+use crate::rate_limited::RateLimited;
 use crate::view::Handle;
 
-/// What an answer to a wrong token waits for, so that nobody tries many.
+/// Delay of the answer to a wrong token, so that many cannot be tried.
 const WRONG_TOKEN_PAUSE: Duration = Duration::from_secs(1);
-/// How long a reader of the journal waits for those before it.
+/// How long a reader of the journal waits for readers before it.
 const JOURNAL_TIME_MAX: Duration = Duration::from_secs(10);
 /// Longest span of a plot, in seconds.
 const PAST_S_MAX: u64 = 7 * 86_400;
 
-/// An explanation in words, as `ballast explain` prints it.
+/// Renders an explanation as `ballast explain` prints it.
 pub type Explain = fn(&ExplainReply) -> String;
 
-/// What the page's routes work with.
+/// The state of the page's routes.
 #[derive(Clone)]
 pub(super) struct Site {
     pub(super) handle: Handle,
@@ -70,6 +71,8 @@ pub(super) struct Site {
     pub(super) explain: Explain,
     pub(super) journal: Option<PathBuf>,
     pub(super) journal_reader: Arc<Semaphore>,
+    /// What the log says of wrong tokens, which anybody who reaches the port can give.
+    pub(super) wrong_tokens: Arc<Mutex<RateLimited>>,
 }
 
 /// The page's own routes.
@@ -94,7 +97,8 @@ struct IndexQuery {
     token: Option<String>,
 }
 
-/// The page; with a token in its address, a session first, and then the address without it.
+/// The page. A token in its address first makes a session, and then redirects to the address
+/// without it.
 async fn index(
     State(site): State<Site>,
     Extension(visitor): Extension<Visitor>,
@@ -127,9 +131,9 @@ fn sent(file: Option<&'static File>) -> Result<Response, Refusal> {
 struct SessionReply {
     /// `none`, `read` or `write`.
     access: &'static str,
-    /// What actions carry; `None`: this visitor cannot act.
+    /// The secret that actions carry; `None`: this visitor cannot act.
     csrf: Option<String>,
-    /// Whether there is something to log out of.
+    /// Whether it can log out.
     by_token: bool,
 }
 
@@ -156,12 +160,14 @@ async fn log_in(State(site): State<Site>, body: Body) -> Result<Response, Refusa
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
 }
 
-/// The cookie for who knows `token`.
+/// The cookie for `token`.
 async fn session_for(site: &Site, token: &str) -> Result<HeaderValue, Refusal> {
     let failed =
         |error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no-session", format!("{error}"));
     let Some(cookie) = site.keys.log_in(token).map_err(failed)? else {
-        tracing::warn!("somebody gave the page a wrong token");
+        let text = "somebody gave the page a wrong token".to_owned();
+        let wrong_tokens = &site.wrong_tokens;
+        wrong_tokens.lock().unwrap_or_else(PoisonError::into_inner).warn(text);
         tokio::time::sleep(WRONG_TOKEN_PAUSE).await;
         let text = "this is not the token: it is in the file that `token_file` of [page] names in \
                     the daemon's configuration";
@@ -176,7 +182,7 @@ async fn log_out(State(site): State<Site>, headers: HeaderMap) -> Response {
     (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response()
 }
 
-/// Every tick as it comes, until the connection's time is over; a browser comes back by itself.
+/// Every tick as it comes, until the connection's time is over; browsers reconnect by themselves.
 async fn stream(
     State(site): State<Site>,
     Extension(Began(began)): Extension<Began>,
@@ -192,7 +198,7 @@ async fn stream(
     Ok((headers, listeners::body(events, end)).into_response())
 }
 
-/// Tells nginx, as a reverse proxy, to pass events on as they come.
+/// Tells nginx, as a reverse proxy, to forward events at once.
 const ACCEL: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// The explanation as `ballast explain` prints it.
@@ -212,7 +218,7 @@ async fn why(State(site): State<Site>, Path(name): Path<String>) -> Result<Strin
 struct PastQuery {
     /// How far back, in seconds.
     span_s: u64,
-    /// Of one guest; `None`: of all, more coarsely.
+    /// A single guest; `None`: all guests, more coarsely.
     guest: Option<String>,
 }
 
@@ -229,11 +235,11 @@ async fn past(State(site): State<Site>, request: Request) -> Result<Json<Past>, 
     of_journal(&site, move |path| Past::read(path, span, guest.as_ref())).await.map(Json)
 }
 
-async fn events(State(site): State<Site>) -> Result<Json<Vec<Happened>>, Refusal> {
+async fn events(State(site): State<Site>) -> Result<Json<Vec<JournalEvent>>, Refusal> {
     of_journal(&site, |path| past::events(path, SystemTime::now())).await.map(Json)
 }
 
-/// A policy to choose.
+/// A policy that can be chosen.
 #[derive(Debug, Serialize)]
 struct PolicyChoice {
     policy: &'static str,
@@ -252,7 +258,7 @@ async fn policies() -> Json<Vec<PolicyChoice>> {
     Json(ENTRIES.iter().map(choice).collect())
 }
 
-/// Reads the journal on a thread beside the server's; without one there is nothing to tell.
+/// Reads the journal on another thread than the server's. Without a journal the result is empty.
 async fn of_journal<T: Default + Send + 'static>(
     site: &Site,
     read: impl FnOnce(&std::path::Path) -> Result<T, JournalError> + Send + 'static,

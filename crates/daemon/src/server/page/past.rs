@@ -1,9 +1,10 @@
-//! What the journal has of the last hours, for plots and for the list of events.
+//! The last hours of the journal, for plots and for the list of events.
 //!
-//! Idea: a plot needs some hundred ticks, however long ago it begins: they are picked evenly, from
-//! the newest back, until a time limit; and so are events, each of them. One reader at a time, on a
-//! thread beside the server's, as rows are parsed for a millisecond each.
-//! Limits: swap-in is a counter since a guest's boot; whoever plots it makes rates.
+//! Idea: a plot needs some hundred ticks, however long its span is. They are picked evenly, from
+//! the newest back, until a time limit. Events are read the same way, but each of them. There is
+//! one reader at a time, on another thread than the server's, because each row takes a millisecond
+//! to parse.
+//! Limits: swap-in is a counter since a guest's boot; the plot computes rates.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -25,17 +26,17 @@ const GUESTS_MAX: usize = 500;
 const EVENTS_MAX: usize = 200;
 /// How old an event may be.
 const EVENTS_AGE_MAX: Duration = Duration::from_secs(7 * 86_400);
-/// How long a reply may take; it has what was found until then.
+/// How long a reply may take; it has what was found by then.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Figures of ticks, oldest first; all lists are as long as the one of moments.
+/// Figures of ticks, oldest first. All lists are as long as that of moments.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Past {
     at_unix_ms: VecDeque<i64>,
     guests: BTreeMap<String, Lines>,
 }
 
-/// One guest's part; `None`: not known, or the guest was not there.
+/// One guest's figures; `None`: unknown, or the guest was not there.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct Lines {
     allocation_bytes: VecDeque<Option<u64>>,
@@ -46,14 +47,14 @@ struct Lines {
 
 /// One event of the journal.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Happened {
+pub(super) struct JournalEvent {
     at_unix_ms: i64,
     code: &'static str,
     text: String,
 }
 
 impl Past {
-    /// The last `span` of the journal at `path`, of one guest or, more coarsely, of all.
+    /// The last `span` of the journal at `path`, for one guest or, more coarsely, for all.
     ///
     /// # Errors
     /// The journal cannot be read.
@@ -79,7 +80,7 @@ impl Past {
                 past.put_before(&entry, guest);
             }
             let Some(earlier) = reader.seek(at, Seek::Earlier(step))? else { break };
-            // Where a clock was set back, what is older says nothing of this span.
+            // If a clock was set back, older ticks are not part of this span.
             let is_over = earlier.id >= at.id
                 || earlier.wall_ms >= at.wall_ms
                 || earlier.wall_ms < newest.wall_ms.saturating_sub(span_ms);
@@ -101,14 +102,14 @@ impl Past {
                 self.guests.entry(id.to_string()).or_default().put_before(tick, id, ticks);
             }
         }
-        // Guests that were not there yet.
+        // For guests that were not there yet.
         self.guests.values_mut().for_each(|lines| lines.fill(ticks));
     }
 }
 
 impl Lines {
     fn put_before(&mut self, tick: &TickEntry, id: &GuestId, ticks: usize) {
-        // One that came later ends before the newest tick.
+        // A guest that is gone has no figures for the newer ticks.
         self.fill(ticks - 1);
         let sample = tick.snapshot.guest(id);
         let plan = tick.plan.guest(id);
@@ -121,7 +122,7 @@ impl Lines {
         self.swap_in_bytes.push_front(stats.and_then(|stats| stats.value.swap_in).map(Bytes::get));
     }
 
-    /// Puts unknown figures before the first, up to `ticks` in all.
+    /// Puts unknown figures before the first one, up to `ticks` in total.
     fn fill(&mut self, ticks: usize) {
         let lines = [
             &mut self.allocation_bytes,
@@ -141,16 +142,16 @@ impl Lines {
 ///
 /// # Errors
 /// The journal cannot be read.
-pub(super) fn events(path: &Path, now: SystemTime) -> Result<Vec<Happened>, JournalError> {
+pub(super) fn events(path: &Path, now: SystemTime) -> Result<Vec<JournalEvent>, JournalError> {
     events_within(path, now, TIME_MAX)
 }
 
-/// The same: as many as are found in the time limit, and at least the newest.
+/// The same, as many as are found within the time limit, but at least the newest.
 fn events_within(
     path: &Path,
     now: SystemTime,
     time_max: Duration,
-) -> Result<Vec<Happened>, JournalError> {
+) -> Result<Vec<JournalEvent>, JournalError> {
     let begun = Instant::now();
     let from = now.checked_sub(EVENTS_AGE_MAX).map_or(i64::MIN, wall_ms);
     let mut found = Vec::new();
@@ -158,11 +159,11 @@ fn events_within(
     let mut before = i64::MAX;
     while let Some(Place { id, .. }) = reader.event_before(before, from)? {
         let one = Range { from_id: Some(id), to_id: Some(id), ..Range::default() };
-        // A damaged row says nothing; `ballast journal export` tells of it.
+        // A damaged row is skipped; `ballast journal export` reports it.
         if let Some(Ok(Entry { wall_ms, what: What::Event(event), .. })) = reader.events(one).next()
         {
             let (code, text) = words(event);
-            found.push(Happened { at_unix_ms: wall_ms, code, text });
+            found.push(JournalEvent { at_unix_ms: wall_ms, code, text });
         }
         if found.len() == EVENTS_MAX || begun.elapsed() > time_max {
             break;
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
     use crate::server::fixture;
 
-    /// When the newest tick of [`journal`] was.
+    /// The time of the newest tick of [`journal`].
     const NEWEST_S: u64 = 1_700_000_000;
     /// Ticks of [`journal`], a second apart.
     const TICKS: u64 = 300;
@@ -208,7 +209,7 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_secs(s)
     }
 
-    /// A journal of `grow` and its neighbours; `old` is there in the newer half only.
+    /// A journal of `grow` and its neighbours; `old` is only in the newer half.
     fn journal() -> (tempfile::TempDir, std::path::PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal.db");
@@ -327,14 +328,15 @@ mod tests {
             writer.record_event(wall(NEWEST_S + nth), Timestamp::ZERO, refused).unwrap();
         }
         let now = wall(NEWEST_S + more);
-        let texts = |found: Vec<Happened>| found.into_iter().map(|it| it.text).collect::<Vec<_>>();
+        let texts =
+            |found: Vec<JournalEvent>| found.into_iter().map(|it| it.text).collect::<Vec<_>>();
         let told = |nth: u64| format!("a reload was refused: reason {nth}");
         let all = texts(events(&path, now).unwrap());
         assert_eq!(all.len(), EVENTS_MAX);
         assert_eq!((&all[0], &all[EVENTS_MAX - 1]), (&told(more), &told(51)));
-        // On a slow disk, or of a long journal, there is no time for more than one.
+        // On a slow disk, or with a long journal, there is time for one only.
         assert_eq!(texts(events_within(&path, now, Duration::ZERO).unwrap()), [told(more)]);
-        // One whose clock stood wrong hides nothing that was before.
+        // An event with a wrong clock hides no earlier ones.
         let stopped = Event::Stopped { why: "SIGTERM".to_owned() };
         writer.record_event(SystemTime::UNIX_EPOCH, Timestamp::ZERO, stopped).unwrap();
         assert_eq!(texts(events(&path, now).unwrap())[0], told(more));

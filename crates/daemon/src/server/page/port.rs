@@ -1,7 +1,7 @@
-//! The page's TCP port: opened on a loopback address, for those who know a token.
+//! The page's TCP port on a loopback address, for clients that know a token.
 //!
-//! Idea: whatever is wrong with the port or its token files is said, and the daemon goes on without
-//! the port: balancing matters more than a page.
+//! Idea: if something is wrong with the port or its token files, that is reported, and the daemon
+//! goes on without the port: balancing matters more than a page.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -15,7 +15,7 @@ use crate::server::access::Access;
 /// Why the page is not served on its port.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// A token file is of no use.
+    /// A token file cannot be used.
     #[error(transparent)]
     Token(#[from] TokenError),
     /// Another program listens there.
@@ -42,9 +42,9 @@ pub(in crate::server) struct Tokens {
 }
 
 impl Tokens {
-    /// What who knows `given` may do; `None`: it is no token.
+    /// The access that `given` has; `None`: it is not a token.
     pub(super) fn access(&self, given: &str) -> Option<Access> {
-        let is = |token: &Option<Token>| token.as_ref().is_some_and(|token| token.is(given));
+        let is = |token: &Option<Token>| token.as_ref().is_some_and(|token| token.matches(given));
         match () {
             () if is(&self.owner) => Some(Access::Write),
             () if is(&self.reader) => Some(Access::Read),
@@ -60,7 +60,7 @@ impl Tokens {
         let (owner, reader) = (&settings.token_file, &settings.reader_token_file);
         let tokens = Tokens { owner: read(owner)?, reader: read(reader)? };
         match (&tokens.owner, &tokens.reader, owner, reader) {
-            // Who was to look could act.
+            // Otherwise a reader could act.
             (Some(one), Some(other), Some(owner), Some(reader)) if one.equals(other) => {
                 Err(TokenError::Same(owner.clone(), reader.clone()))
             }
@@ -73,9 +73,9 @@ impl Tokens {
 pub(in crate::server) struct Port {
     /// The listener, nonblocking.
     pub(in crate::server) listener: TcpListener,
-    /// Where it listens.
+    /// Its address.
     pub(in crate::server) address: SocketAddr,
-    /// Who may come.
+    /// Its tokens.
     pub(in crate::server) tokens: Tokens,
 }
 
@@ -83,7 +83,7 @@ impl Port {
     /// Reads the tokens and opens the port.
     ///
     /// # Errors
-    /// A token file is of no use, or the port cannot be opened.
+    /// A token file cannot be used, or the port cannot be opened.
     pub(in crate::server) fn open(settings: &PortSettings) -> Result<Port, PortError> {
         let listen = settings.listen;
         let tokens = Tokens::read(settings)?;

@@ -1,9 +1,9 @@
-//! Who has logged in at the page's port.
+//! Logins at the page's port.
 //!
-//! Idea: a login makes a session with two secrets. The cookie's says who it is, and is never seen
-//! by the page's scripts; the other one a page sends with every action, so that no other site can
-//! have a browser act in the operator's name. Sessions are kept in memory only and end with the
-//! daemon.
+//! Idea: a login makes a session with two secrets. The secret in the cookie identifies the visitor
+//! and is hidden from the page's scripts. The page sends the other one with every action, so that
+//! no other site can make a browser act in the operator's name. Sessions are kept in memory only
+//! and end with the daemon.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use crate::server::access::Access;
 
-/// How long a login counts.
+/// How long a login is valid.
 pub(super) const SESSION_TIME_MAX: Duration = Duration::from_secs(12 * 3600);
 /// Most sessions at once; another login ends the oldest.
 pub(super) const SESSIONS_MAX: usize = 64;
-/// Where the kernel gives random bytes.
+/// The kernel's source of random bytes.
 const RANDOM: &str = "/dev/urandom";
 /// Bytes of a secret.
 const SECRET_BYTES: usize = 32;
@@ -25,21 +25,21 @@ const SECRET_BYTES: usize = 32;
 /// One login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Session {
-    /// What it may do.
+    /// Its access.
     pub(super) access: Access,
     /// The secret that its actions carry.
     pub(super) csrf: String,
     begun_at: Instant,
 }
 
-/// All of them, by the cookie's secret.
+/// All sessions, by the secret of the cookie.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     open: BTreeMap<String, Session>,
 }
 
 impl Sessions {
-    /// Begins a session; returns the cookie's secret.
+    /// Begins a session. Returns the secret of its cookie.
     ///
     /// # Errors
     /// The kernel gives no random bytes.
@@ -70,7 +70,7 @@ fn is_valid(session: &Session, now: Instant) -> bool {
     now.saturating_duration_since(session.begun_at) < SESSION_TIME_MAX
 }
 
-/// A text that nobody can guess.
+/// A text that cannot be guessed.
 ///
 /// # Errors
 /// The kernel gives no random bytes.
@@ -112,7 +112,7 @@ mod tests {
             .collect();
         assert!(sessions.find(&cookies[0], now).is_none());
         assert!(cookies[1..].iter().all(|cookie| sessions.find(cookie, now).is_some()));
-        // Those that are over make room, too.
+        // Sessions that are over make room, too.
         let later = now + SESSION_TIME_MAX * 2;
         sessions.begin(Access::Write, later).unwrap();
         assert_eq!(sessions.open.len(), 1);

@@ -1,4 +1,4 @@
-//! Tests of the page's door and routes, over real sockets; of the daemon only the handle exists.
+//! Tests of the page's door and routes over real sockets. Of the daemon, only the handle exists.
 
 use std::fs::{self, Permissions};
 use std::net::SocketAddr;
@@ -117,7 +117,7 @@ impl Bench {
         exchange(UnixStream::connect(&self.socket).await.unwrap(), request).await
     }
 
-    /// Logs in on the port; the cookie, and what actions carry.
+    /// Logs in on the port. Returns the cookie, and the secret that actions carry.
     async fn log_in(&self, token: &str) -> (String, Option<String>) {
         let reply =
             self.on_port(&post("/page/login", &format!("{{\"token\":{token:?}}}"), &[])).await;
@@ -210,7 +210,7 @@ async fn the_owners_token_acts_with_the_pages_secret_only() {
     assert_eq!(reply.status, 200);
     let given = (Command::Pause, "page, owner token".to_owned());
     assert_eq!(bench.obeyed.recv().await.unwrap(), given);
-    // The other session's secret is of no use with this cookie.
+    // The other session's secret is useless with this cookie.
     let (_, other) = bench.log_in(OWNERS).await;
     let headers = [("cookie", cookie.as_str()), (CSRF_HEADER, other.as_deref().unwrap())];
     assert_eq!(bench.on_port(&post("/v1/resume", "", &headers)).await.status, 403);
@@ -241,6 +241,43 @@ async fn a_wrong_token_opens_nothing() {
         assert_eq!(reply.header("set-cookie"), None);
     }
     assert_eq!(bench.on_port(&post("/page/login", "token=x", &[])).await.code().0, 400);
+}
+
+/// What is logged meanwhile.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn repeated_refusals_leave_one_line_of_each_kind() {
+    let log = Log::default();
+    let written = log.clone();
+    let lines = tracing_subscriber::fmt().with_writer(move || written.clone()).finish();
+    let _guard = tracing::subscriber::set_default(lines);
+    let bench = Bench::owned();
+    let log_in = post("/page/login", "{\"token\":\"wrong\"}", &[]);
+    let (first, second) = tokio::join!(bench.on_port(&log_in), bench.on_port(&log_in));
+    assert_eq!([first.status, second.status], [403; 2]);
+    let mut streams = Vec::new();
+    for _ in 0..VISITORS_MAX + 2 {
+        streams.push(TcpStream::connect(bench.port).await.unwrap());
+    }
+    for refused in &mut streams[VISITORS_MAX..] {
+        assert_eq!(refused.read(&mut [0]).await.unwrap_or(0), 0);
+    }
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let count = |line: &str| text.matches(line).count();
+    assert_eq!((count("a wrong token"), count("too many connections")), (1, 1), "{text}");
 }
 
 #[tokio::test]
@@ -300,7 +337,7 @@ async fn strangers_at_the_port_keep_nobody_from_the_socket() {
     for _ in 0..VISITORS_MAX {
         idle.push(TcpStream::connect(bench.port).await.unwrap());
     }
-    // The next one is let go at once; the earlier ones stay connected.
+    // The next one is disconnected at once; the earlier ones stay connected.
     let mut refused = TcpStream::connect(bench.port).await.unwrap();
     assert_eq!(refused.read(&mut [0; 8]).await.unwrap_or(0), 0);
     assert_eq!(bench.on_socket(&get("/v1/status", &[])).await.status, 200);
@@ -329,7 +366,7 @@ async fn browsers_on_the_socket_need_the_pages_secret() {
         let given = (Command::Pause, "page, uid 4000".to_owned());
         assert_eq!(bench.obeyed.recv().await.unwrap(), given);
     }
-    // Programs go on without it.
+    // Programs need no secret.
     assert_eq!(bench.on_socket(&post("/v1/resume", "", &[])).await.status, 200);
     let given = (Command::Resume, "uid 4000".to_owned());
     assert_eq!(bench.obeyed.recv().await.unwrap(), given);
@@ -341,7 +378,7 @@ async fn on_the_socket_the_kernel_says_who_may_act() {
     let session = reader.on_socket(&get("/page/session", &[])).await.json();
     assert_eq!((&session["access"], &session["csrf"]), (&"read".into(), &Value::Null));
     assert_eq!(reader.on_socket(&get("/", &[])).await.status, 200);
-    // A session of the port says nothing on the socket.
+    // A session of the port does not count on the socket.
     let (cookie, csrf) = reader.log_in(OWNERS).await;
     let headers = [("cookie", cookie.as_str()), (CSRF_HEADER, csrf.as_deref().unwrap())];
     assert_eq!(reader.on_socket(&post("/v1/pause", "", &headers)).await.code().0, 403);
@@ -414,7 +451,7 @@ async fn each_tick_is_an_event_of_the_stream() {
     let mut seen = String::new();
     let mut buffer = [0; 4096];
     while seen.matches("event: tick").count() < 2 {
-        // The first event is the view as it is; the next comes with the next view.
+        // The first event is the present view; the next comes with the next view.
         if seen.contains("event: tick") {
             bench.view.send_replace(Some(Arc::new(fixture::view())));
         }

@@ -1,7 +1,7 @@
-//! Token files: who knows what is in one may use the page's port.
+//! Token files: a client that knows the content of one may use the page's port.
 //!
 //! Idea: a file that others can read or write proves nothing, so it is refused before it is read.
-//! What was opened is judged, not what a path names a moment later.
+//! The checks are made on the open file, not on what its path may name a moment later.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -15,21 +15,21 @@ use subtle::ConstantTimeEq;
 const TOKEN_CHARS_MIN: usize = 16;
 /// Longest one.
 const TOKEN_CHARS_MAX: usize = 256;
-/// Permissions of anybody but the file's owner.
+/// Permissions of everyone but the file's owner.
 const OTHERS: u32 = 0o077;
 
 /// A token as it was read.
 pub(super) struct Token(String);
 
 impl Token {
-    /// Whether `given` is this token; takes as long for each of its length.
-    pub(super) fn is(&self, given: &str) -> bool {
+    /// Whether `given` is this token. The time depends only on the length.
+    pub(super) fn matches(&self, given: &str) -> bool {
         self.0.as_bytes().ct_eq(given.as_bytes()).into()
     }
 
     /// Whether both are the same.
     pub(super) fn equals(&self, other: &Token) -> bool {
-        self.is(&other.0)
+        self.matches(&other.0)
     }
 }
 
@@ -47,7 +47,7 @@ pub enum TokenError {
     /// It is a folder, a pipe or a device.
     #[error("token file {} is not a regular file: make one with `{}`", .0.display(), make(.0))]
     NotAFile(PathBuf),
-    /// It belongs to somebody else.
+    /// It belongs to another user.
     #[error(
         "token file {} belongs to user {owner}: expected root or the daemon's user; type \
          `chown {user} {}`", .path.display(), .path.display()
@@ -55,7 +55,7 @@ pub enum TokenError {
     Owner {
         /// The file.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
         /// The user the daemon runs as.
         user: u32,
@@ -71,29 +71,29 @@ pub enum TokenError {
         /// Its mode.
         mode: u32,
     },
-    /// What is in it is no token.
+    /// Its content is not a token.
     #[error(
         "token file {} holds no token of {TOKEN_CHARS_MIN} to {TOKEN_CHARS_MAX} printable characters \
          without spaces: make one with `{}`", .0.display(), make(.0)
     )]
     NoToken(PathBuf),
-    /// Both files hold the same.
+    /// Both files have the same content.
     #[error("token files {} and {} hold the same token: readers could act", .0.display(), .1.display())]
     Same(PathBuf, PathBuf),
 }
 
-/// The line with which an operator makes a token.
+/// The command with which an operator makes a token.
 fn make(path: &Path) -> String {
     format!("(umask 077; head -c 32 /dev/urandom | sha256sum | cut -c-64 > {})", path.display())
 }
 
-/// Reads the token in the file `path`, which has to belong to root or to `user`.
+/// Reads the token in the file `path`, which must belong to root or to `user`.
 ///
 /// # Errors
-/// The file is missing, is somebody else's, can be read by others, or holds no token.
+/// The file is missing, belongs to another user, can be read by others, or has no token.
 pub(super) fn read(path: &Path, user: u32) -> Result<Token, TokenError> {
     let failed = |source| TokenError::Io { path: path.to_owned(), source };
-    // A pipe in its place would be waited for.
+    // Opening a pipe in its place must not block.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
@@ -115,7 +115,7 @@ fn judged(path: &Path, owner: u32, mode: u32, user: u32) -> Result<(), TokenErro
 
 fn text(file: File) -> io::Result<Option<Token>> {
     let mut bytes = Vec::new();
-    // Room for the end of a line, and for one character too many.
+    // Room for a line end, and for one character too many.
     file.take(TOKEN_CHARS_MAX as u64 + 2).read_to_end(&mut bytes)?;
     let bytes = bytes.trim_ascii();
     let is_token = (TOKEN_CHARS_MIN..=TOKEN_CHARS_MAX).contains(&bytes.len())
@@ -153,9 +153,9 @@ mod tests {
     fn a_token_is_the_line_in_its_file() {
         let (_folder, path) = file(b"0123456789abcdef\n", 0o600);
         let token = read(&path, user()).map_err(|error| error.to_string()).ok().unwrap();
-        assert!(token.is("0123456789abcdef"));
+        assert!(token.matches("0123456789abcdef"));
         for other in ["", "0123456789abcde", "0123456789abcdeF", "0123456789abcdef\n"] {
-            assert!(!token.is(other), "{other:?}");
+            assert!(!token.matches(other), "{other:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! A script in the program's place: what it is asked, and what becomes of it.
+//! A script in the program's place: how it is called, and what happens to it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Long enough for a shell on a machine that is busy otherwise.
+/// Long enough for a shell on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Leaves its number, and goes on for ever.
+/// Writes its PID, and runs forever.
 const ENDLESS: &str = "echo $$ >$here/pid.new; mv $here/pid.new $here/pid; exec sleep 1000";
 
 /// A script and the route that runs it.
@@ -57,7 +57,7 @@ impl Bench {
         fs::read_to_string(self.folder.path().join(name)).ok()
     }
 
-    /// Waits until the endless program runs; its number.
+    /// Waits until the endless program runs. Returns its PID.
     async fn running(&self) -> String {
         wait_for("the program", || self.text("pid")).await.trim().to_owned()
     }
@@ -74,7 +74,7 @@ async fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Waits until a process is gone, or nobody but its parent knows of it.
+/// Waits until a process is gone, or is a zombie.
 async fn wait_for_end(pid: &str) {
     wait_for("its end", || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok();
@@ -185,7 +185,7 @@ async fn one_replay_runs_until_its_client_leaves() {
 async fn a_replay_that_takes_too_long_is_killed() {
     let mut bench = Bench::new(&format!("sleep 1000 & echo $! >$here/child; {ENDLESS}"));
     bench.state.program.time_max = Duration::from_millis(500);
-    // On a busy machine the script may not even have begun.
+    // On a busy machine the script may not even have started.
     let child = loop {
         let (status, code, text) = refused(bench.ask("").await).await;
         assert_eq!((status, code.as_str()), (504, "late"), "{text}");

@@ -1,7 +1,7 @@
 //! A run of `fcfs` over all guests.
 //!
-//! Idea: [`fcfs`](super::super::fcfs) says what one guest gets; here leases are renewed, requests
-//! are served one after the other, and what nobody else can pay for stays where it is.
+//! Idea: [`fcfs`](super::super::fcfs) computes what one guest gets. Here leases are renewed,
+//! requests are served one after the other, and what no other guest can pay for stays where it is.
 //! Cost: O(n log n).
 
 use super::{Driver, pending};
@@ -9,8 +9,8 @@ use crate::flexmemd::fcfs::{RemainingPeriod, Requester, grant, renew};
 use crate::flexmemd::lease::{LeaseLimit, Tenant};
 
 impl Driver {
-    /// Renews all leases if the run is `whole`, then processes requests. What guests cannot pay for
-    /// is granted as free memory is; they keep what is left of it.
+    /// Renews all leases if the run is `whole`, then processes requests. Memory that guests cannot
+    /// pay for is granted like free memory; guests keep what is left of theirs.
     pub(super) fn run_fcfs(
         &mut self,
         rentable: u64,

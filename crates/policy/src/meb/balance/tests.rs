@@ -114,7 +114,7 @@ fn memory_is_taken_where_it_costs_the_fewest_misses() {
     assert_eq!(sizes(200, &guests), [110 * MIB, 90 * MIB]);
 }
 
-/// Losing a MiB counts an eighth more than gaining one, and a miss.
+/// The misses of losing a MiB count an eighth more than those of gaining one, and one more.
 #[test]
 fn memory_stays_where_moving_it_gains_too_little() {
     let mut guests = [guest("a", 100, 200), guest("b", 100, 200)];
@@ -131,7 +131,7 @@ fn memory_stays_where_moving_it_gains_too_little() {
     }
 }
 
-/// What guests have is no whole number of steps above their lower bounds.
+/// Present sizes are not whole numbers of steps above the lower bounds.
 #[test]
 fn sizes_off_the_grid_stay() {
     let mut guests = [guest("a", 100, 300), guest("b", 100, 300), guest("c", 100, 300)];
@@ -153,7 +153,7 @@ fn without_curves_all_lack_the_same_part() {
     let guests = [guest("a", 80, 100), guest("b", 220, 300)];
     let found = sizes(300, &guests);
     assert_eq!(found.iter().sum::<u64>(), 300 * MIB);
-    // What `a` has counts an eighth more: it keeps 2 MiB of that.
+    // What `a` has counts an eighth more, so it keeps 2 MiB of it.
     assert!(found[0].abs_diff(77 * MIB) <= MIB, "{found:?}");
 }
 
@@ -263,12 +263,12 @@ fn named(mut contenders: Vec<Contender>) -> Vec<Contender> {
     contenders
 }
 
-/// A guest that demands more than there is, and its misses at multiples of a step in truth.
+/// A guest that demands more than there is, and its true misses at multiples of a step.
 fn steady() -> impl Strategy<Value = (u64, Vec<u64>)> {
     let falls = prop::collection::vec(prop_oneof![0..50_u64, Just(0), 0..5000_u64], 20..80);
     (10_000..40_000_u64, falls).prop_map(|(held, falls)| {
         let mut misses = vec![0];
-        // So large that rounding after an error is much less than an error.
+        // So large that rounding after an error is much smaller than the error.
         falls.iter().for_each(|fall| misses.push(misses[misses.len() - 1] + 1000 * fall));
         misses.reverse();
         (held, misses)
@@ -276,7 +276,7 @@ fn steady() -> impl Strategy<Value = (u64, Vec<u64>)> {
 }
 
 proptest! {
-    /// So errors cannot move memory to and fro.
+    /// So errors cannot move memory back and forth.
     #[test]
     fn errors_never_move_memory_for_more_true_misses(
         guests in prop::collection::vec(steady(), 2..5),

@@ -21,7 +21,7 @@ use crate::meb::cost::Cost;
 const SLOPES: u32 = 9;
 /// Ratio of two slopes; the flattest is 2^-16 of the limit per step.
 const SLOPE_FACTOR: i128 = 4;
-/// Up to this limit, which no slope exceeds either, a guest's reach fits 64 bits.
+/// Up to this limit, which bounds the slopes too, a guest's reach fits 64 bits.
 const LIMIT_MAX_64_BITS: u128 = 1 << 36;
 
 /// Range of steps that the guests from some place on may have; empty if `last < first`.

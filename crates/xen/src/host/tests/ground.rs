@@ -1,4 +1,4 @@
-//! The Xen that tests run on.
+//! A fake Xen for tests: a store, and a program `xl`.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use crate::host::{XenConfig, XenHost};
 
-/// Prints the files `list` and `info` of its folder, and appends what `mem-max` is called with.
+/// Prints the files `list` and `info` of its folder, and logs the arguments of `mem-max`.
 const XL: &str = r#"#!/bin/sh
 cd "$(dirname "$0")" || exit 1
 if [ -e fails ]; then cat fails >&2; exit 1; fi
@@ -29,7 +29,7 @@ mem-max) echo "$2 $3" >>mem-max ;;
 esac
 "#;
 
-/// A Xen with dom0, whose domains a test makes.
+/// A Xen with dom0; a test creates further domains.
 pub(crate) struct Ground {
     pub(crate) folder: TempDir,
     pub(crate) store_shared: SharedStore,
@@ -37,9 +37,9 @@ pub(crate) struct Ground {
     pub(crate) host: XenHost,
     /// Milliseconds of the caller's clock.
     pub(crate) now: u64,
-    /// Names, numbers and what each holds, MiB.
+    /// Domains by name, number and what each holds, in MiB.
     pub(crate) domains: Vec<(String, u16, u64)>,
-    /// What the machine has free, MiB.
+    /// Free memory of the machine, in MiB.
     pub(crate) free: u64,
     generation: u64,
 }
@@ -76,7 +76,7 @@ impl Ground {
         ground
     }
 
-    /// Has the store listen.
+    /// Makes the store listen.
     pub(crate) fn serve(&mut self) {
         let socket = self.folder.path().join("socket");
         let _ = fs::remove_file(&socket);
@@ -97,7 +97,7 @@ impl Ground {
         self.store_shared.lock().unwrap()
     }
 
-    /// Makes a domain that holds its target; sizes in MiB.
+    /// Creates a domain that holds its target; sizes in MiB.
     pub(crate) fn create(&mut self, name: &str, id: u16, target: u64, max: u64) {
         let write = |key: &str, value: &str| {
             self.store().write(&format!("/local/domain/{id}/{key}"), value);
@@ -116,7 +116,7 @@ impl Ground {
         self.domains.retain(|domain| domain.1 != id);
     }
 
-    /// What a domain holds from now on, MiB.
+    /// Sets what a domain holds, in MiB.
     pub(crate) fn hold(&mut self, id: u16, mib: u64) {
         self.domains.iter_mut().find(|domain| domain.1 == id).unwrap().2 = mib;
     }
@@ -143,7 +143,7 @@ impl Ground {
         self.publish(id, "mem_stats", text);
     }
 
-    /// What was ordered of maxmem: numbers of domains and MiB.
+    /// The changes of maxmem so far: numbers of domains and MiB.
     pub(crate) fn limits(&self) -> Vec<(u16, u64)> {
         let text = fs::read_to_string(self.folder.path().join("mem-max")).unwrap_or_default();
         let limit = |line: &str| {
@@ -154,7 +154,7 @@ impl Ground {
         text.lines().map(limit).collect()
     }
 
-    /// Has `xl` fail with that, or work again.
+    /// Makes `xl` fail with this text, or work again.
     pub(crate) fn xl_fails(&self, with: Option<&str>) {
         let file = self.folder.path().join("fails");
         match with {
@@ -221,8 +221,8 @@ pub(crate) fn holds(readings: &[GuestReading], guest: &str) -> Option<u64> {
     Some(of(readings, guest).allocation?.value.get() >> 20)
 }
 
-/// What a guest says it has available, MiB, and how old that is, to the nearest second: a sample's
-/// own time is real, that between two is not.
+/// Available memory that a guest reports, in MiB, and its age to the nearest second: time within a
+/// sample is real, time between two is not.
 pub(crate) fn available(readings: &[GuestReading], guest: &str) -> Option<(u64, u64)> {
     let stats = of(readings, guest).stats?;
     Some((stats.value.available?.get() >> 20, stats.age.as_secs_f64().round() as u64))

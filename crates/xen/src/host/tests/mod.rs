@@ -1,4 +1,4 @@
-//! A host over a store in memory on a socket, and an `xl` that prints what a test wants.
+//! A host with a store in memory on a socket, and with an `xl` whose output a test determines.
 
 mod ground;
 mod orders;

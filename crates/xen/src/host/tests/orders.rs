@@ -1,8 +1,8 @@
-//! Orders, and what the hypervisor lets domains hold.
+//! Orders, and changes of maxmem.
 
 use super::{Ground, holds};
 
-/// A target for so many MiB: a page less, as drivers stop that short of it.
+/// `memory/target` for a size in MiB: a page less, because drivers may stop a page short of it.
 fn told(mib: u64) -> String {
     ((mib << 10) - 4).to_string()
 }
@@ -77,7 +77,7 @@ async fn a_domain_that_does_not_give_is_fenced() {
     for (held, is_stuck) in [(500, true), (400, true), (300, true), (300, false)] {
         ground.hold(3, held);
         ground.host.domains.get_mut(&id).unwrap().is_stuck = is_stuck;
-        // One sample begins the run, a later one takes its end in.
+        // One sample begins the run, and a later one takes in its result.
         for _ in 0..100 {
             ground.sample().await;
             if ground.limits().len() > limits.len() && ground.host.limiting.is_empty() {
@@ -86,7 +86,7 @@ async fn a_domain_that_does_not_give_is_fenced() {
         }
         limits = ground.limits();
     }
-    // What it shows is rounded up: never below what it holds.
+    // The figure of `xl` is rounded up: a maxmem is never below what the domain holds.
     assert_eq!(limits, [(3, 501), (3, 401), (3, 316), (3, 600)]);
     let notices = ground.notices().join("\n");
     assert!(notices.contains("domain 3 does not give: the hypervisor lets it hold 501MiB"));

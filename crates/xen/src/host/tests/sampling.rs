@@ -1,4 +1,4 @@
-//! What is found and read.
+//! Which domains a sample finds, and what it reads of them.
 
 use std::time::Duration;
 

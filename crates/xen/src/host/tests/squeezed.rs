@@ -1,13 +1,12 @@
-//! The situations in which XAPI's squeezed is tested with guests that are stuck, each by its letter
-//! there: memory is to be freed for a guest that starts, while some driver does not do what it is
-//! told.
+//! The scenarios in which XAPI's squeezed is tested with stuck guests, each by its letter there:
+//! memory has to be freed for a guest that starts, while some driver does not follow its target.
 //!
 //! Idea: Ballast's own controller decides under the policy `static`, whose rule is squeezed's: it
-//! knows no demand. A guest's driver follows `memory/target` as it can. In each second it holds:
-//! nobody gets a target below its least, and what guests hold or were told to hold together
-//! never exceeds the machine.
-//! Source: `test/squeeze_test.ml` of squeezed, for the sizes (KiB there, MiB here) and what should
-//! come of it.
+//! knows no demand. A guest's driver follows `memory/target` as it can. At each step two rules
+//! hold: no guest gets a target below its floor, and what guests hold or were ordered to hold never
+//! exceeds the machine's memory.
+//! Source: `test/squeeze_test.ml` of squeezed, for the sizes (KiB there, MiB here) and the expected
+//! results.
 
 use ballast_backend::Backend;
 use ballast_control::{Controller, Event, Settings};
@@ -20,7 +19,7 @@ use super::Ground;
 
 /// Parts of a second in which drivers move.
 const PARTS: u64 = 10;
-/// Drivers stop this short of their target, KiB.
+/// Drivers stop this much short of their target, in KiB.
 const SHORT: u64 = 4;
 const MIB: u64 = 1 << 10;
 
@@ -29,17 +28,17 @@ struct Driver {
     id: u16,
     least: u64,
     holds: u64,
-    /// What it moves in a second.
+    /// How much it moves in a second.
     rate: u64,
-    /// It gets no lower, or no higher, whatever its target.
+    /// The bounds within which it moves, whatever its target.
     lower: u64,
     upper: u64,
-    /// It rests every other time for so many parts of a second; 0: never.
+    /// It moves for this many parts of a second and then rests for as many; 0: it never rests.
     rests: u64,
 }
 
 impl Driver {
-    /// A guest of that least, target and most, in MiB, that moves as it should.
+    /// A guest with this floor and target, in MiB, whose driver works.
     fn new(id: u16, least: u64, target: u64) -> Driver {
         let holds = target * MIB;
         let (lower, upper) = (0, u64::MAX);
@@ -61,16 +60,16 @@ impl Driver {
     }
 }
 
-/// A machine, its guests, and who balances them.
+/// A machine, its guests, and the controller that balances them.
 struct Machine {
     ground: Ground,
     controller: Controller,
     drivers: Vec<Driver>,
-    /// What the machine has for guests, KiB.
+    /// Memory of the machine for guests, in KiB.
     total: u64,
     parts: u64,
     plan: Option<std::sync::Arc<Plan>>,
-    /// The most that each guest was told to hold, KiB.
+    /// The highest target that each guest has had, in KiB.
     told: Vec<u64>,
 }
 
@@ -79,7 +78,7 @@ fn name(id: u16) -> GuestId {
 }
 
 impl Machine {
-    /// `most`: of each driver's guest, MiB.
+    /// `most`: the ceiling of each driver's guest, in MiB.
     async fn new(drivers: Vec<Driver>, most: &[u64], free: u64) -> Machine {
         let mut ground = Ground::start().await;
         ground.destroy(0);
@@ -144,7 +143,7 @@ impl Machine {
         self.check();
     }
 
-    /// What always holds.
+    /// Checks the rules that always hold.
     fn check(&mut self) {
         let mut promised = 0;
         for (driver, told) in self.drivers.iter().zip(&mut self.told) {
@@ -159,7 +158,7 @@ impl Machine {
         assert!(promised <= self.total + rounding, "{promised} of {} KiB", self.total);
     }
 
-    /// Lets time pass until `mib` are free, at most `ticks`; whether they are.
+    /// Lets at most `ticks` pass until `mib` are free; returns whether they are.
     async fn free_up(&mut self, mib: u64, ticks: u64) -> bool {
         let reservation = Reservation {
             guest: "new".parse().unwrap(),
@@ -190,7 +189,8 @@ impl Machine {
     }
 }
 
-/// Squeezed's a: a small guest with a hidden least, and a large one that moves by fits and starts.
+/// Squeezed's a: a small guest that stops above its floor, and a large one that moves by fits and
+/// starts.
 #[tokio::test]
 async fn squeezed_a_a_sticky_guest_gives_what_another_cannot() {
     let small = Driver { lower: 1250 * MIB, ..Driver::new(1, 1000, 1500) };
@@ -209,7 +209,7 @@ async fn squeezed_b_guests_that_rest_for_seconds_give() {
     assert!(machine.free_up(1000, 60).await);
 }
 
-/// Squeezed's c: what all are guaranteed leaves less than is wanted.
+/// Squeezed's c: the floors of all guests leave less than is wanted.
 #[tokio::test]
 async fn squeezed_c_floors_are_kept_though_less_is_freed() {
     let guests = vec![Driver::new(1, 1000, 1500), Driver::new(2, 2000, 2500)];
@@ -219,7 +219,7 @@ async fn squeezed_c_floors_are_kept_though_less_is_freed() {
     assert_eq!(holds, [1000, 2000], "each its least");
 }
 
-/// Squeezed's d: it would do, but one is stuck above its least.
+/// Squeezed's d: enough could be freed, but one guest is stuck above its floor.
 #[tokio::test]
 async fn squeezed_d_a_guest_stuck_above_its_floor_is_found() {
     let stuck = Driver { lower: 2250 * MIB, ..Driver::new(2, 2000, 2500) };
@@ -235,8 +235,8 @@ fn e() -> (Vec<Driver>, [u64; 2]) {
     (vec![stuck, Driver::new(2, 5000, 6000)], [7000, 11000])
 }
 
-/// Where squeezed takes the memory from the other guest, Ballast does not: what the stuck one owes
-/// is its debt, which the plan names, and nobody else pays for it.
+/// Squeezed takes the memory from the other guest; Ballast does not. What the stuck guest owes is
+/// its debt, which the plan names, and no other guest pays for it.
 #[tokio::test]
 async fn squeezed_e_nobody_pays_for_a_stuck_guest() {
     let (guests, most) = e();
@@ -251,7 +251,7 @@ async fn squeezed_e_nobody_pays_for_a_stuck_guest() {
     assert!(notes.contains(&owed), "{notes:?}");
 }
 
-/// Squeezed's f: as e, where nobody may be told to grow before the memory is there.
+/// Squeezed's f: as e, where no guest may be ordered to grow before the memory is free.
 #[tokio::test]
 async fn squeezed_f_nobody_grows_into_memory_a_stuck_guest_holds() {
     let (guests, most) = e();
@@ -260,13 +260,13 @@ async fn squeezed_f_nobody_grows_into_memory_a_stuck_guest_holds() {
     assert!(machine.told[1] <= 6000 * MIB, "it was told to hold {} KiB", machine.told[1]);
 }
 
-/// Squeezed's g: as a; drivers stop 4 KiB short of every target and are not taken for stuck.
+/// Squeezed's g: as a; drivers stop 4 KiB short of every target, and do not count as stuck.
 #[tokio::test]
 async fn squeezed_g_drivers_that_stop_short_count_as_there() {
     let guests = vec![Driver::new(1, 1000, 1500), Driver::new(2, 2500, 3500)];
     let mut machine = Machine::new(guests, &[2000, 4500], 0).await;
     assert!(machine.free_up(1000, 60).await);
-    // Longer than any guest is given to begin.
+    // Longer than the time that any guest has to begin.
     for seq in 100..120 {
         machine.tick(seq).await;
         for id in [1, 2] {

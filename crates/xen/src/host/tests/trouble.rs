@@ -152,7 +152,7 @@ async fn megabytes_and_keys_of_others_change_nothing() {
     let asked = ground.store().received - before;
     assert!(asked < 3 * SETTLED, "{asked} messages, as little of it is read");
     ground.order("good", 128).await.unwrap();
-    // A page less, as drivers stop that short of it.
+    // A page less, because drivers may stop a page short of it.
     assert_eq!(ground.read(4, "memory/target").unwrap(), ((128 << 10) - 4).to_string());
 }
 

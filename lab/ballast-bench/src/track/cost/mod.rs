@@ -42,17 +42,17 @@ use crate::scaffold::{Held, Say};
 // Each table has such a type, and clap names the group of arguments after the type.
 #[group(skip)]
 pub(super) struct Choice {
-    /// A way to track, as often as wanted [default: all]; of the table `cost`
+    /// For the table `cost`: a way to track; repeatable [default: all]
     #[arg(long = "way", value_name = "NAME", value_enum)]
     ways: Vec<Way>,
-    /// A program, as often as wanted [default: all]; of the table `cost`
+    /// For the table `cost`: a program to track; repeatable [default: all]
     #[arg(long = "program", value_name = "NAME", value_enum)]
     programs: Vec<Subject>,
-    /// Where the tracker's thread runs that answers faults; of the table `cost`
+    /// For the table `cost`: where the tracker's thread that answers faults runs
     #[arg(long = "handler", value_name = "PLACE", value_enum, default_value_t)]
     place: Place,
-    /// Pairs of windows for each way and program, some times as many of ways that rest or sample;
-    /// of the table `cost`
+    /// For the table `cost`: pairs of windows for each way and program; several times as many for
+    /// ways that rest or sample
     #[arg(long, value_name = "N", default_value_t = 4,
         value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,

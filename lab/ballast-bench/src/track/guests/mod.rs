@@ -40,7 +40,7 @@ const QUICK: u32 = 10;
 // Each table has such a type, and clap names the group of arguments after the type.
 #[group(skip)]
 pub(super) struct Choice {
-    /// A guest, as often as wanted [default: all]; of the table `guests`
+    /// For the table `guests`: a guest to track; repeatable [default: all]
     #[arg(long = "guest", value_name = "NAME", value_enum)]
     guests: Vec<Subject>,
 }

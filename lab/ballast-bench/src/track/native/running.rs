@@ -35,9 +35,9 @@ pub(crate) enum Place {
     /// On the program's core
     #[default]
     Beside,
-    /// On another, where this side is
+    /// On another core, with this benchmark
     Apart,
-    /// Where the kernel likes
+    /// Where the kernel schedules it
     Free,
 }
 

@@ -1,8 +1,8 @@
-//! Cloud Hypervisor's and Firecracker's guests, by what their APIs answer.
+//! Findings about guests of Cloud Hypervisor and Firecracker, by their APIs' answers.
 
 use super::*;
 
-/// What the API of a guest says, which `change` changes.
+/// The answer of a guest's API, modified by `change`.
 fn answered(change: impl FnOnce(&mut RestAnswer)) -> Option<Result<RestAnswer, LinkDown>> {
     let mut sample = GuestSample::unknown("a".parse().unwrap(), LinkState::Up);
     sample.run_state = Some(RunState::Running);
@@ -71,37 +71,37 @@ fn rest_apis_are_told_with_the_flags_of_their_programs() {
     let cloud_hypervisor = [seen(RestHypervisor::CloudHypervisor, &sockets)];
     let found = rest::judge(&cloud_hypervisor, true, "/etc/b.toml");
     expect![[r#"
-        note cloud-hypervisor /n/*: names no socket now
+        note cloud-hypervisor /n/*: matches no socket now
           $ ls -l /n/*
         note cloud-hypervisor: 11 of 12 sockets were asked
         ok cloud-hypervisor /r/a.sock: Cloud Hypervisor 53.0.0 answers; its guest: running
         ok cloud-hypervisor /r/a.sock: has a balloon; this program's have no statistics
-        ok cloud-hypervisor /r/a.sock: `ballast-agent --connect vsock` in the guest comes by its device at /r/a.vsock
+        ok cloud-hypervisor /r/a.sock: `ballast-agent --connect vsock` in the guest connects by its device at /r/a.vsock
         ok cloud-hypervisor /r/b.sock: Cloud Hypervisor 53.0.0 answers; its guest: running
         ok cloud-hypervisor /r/b.sock: has a balloon with statistics
-        ok cloud-hypervisor /r/b.sock: `ballast-agent --connect vsock` in the guest comes by its device at /r/a.vsock
+        ok cloud-hypervisor /r/b.sock: `ballast-agent --connect vsock` in the guest connects by its device at /r/a.vsock
         ok cloud-hypervisor /r/c.sock: Cloud Hypervisor 53.0.0 answers; its guest: running
         problem cloud-hypervisor /r/c.sock: no balloon: its memory cannot be moved
           $ cloud-hypervisor … --balloon size=0,deflate_on_oom=on    # for c
-        warning cloud-hypervisor /r/c.sock: no vsock device: nothing says what it could give back, and it gives nothing
+        warning cloud-hypervisor /r/c.sock: no vsock device: nothing says what it could give back, so it gives nothing back
           $ cloud-hypervisor … --vsock cid=3,socket=/r/c.vsock    # for c
         ok cloud-hypervisor /r/d.sock: Cloud Hypervisor 53.0.0 answers; its guest: running
         note cloud-hypervisor /r/d.sock: no balloon: it is moved by virtio-mem alone
           $ cloud-hypervisor … --balloon size=0,deflate_on_oom=on    # for d
-        warning cloud-hypervisor /r/d.sock: no vsock device: nothing says what it could give back, and it gives nothing
+        warning cloud-hypervisor /r/d.sock: no vsock device: nothing says what it could give back, so it gives nothing back
           $ cloud-hypervisor … --vsock cid=3,socket=/r/d.vsock    # for d
         ok cloud-hypervisor /r/e.sock: Cloud Hypervisor 53.0.0 answers; its guest: running
         ok cloud-hypervisor /r/e.sock: has a balloon with statistics
         note cloud-hypervisor /r/e.sock: deflate_on_oom is off
           $ cloud-hypervisor … --balloon size=0,deflate_on_oom=on,free_page_reporting=on    # for e
-        note cloud-hypervisor /r/e.sock: no vsock device: an agent cannot come by it
+        note cloud-hypervisor /r/e.sock: no vsock device: an agent cannot connect by it
           $ cloud-hypervisor … --vsock cid=3,socket=/r/e.vsock    # for e
         ok cloud-hypervisor /r/f.sock: Cloud Hypervisor 53.0.0 answers; its guest: running
         problem cloud-hypervisor /r/f.sock: its balloon is not used: it was configured without statistics before boot, and does not say what it holds
           $ cloud-hypervisor … --balloon size=0,deflate_on_oom=on    # for f
-        warning cloud-hypervisor /r/f.sock: no vsock device: nothing says what it could give back, and it gives nothing
+        warning cloud-hypervisor /r/f.sock: no vsock device: nothing says what it could give back, so it gives nothing back
           $ cloud-hypervisor … --vsock cid=3,socket=/r/f.vsock    # for f
-        ok cloud-hypervisor /r/g.sock: Cloud Hypervisor answers; what its guest does it does not say
+        ok cloud-hypervisor /r/g.sock: Cloud Hypervisor answers; it does not say what its guest does
         problem cloud-hypervisor /r/h.sock: this user may not connect
           $ sudo ballast doctor host    # run the daemon as root, too
         note cloud-hypervisor /r/i.sock: nobody listens on the socket
@@ -114,36 +114,36 @@ fn rest_apis_are_told_with_the_flags_of_their_programs() {
     let firecracker = [seen(RestHypervisor::Firecracker, &sockets[..6])];
     let found = rest::judge(&firecracker, false, "/etc/b.toml");
     expect![[r#"
-        note firecracker /n/*: names no socket now
+        note firecracker /n/*: matches no socket now
           $ ls -l /n/*
         ok firecracker /r/a.sock: Firecracker 53.0.0 answers; its guest: running
         ok firecracker /r/a.sock: has a balloon; this program's have no statistics
-        warning firecracker /r/a.sock: agents by vsock are not heard: nothing says what it could give back, and it gives nothing
+        warning firecracker /r/a.sock: agents by vsock are not accepted: nothing says what it could give back, so it gives nothing back
           $ sed -i '/^\[agents\]/,/^\[/ s/^vsock = false/vsock = true/' /etc/b.toml
         ok firecracker /r/b.sock: Firecracker 53.0.0 answers; its guest: running
         ok firecracker /r/b.sock: has a balloon with statistics
-        note firecracker /r/b.sock: agents by vsock are not heard: an agent cannot come by it
+        note firecracker /r/b.sock: agents by vsock are not accepted: an agent cannot connect by it
           $ sed -i '/^\[agents\]/,/^\[/ s/^vsock = false/vsock = true/' /etc/b.toml
         ok firecracker /r/c.sock: Firecracker 53.0.0 answers; its guest: running
         problem firecracker /r/c.sock: no balloon: its memory cannot be moved
           $ firecracker … --config-file    # for c, with "balloon": { "amount_mib": 0, "deflate_on_oom": true, "stats_polling_interval_s": 1, "free_page_reporting": false } in it
-        warning firecracker /r/c.sock: no vsock device: nothing says what it could give back, and it gives nothing
+        warning firecracker /r/c.sock: no vsock device: nothing says what it could give back, so it gives nothing back
           $ firecracker … --config-file    # for c, with "vsock": { "guest_cid": 3, "uds_path": "/r/c.vsock" } in it
         ok firecracker /r/d.sock: Firecracker 53.0.0 answers; its guest: running
         note firecracker /r/d.sock: no balloon: it is moved by virtio-mem alone
           $ firecracker … --config-file    # for d, with "balloon": { "amount_mib": 0, "deflate_on_oom": true, "stats_polling_interval_s": 1, "free_page_reporting": false } in it
-        warning firecracker /r/d.sock: no vsock device: nothing says what it could give back, and it gives nothing
+        warning firecracker /r/d.sock: no vsock device: nothing says what it could give back, so it gives nothing back
           $ firecracker … --config-file    # for d, with "vsock": { "guest_cid": 3, "uds_path": "/r/d.vsock" } in it
         ok firecracker /r/e.sock: Firecracker 53.0.0 answers; its guest: running
         ok firecracker /r/e.sock: has a balloon with statistics
         note firecracker /r/e.sock: deflate_on_oom is off
           $ firecracker … --config-file    # for e, with "balloon": { "amount_mib": 0, "deflate_on_oom": true, "stats_polling_interval_s": 1, "free_page_reporting": true } in it
-        note firecracker /r/e.sock: no vsock device: an agent cannot come by it
+        note firecracker /r/e.sock: no vsock device: an agent cannot connect by it
           $ firecracker … --config-file    # for e, with "vsock": { "guest_cid": 3, "uds_path": "/r/e.vsock" } in it
         ok firecracker /r/f.sock: Firecracker 53.0.0 answers; its guest: running
         problem firecracker /r/f.sock: its balloon is not used: it was configured without statistics before boot, and does not say what it holds
           $ firecracker … --config-file    # for f, with "balloon": { "amount_mib": 0, "deflate_on_oom": true, "stats_polling_interval_s": 1, "free_page_reporting": false } in it
-        warning firecracker /r/f.sock: no vsock device: nothing says what it could give back, and it gives nothing
+        warning firecracker /r/f.sock: no vsock device: nothing says what it could give back, so it gives nothing back
           $ firecracker … --config-file    # for f, with "vsock": { "guest_cid": 3, "uds_path": "/r/f.vsock" } in it
     "#]].assert_eq(&told(&found));
 }

@@ -1,9 +1,9 @@
-//! What a host does about what is left of earlier moves.
+//! How a host cleans up after earlier moves.
 
 use crate::view::{HostAction, HostView, Next, Process, Promise};
 
-/// Ends what earlier moves have left here: never a guest that runs or has run here.
-pub(crate) fn put_away(view: &HostView<'_>) -> Next {
+/// Ends what earlier moves have left on this host, but never a guest that runs or has run here.
+pub(crate) fn clean_up(view: &HostView<'_>) -> Next {
     match (view.process, view.promise) {
         (Process::Waiting(_) | Process::Loaded, _) => Next::Act(HostAction::End),
         (Process::Absent | Process::Ended, Promise::Reserved { .. } | Promise::Refused) => {

@@ -1,50 +1,50 @@
-//! Others that decide on which host a guest runs, as this host shows them.
+//! Other managers that decide on which host a guest runs, found on this host.
 //!
-//! Idea: two owners of moves undo each other's, and each keeps its own list of guests by host,
-//! which a move behind its back makes wrong. So a host that belongs to one of them moves nothing,
-//! unless its operator says that its guests are not theirs.
+//! Idea: two managers that move guests undo each other's moves. Each also keeps its own list of
+//! guests by host, which a move by the other one makes wrong. So a host that belongs to another
+//! manager moves nothing, unless its operator says that the guests are not that manager's.
 //! Source: Proxmox VE's documentation of clusters (`corosync.conf` in the cluster's file system)
 //! and of its scheduler (`crs` in `datacenter.cfg`, with `ha-auto-rebalance` from 9.2 on);
 //! KubeVirt's `virt-handler`, which keeps the sockets of a node's guests in `/run/kubevirt`.
-//! Limits: looked at once, when the program starts. KubeVirt's descheduler runs elsewhere and
-//! leaves nothing on a node: a node that has guests of KubeVirt's is enough.
+//! Limits: it looks only once, when the program starts. KubeVirt's descheduler runs elsewhere and
+//! leaves nothing on a node, so a node with guests of KubeVirt is enough to refuse.
 
 use std::io::Read;
 use std::path::Path;
 
 use serde::Deserialize;
 
-/// What makes a host a member of a cluster of Proxmox VE; a single host has none.
+/// The file that a member of a cluster of Proxmox VE has; a single host has none.
 const PROXMOX_CLUSTER: &str = "etc/pve/corosync.conf";
 /// Settings of that cluster.
 const PROXMOX_SETTINGS: &str = "etc/pve/datacenter.cfg";
-/// Where `virt-handler` has its sockets; gone with the next start of the machine.
+/// The folder of `virt-handler`'s sockets; it is gone after a reboot.
 const KUBEVIRT_FOLDER: &str = "run/kubevirt";
 /// Most bytes of settings that are read.
 const SETTINGS_BYTES_MAX: u64 = 64 << 10;
 
-/// Somebody else who decides where guests run.
+/// Another manager that decides where guests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum OtherOwner {
+pub enum OtherManager {
     /// A cluster of Proxmox VE.
     Proxmox,
     /// KubeVirt.
     Kubevirt,
 }
 
-/// Why no guest is moved from or to this host: an owner that is not among `known`. `root` is the
-/// folder of the host's files.
-pub fn other_owner(root: &Path, known: &[OtherOwner]) -> Option<String> {
-    let is_new = |owner: OtherOwner| !known.contains(&owner);
-    if is_new(OtherOwner::Proxmox) && root.join(PROXMOX_CLUSTER).exists() {
+/// Why this host may not move guests: it belongs to a manager that is not among `known`. `root` is
+/// the root folder of the host's files.
+pub fn other_manager(root: &Path, known: &[OtherManager]) -> Option<String> {
+    let is_new = |manager: OtherManager| !known.contains(&manager);
+    if is_new(OtherManager::Proxmox) && root.join(PROXMOX_CLUSTER).exists() {
         let balancer = match is_rebalancing(&root.join(PROXMOX_SETTINGS)) {
             true => ", and its own balancer is on (ha-auto-rebalance in /etc/pve/datacenter.cfg)",
             false => "",
         };
         return Some(refusal("a cluster of Proxmox VE", PROXMOX_CLUSTER, balancer, "proxmox"));
     }
-    if is_new(OtherOwner::Kubevirt) && root.join(KUBEVIRT_FOLDER).exists() {
+    if is_new(OtherManager::Kubevirt) && root.join(KUBEVIRT_FOLDER).exists() {
         return Some(refusal("a cluster with KubeVirt", KUBEVIRT_FOLDER, "", "kubevirt"));
     }
     None
@@ -59,10 +59,10 @@ fn refusal(what: &str, evidence: &str, balancer: &str, word: &str) -> String {
     )
 }
 
-/// Whether settings of a Proxmox VE cluster have its balancer move guests.
+/// Whether the settings of a Proxmox VE cluster let its balancer move guests.
 fn is_rebalancing(settings: &Path) -> bool {
     let mut text = Vec::new();
-    // A cluster without settings has the default ones, in which it does not.
+    // A cluster without settings has the defaults, by which its balancer is off.
     if let Ok(file) = std::fs::File::open(settings) {
         let _ = file.take(SETTINGS_BYTES_MAX).read_to_end(&mut text);
     }
@@ -97,7 +97,7 @@ mod tests {
     fn a_host_of_its_own_may_move_guests() {
         // A single host of Proxmox VE has the folder, too.
         let alone = host(&[("etc/pve/datacenter.cfg", "keyboard: de\n")]);
-        assert_eq!(other_owner(alone.path(), &[]), None);
+        assert_eq!(other_manager(alone.path(), &[]), None);
     }
 
     #[test]
@@ -114,16 +114,16 @@ mod tests {
             ),
         ] {
             let root = host(&[member, ("etc/pve/datacenter.cfg", settings)]);
-            let why = other_owner(root.path(), &[OtherOwner::Kubevirt]).unwrap();
+            let why = other_manager(root.path(), &[OtherManager::Kubevirt]).unwrap();
             assert!(
                 why.contains("/etc/pve/corosync.conf") && why.contains("beside = [\"proxmox\"]")
             );
             assert_eq!(why.contains("its own balancer is on"), is_on, "{settings}: {why}");
-            assert_eq!(other_owner(root.path(), &[OtherOwner::Proxmox]), None);
+            assert_eq!(other_manager(root.path(), &[OtherManager::Proxmox]), None);
         }
         let node = host(&[("run/kubevirt/sockets/x", "")]);
-        let why = other_owner(node.path(), &[OtherOwner::Proxmox]).unwrap();
+        let why = other_manager(node.path(), &[OtherManager::Proxmox]).unwrap();
         assert!(why.contains("KubeVirt (/run/kubevirt)"), "{why}");
-        assert_eq!(other_owner(node.path(), &[OtherOwner::Kubevirt]), None);
+        assert_eq!(other_manager(node.path(), &[OtherManager::Kubevirt]), None);
     }
 }
