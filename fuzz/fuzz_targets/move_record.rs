@@ -1,5 +1,5 @@
-//! The record of a move, as anybody wrote it to the store: refused, or one that can be written and
-//! read again, is bounded, and makes no host do anything to a guest that only runs there.
+//! The record of a move, with anything that a host may write to the store: it is refused, or it
+//! survives a round trip, is bounded, and makes no host change a guest that only runs there.
 #![no_main]
 
 use ballast_fleet_move::{

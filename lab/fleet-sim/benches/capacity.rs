@@ -1,9 +1,10 @@
-//! How many guests a fleet takes at one service objective, by who balances it.
+//! How many guests a fleet holds at one service objective, under each way to balance it.
 //!
-//! The day of `LoadDay`, with 20 hosts of 64 GiB. Simulated: see the crate's header for what that
-//! leaves out. `BALLAST_FLEET_SEEDS` says how many days, 3 by default; `BALLAST_FLEET_WAYS` a part
-//! of the names of what is played beside fixed sizes, all by default; `BALLAST_FLEET_SWING` how far
-//! working sets go down from their peaks, in per cent of what they do, 100 by default.
+//! The day is `LoadDay`, with 20 hosts of 64 GiB. The figures are simulated: the crate's header
+//! says what that leaves out. Environment variables: `BALLAST_FLEET_SEEDS` is the number of days, 3
+//! by default. `BALLAST_FLEET_WAYS` is a part of the names of the ways to play in addition to fixed
+//! sizes, all by default. `BALLAST_FLEET_SWING` is how far working sets fall from their peaks, in
+//! per cent of the usual, 100 by default.
 
 use ballast_fleet_sim::rivals::{
     FirstFit, LoadKind, LowNodeUtilization, ProxmoxRebalancer, WorkloadBalance,
@@ -14,15 +15,15 @@ use ballast_fleet_sim::{
 };
 use ballast_model::PolicyName;
 
-/// Guests of a step of the search.
+/// The step of the search, in guests.
 const STEP: usize = 5;
-/// More than any way to balance could place.
+/// More guests than any way to balance can place.
 const MOST: usize = 1000;
 
-/// How to make a balancer for a day; `None`: nobody moves guests.
+/// Makes a balancer for a day; `None`: guests never move.
 type Make = fn(&LoadDay) -> Option<Box<dyn Balancer>>;
 
-/// A way to run the fleet.
+/// A way to operate the fleet.
 struct Approach {
     name: &'static str,
     placement: Placement,

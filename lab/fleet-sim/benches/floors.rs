@@ -1,7 +1,7 @@
 //! Bytes copied and floors met in simulated days, under the planner and its rivals.
 //!
-//! Each rival runs with several settings, from what its product ships with to what suits this
-//! simulation best. Simulated: see the crate's header for what that leaves out.
+//! Each rival runs with several settings, from its product's defaults to those that suit this
+//! simulation best. The figures are simulated: the crate's header says what that leaves out.
 
 use ballast_fleet_sim::rivals::{
     FirstFit, LoadKind, LowNodeUtilization, ProxmoxRebalancer, WorkloadBalance,
@@ -11,7 +11,7 @@ use ballast_model::PolicyName;
 
 const SEEDS: u64 = 10;
 
-/// How to make a balancer anew for each day.
+/// Makes a new balancer for each day.
 type Make = Box<dyn Fn() -> Box<dyn Balancer>>;
 
 fn contestants() -> Vec<Make> {
